@@ -1,0 +1,72 @@
+"""What one group commit writes: the store's vocabulary, without the store.
+
+Facts are collected by the rules and written by the store in one transaction: all of them or none.
+Puts are applied before deletes, so a row that is both put and deleted in one commit is gone after it.
+This file is pure; it is the only part of the store that the rules may import.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+_BODY_KEY: Final = struct.Struct(">Q")
+_INDEX_KEY: Final = struct.Struct(">IQ")
+
+
+class Table(enum.IntEnum):
+    """The tables of a data folder. The numbers are part of the data format: never reuse one."""
+
+    BODIES = 0
+    INDEX = 1
+    ENTITIES = 2
+    SESSIONS = 3
+    DUPLICATES = 4
+    META = 5
+
+
+def body_key(number: int) -> bytes:
+    """The key of a body: 8 bytes, big-endian, so that keys sort as numbers do."""
+    return _BODY_KEY.pack(number)
+
+
+def body_number(key: bytes) -> int:
+    """The inverse of `body_key`."""
+    number: int = _BODY_KEY.unpack(key)[0]
+    return number
+
+
+def index_key(entity_id: int, sequence_number: int) -> bytes:
+    """The key of an index row: all rows of one entity lie together, in sequence order."""
+    return _INDEX_KEY.pack(entity_id, sequence_number)
+
+
+def index_numbers(key: bytes) -> tuple[int, int]:
+    """The inverse of `index_key`: entity id and sequence number."""
+    entity_id, sequence_number = _INDEX_KEY.unpack(key)
+    return entity_id, sequence_number
+
+
+class Facts:
+    """Everything one group commit writes, atomically."""
+
+    __slots__ = ("bodies", "deletes", "index", "rows", "then")
+
+    def __init__(self) -> None:
+        # New bodies, keys ascending: (`body_key`, stored message bytes). The store adds the checksum.
+        self.bodies: list[tuple[bytes, bytes]] = []
+        # New or changed index rows: (`index_key`, opaque value).
+        self.index: list[tuple[bytes, bytes]] = []
+        # Puts to the other tables.
+        self.rows: list[tuple[Table, bytes, bytes]] = []
+        # Rows to remove from any table, applied after all puts. A row that does not exist is no error.
+        self.deletes: list[tuple[Table, bytes]] = []
+        # Called in order, each with its argument, on the owner's thread once the commit is durable. Not the store's.
+        self.then: list[tuple[Callable[[Any], None], Any]] = []
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to write. Continuations may still wait: they need no commit."""
+        return not (self.bodies or self.index or self.rows or self.deletes)
