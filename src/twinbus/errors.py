@@ -1,0 +1,222 @@
+"""Every error Twinbus raises or puts on the wire.
+
+    TwinbusError
+    ├── ServiceError                 the service says no; carries an AMQP condition and a status code
+    │   ├── EntityNotFoundError          amqp:not-found
+    │   ├── UnauthorizedError            amqp:unauthorized-access
+    │   ├── NotAllowedError              amqp:not-allowed
+    │   ├── UnsupportedError             amqp:not-implemented
+    │   ├── QuotaExceededError           amqp:resource-limit-exceeded
+    │   ├── MessageTooLargeError         amqp:link:message-size-exceeded
+    │   ├── LinkDetachedError            amqp:link:detach-forced
+    │   ├── ConnectionForcedError        amqp:connection:forced
+    │   ├── InternalError                amqp:internal-error
+    │   ├── OperationTimeoutError        com.microsoft:timeout
+    │   ├── ServerBusyError              com.microsoft:server-busy
+    │   ├── MessageLockLostError         com.microsoft:message-lock-lost
+    │   ├── SessionLockLostError         com.microsoft:session-lock-lost
+    │   ├── SessionCannotBeLockedError   com.microsoft:session-cannot-be-locked
+    │   ├── MessageNotFoundError         com.microsoft:message-not-found
+    │   ├── EntityDisabledError          com.microsoft:entity-disabled
+    │   ├── EntityExistsError            com.microsoft:entity-already-exists
+    │   └── ArgumentError                com.microsoft:argument-error
+    ├── ProtocolError                the peer broke AMQP; ends its link, session or connection
+    │   ├── FramingError                 amqp:connection:framing-error
+    │   ├── DecodeError                  amqp:decode-error
+    │   ├── InvalidFieldError            amqp:invalid-field
+    │   ├── IllegalStateError            amqp:illegal-state
+    │   ├── PeerNotAllowedError          amqp:not-allowed
+    │   ├── PeerLimitError               amqp:resource-limit-exceeded
+    │   ├── HandleInUseError             amqp:session:handle-in-use
+    │   ├── UnattachedHandleError        amqp:session:unattached-handle
+    │   └── WindowViolationError         amqp:session:window-violation
+    ├── StoreError                   the disk or the data folder says no
+    │   ├── StoreLockedError             another process holds the data folder
+    │   └── StoreCorruptError            a checksum or a record does not read back
+    └── ConfigError                  a setting, flag or file is wrong; the text names it and the fix
+
+"The service says no" and "the peer broke the rules" are two trees: the first is answered to the caller who
+asked, the second ends the conversation that broke.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TwinbusError(Exception):
+    """The root: catch it to catch everything that is ours."""
+
+
+class ServiceError(TwinbusError):
+    """The service refuses an operation.
+
+    `condition` is what an AMQP client maps to its exception, `status` the code in a management answer,
+    `retryable` whether the same call can succeed later without the caller changing it.
+    """
+
+    condition: ClassVar[str] = "amqp:internal-error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    @property
+    def text(self) -> str:
+        return str(self.args[0]) if self.args else self.condition
+
+
+class EntityNotFoundError(ServiceError):
+    condition = "amqp:not-found"
+    status = 404
+
+
+class UnauthorizedError(ServiceError):
+    condition = "amqp:unauthorized-access"
+    status = 401
+
+
+class NotAllowedError(ServiceError):
+    condition = "amqp:not-allowed"
+    status = 400
+
+
+class UnsupportedError(ServiceError):
+    condition = "amqp:not-implemented"
+    status = 501
+
+
+class QuotaExceededError(ServiceError):
+    condition = "amqp:resource-limit-exceeded"
+    status = 403
+
+
+class MessageTooLargeError(ServiceError):
+    condition = "amqp:link:message-size-exceeded"
+    status = 403
+
+
+class LinkDetachedError(ServiceError):
+    condition = "amqp:link:detach-forced"
+    status = 503
+    retryable = True
+
+
+class ConnectionForcedError(ServiceError):
+    condition = "amqp:connection:forced"
+    status = 503
+    retryable = True
+
+
+class InternalError(ServiceError):
+    condition = "amqp:internal-error"
+    status = 500
+    retryable = True
+
+
+class OperationTimeoutError(ServiceError):
+    condition = "com.microsoft:timeout"
+    status = 408
+    retryable = True
+
+
+class ServerBusyError(ServiceError):
+    condition = "com.microsoft:server-busy"
+    status = 503
+    retryable = True
+
+
+class MessageLockLostError(ServiceError):
+    condition = "com.microsoft:message-lock-lost"
+    status = 410
+
+    TEXT = "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
+
+    def __init__(self, text: str = TEXT) -> None:
+        super().__init__(text)
+
+
+class SessionLockLostError(ServiceError):
+    condition = "com.microsoft:session-lock-lost"
+    status = 410
+
+
+class SessionCannotBeLockedError(ServiceError):
+    condition = "com.microsoft:session-cannot-be-locked"
+    status = 410
+
+
+class MessageNotFoundError(ServiceError):
+    condition = "com.microsoft:message-not-found"
+    status = 404
+
+
+class EntityDisabledError(ServiceError):
+    condition = "com.microsoft:entity-disabled"
+    status = 400
+
+
+class EntityExistsError(ServiceError):
+    condition = "com.microsoft:entity-already-exists"
+    status = 409
+
+
+class ArgumentError(ServiceError):
+    condition = "com.microsoft:argument-error"
+    status = 400
+
+
+class ProtocolError(TwinbusError):
+    """The peer broke AMQP."""
+
+    condition: ClassVar[str] = "amqp:internal-error"
+
+
+class FramingError(ProtocolError):
+    condition = "amqp:connection:framing-error"
+
+
+class DecodeError(ProtocolError):
+    condition = "amqp:decode-error"
+
+
+class InvalidFieldError(ProtocolError):
+    condition = "amqp:invalid-field"
+
+
+class IllegalStateError(ProtocolError):
+    condition = "amqp:illegal-state"
+
+
+class PeerNotAllowedError(ProtocolError):
+    condition = "amqp:not-allowed"
+
+
+class PeerLimitError(ProtocolError):
+    condition = "amqp:resource-limit-exceeded"
+
+
+class HandleInUseError(ProtocolError):
+    condition = "amqp:session:handle-in-use"
+
+
+class UnattachedHandleError(ProtocolError):
+    condition = "amqp:session:unattached-handle"
+
+
+class WindowViolationError(ProtocolError):
+    condition = "amqp:session:window-violation"
+
+
+class StoreError(TwinbusError):
+    """The disk or the data folder says no."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the data folder."""
+
+
+class StoreCorruptError(StoreError):
+    """A checksum or a record does not read back."""
+
+
+class ConfigError(TwinbusError):
+    """A setting, a flag or a file is wrong."""

@@ -1,0 +1,76 @@
+"""Every bound and default, in one place. Units are the last word of each name.
+
+Numbers of the service are Azure Service Bus Standard's; numbers of the protocol are what the official clients need.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- AMQP: what a peer may make us hold -----------------------------------------------------------------------------
+FRAME_BYTES_MAX: Final = 65_536
+FRAME_BYTES_MIN: Final = 512
+CHANNEL_MAX: Final = 4_999
+HANDLE_MAX: Final = 4_999
+NESTING_DEPTH_MAX: Final = 32
+COMPOUND_ITEMS_MAX: Final = 65_536
+INCOMING_WINDOW_TRANSFERS: Final = 5_000
+UNSETTLED_DELIVERIES_MAX: Final = 100_000
+WRITE_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+WRITE_BUFFER_BYTES_HIGH: Final = 1024 * 1024
+IDLE_TIMEOUT_MS: Final = 240_000
+SENDER_CREDIT: Final = 1_000
+FIRST_DELIVERY_ID: Final = 70_000  # away from the clients' own ids: the Python SDK confuses the two directions
+
+# --- connections ----------------------------------------------------------------------------------------------------
+CONNECTIONS_MAX: Final = 5_000
+HANDSHAKE_TIMEOUT_MS: Final = 20_000
+TOKEN_TIMEOUT_MS: Final = 20_000
+TOKENS_PER_CONNECTION_MAX: Final = 1_000
+TOKEN_EXPIRY_GRACE_MS: Final = 60_000
+TOKEN_BYTES_MAX: Final = 64 * 1024
+
+# --- messages -------------------------------------------------------------------------------------------------------
+MESSAGE_BYTES_DEFAULT: Final = 256 * 1024
+MESSAGE_BYTES_MAX: Final = 100 * 1024 * 1024
+APPLICATION_PROPERTY_BYTES_MAX: Final = 32 * 1024
+APPLICATION_PROPERTIES_BYTES_MAX: Final = 64 * 1024
+MESSAGE_ID_CHARS_MAX: Final = 128
+SESSION_ID_CHARS_MAX: Final = 128
+PARTITION_KEY_CHARS_MAX: Final = 128
+BATCH_MESSAGES_MAX: Final = 4_500
+DEAD_LETTER_TEXT_CHARS_MAX: Final = 4_096
+
+# --- entities -------------------------------------------------------------------------------------------------------
+ENTITY_PATH_CHARS_MAX: Final = 260
+NAMESPACE_NAME_CHARS_MAX: Final = 50
+SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
+RULE_NAME_CHARS_MAX: Final = 50
+ENTITIES_MAX: Final = 10_000
+QUEUE_MEGABYTES_DEFAULT: Final = 1_024
+QUEUE_MEGABYTES_MAX: Final = 81_920
+LOCK_DURATION_MS_DEFAULT: Final = 60_000
+LOCK_DURATION_MS_MIN: Final = 5_000
+LOCK_DURATION_MS_MAX: Final = 300_000
+MAX_DELIVERY_COUNT_DEFAULT: Final = 10
+MAX_DELIVERY_COUNT_MAX: Final = 2_147_483_647
+DUPLICATE_WINDOW_MS_DEFAULT: Final = 600_000
+DUPLICATE_WINDOW_MS_MIN: Final = 20_000
+DUPLICATE_WINDOW_MS_MAX: Final = 7 * 86_400_000
+TIME_TO_LIVE_MS_MIN: Final = 1_000
+AUTO_DELETE_ON_IDLE_MS_MIN: Final = 300_000
+UNLIMITED_MS: Final = 922_337_203_685_477  # P10675199DT2H48M5.477S, the service's "never"
+SESSION_STATE_BYTES_MAX: Final = 256 * 1024
+ACCEPT_SESSION_TIMEOUT_MS_DEFAULT: Final = 65_000
+
+# --- management calls -----------------------------------------------------------------------------------------------
+PEEK_MESSAGES_MAX: Final = 250
+PEEK_BYTES_MAX: Final = 768 * 1024
+BATCH_DELETE_MESSAGES_MAX: Final = 500
+SEQUENCE_NUMBERS_MAX: Final = 4_500
+SESSIONS_PAGE_MAX: Final = 100
+
+# --- store ----------------------------------------------------------------------------------------------------------
+STORE_MAP_BYTES_DEFAULT: Final = 256 * 1024**3
+STORE_RESERVE_BYTES: Final = 64 * 1024**2
+SEQUENCE_BLOCK: Final = 1_000
