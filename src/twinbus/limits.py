@@ -29,6 +29,9 @@ TOKEN_TIMEOUT_MS: Final = 20_000
 TOKENS_PER_CONNECTION_MAX: Final = 1_000
 TOKEN_EXPIRY_GRACE_MS: Final = 60_000
 TOKEN_BYTES_MAX: Final = 64 * 1024
+POLICIES_PER_SCOPE_MAX: Final = 12
+POLICY_NAME_CHARS_MAX: Final = 256
+POLICY_KEY_CHARS_MAX: Final = 256
 
 # --- messages -------------------------------------------------------------------------------------------------------
 MESSAGE_BYTES_DEFAULT: Final = 256 * 1024
@@ -74,3 +77,10 @@ SESSIONS_PAGE_MAX: Final = 100
 STORE_MAP_BYTES_DEFAULT: Final = 256 * 1024**3
 STORE_RESERVE_BYTES: Final = 64 * 1024**2
 SEQUENCE_BLOCK: Final = 1_000
+PENDING_BYTES_MAX: Final = 32 * 1024**2
+RESPONSES_WAITING_MAX: Final = 1_000
+
+# --- rules: how much one step may do, so that no step stalls the loop -------------------------------------------------
+USER_METADATA_CHARS_MAX: Final = 1_024
+TICK_MESSAGES_MAX: Final = 1_000
+EXPIRED_PER_ACQUIRE_MAX: Final = 1_000

@@ -1,0 +1,104 @@
+"""What a put-token (or a SASL PLAIN login) grants.
+
+Rules:
+- The kind of a token is decided by its content: SDKs label SAS tokens `jwt`.
+- A claim is as narrow as the narrower of the token's own resource and the audience it was put for.
+- Development mode believes everybody, as the official emulator does: any key, any JWT, any opaque token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+
+from twinbus.auth.policies import ALL_RIGHTS, Policies, Right
+from twinbus.auth.sas import SKEW_S, is_sas, verify
+from twinbus.auth.scope import covers, normalised, path_of
+from twinbus.errors import ArgumentError, UnauthorizedError
+from twinbus.limits import TOKEN_BYTES_MAX
+
+# The end of a claim that has none: the last second of the year 9999, so that comparisons just work.
+NEVER_S = 253_402_300_799
+
+_JWT = re.compile(r"[\w=-]+\.[\w=-]+\.[\w=-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Rights on a path and everything below it, until a time."""
+
+    path: str
+    rights: frozenset[Right]
+    expires_s: int = NEVER_S
+
+    def allows(self, path: str, right: str) -> bool:
+        """Whether it grants `right` on `path` (any case). Time is the caller's to check, see `expired`."""
+        return right in self.rights and covers(self.path, normalised(path))
+
+    def expired(self, now_s: float, grace_s: float = SKEW_S) -> bool:
+        return now_s > self.expires_s + grace_s
+
+
+# What everybody gets in development mode.
+EVERYTHING = Claim("", ALL_RIGHTS)
+
+
+def decide(
+    token_text: str, audience: str, policies: Policies, now_s: float, dev: bool = False, skew_s: float = SKEW_S
+) -> Claim:
+    """The claim that `token_text`, put for `audience`, gives.
+
+    UnauthorizedError: a wrong signature, an expired or foreign token, a token of a kind not accepted here.
+    ArgumentError: not a token at all.
+    """
+    if not token_text:
+        raise ArgumentError("MalformedToken: The token is empty.")
+    if len(token_text) > TOKEN_BYTES_MAX:
+        raise ArgumentError(f"MalformedToken: The token is longer than {TOKEN_BYTES_MAX} characters.")
+    if dev:
+        return EVERYTHING
+    if is_sas(token_text):
+        token, policy = verify(token_text, policies.find, now_s, skew_s)
+        return Claim(_narrower(token.path, path_of(audience)), policy.rights, token.expiry_s)
+    if _is_jwt(token_text):
+        raise UnauthorizedError(
+            "InvalidIssuer: JSON web tokens are accepted in development mode only. Use a shared access signature."
+        )
+    raise ArgumentError("MalformedToken: The token is neither a shared access signature nor a JSON web token.")
+
+
+def decide_key(key_name: str, key: str, policies: Policies, dev: bool = False) -> Claim:
+    """The claim of a SASL PLAIN login: key name as user, key as password."""
+    if dev:
+        return EVERYTHING
+    found: Claim | None = None
+    given = _digest(key)
+    candidates = policies.named(key_name)
+    for policy in candidates:
+        for own in policy.keys:
+            if hmac.compare_digest(given, _digest(own)) and found is None:
+                found = Claim(policy.scope, policy.rights)
+    if not candidates:
+        hmac.compare_digest(given, _digest("no such policy"))
+    if found is None:
+        raise UnauthorizedError("InvalidSignature: The key name or the key is wrong.")
+    return found
+
+
+def _narrower(resource: str, audience: str) -> str:
+    if covers(resource, audience):
+        return audience
+    if covers(audience, resource):
+        return resource
+    raise UnauthorizedError(f"InvalidAudience: The token is for '{resource}', it was put for '{audience}'.")
+
+
+def _is_jwt(text: str) -> bool:
+    return _JWT.fullmatch(text) is not None
+
+
+def _digest(key: str) -> bytes:
+    # Digests have one length: comparing them tells nothing about the length of the right key.
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,142 @@
+"""Connection strings, as the official SDKs read them.
+
+Rules:
+- Keys are case-insensitive, unknown ones are ignored (old strings carry many), and both a wrong string and its
+  repr keep the secret out of sight.
+- `UseDevelopmentEmulator=true` means plain TCP, and the port in Endpoint counts.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from twinbus.errors import ConfigError
+
+PLAIN_PORT = 5672
+TLS_PORT = 5671
+
+_NAMES = {
+    name.lower(): name
+    for name in (
+        "Endpoint",
+        "SharedAccessKeyName",
+        "SharedAccessKey",
+        "SharedAccessSignature",
+        "EntityPath",
+        "UseDevelopmentEmulator",
+    )
+}
+_NAMES["hostname"] = "Endpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionString:
+    """A namespace's address and the secret to enter it: a key name and key, or a ready-made signature."""
+
+    host: str
+    port: int | None = None
+    key_name: str | None = None
+    key: str | None = field(default=None, repr=False)
+    signature: str | None = field(default=None, repr=False)
+    entity_path: str | None = None
+    emulator: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> ConnectionString:
+        """Read a connection string; ConfigError says what is wrong without showing it."""
+        values, unknown = _split(text)
+        endpoint = values.get("Endpoint")
+        if endpoint is None:
+            raise ConfigError(_missing("Endpoint", unknown))
+        host, port = _address(endpoint)
+        key_name, key = values.get("SharedAccessKeyName"), values.get("SharedAccessKey")
+        signature = values.get("SharedAccessSignature")
+        if signature is not None and key is not None:
+            raise ConfigError("The connection string has both SharedAccessKey and SharedAccessSignature: keep one.")
+        if signature is None and key is None:
+            raise ConfigError(_missing("SharedAccessKey", unknown))
+        if key is not None and key_name is None:
+            raise ConfigError(_missing("SharedAccessKeyName", unknown))
+        flag = values.get("UseDevelopmentEmulator", "false").lower()
+        if flag not in ("true", "false"):
+            raise ConfigError("UseDevelopmentEmulator in the connection string must be true or false.")
+        return cls(host, port, key_name, key, signature, values.get("EntityPath"), flag == "true")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where to connect for AMQP: the given port, else the usual one."""
+        return self.host, self.port or (PLAIN_PORT if self.emulator else TLS_PORT)
+
+    @property
+    def netloc(self) -> str:
+        """`host` or `host:port`, as it stands in Endpoint."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+    def format(self) -> str:
+        """The text to paste. It holds the secret."""
+        parts = [f"Endpoint=sb://{self.netloc}/"]
+        if self.key_name is not None:
+            parts.append(f"SharedAccessKeyName={self.key_name}")
+        if self.key is not None:
+            parts.append(f"SharedAccessKey={self.key}")
+        if self.signature is not None:
+            parts.append(f"SharedAccessSignature={self.signature}")
+        if self.entity_path is not None:
+            parts.append(f"EntityPath={self.entity_path}")
+        if self.emulator:
+            # The Python SDK knows only this exact spelling.
+            parts.append("UseDevelopmentEmulator=true")
+        return ";".join(parts) + ";"
+
+
+def _split(text: str) -> tuple[dict[str, str], list[str]]:
+    """The values under their proper names, and the names nobody knows."""
+    if not text.strip().strip(";"):
+        raise ConfigError("The connection string is empty.")
+    values: dict[str, str] = {}
+    unknown: list[str] = []
+    for position, part in enumerate(text.strip().split(";"), 1):
+        if not part.strip():
+            continue
+        given, separator, value = part.partition("=")
+        if not separator:
+            # The part itself may be a secret that lost its name: say where it is, not what.
+            raise ConfigError(f"Part {position} of the connection string has no '='; write Name=Value;Name=Value.")
+        name = _NAMES.get(given.strip().lower())
+        if name is None:
+            unknown.append(given.strip())
+        elif name in values:
+            raise ConfigError(f"The connection string has {name} twice.")
+        elif value.strip():
+            values[name] = value.strip()
+    return values, unknown
+
+
+def _missing(name: str, unknown: list[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), [given.lower() for given in unknown], 1)
+    text = f"The connection string has no {name}"
+    if near:
+        given = next(given for given in unknown if given.lower() == near[0])
+        text += f"; it has {given!r}: did you mean {name}?"
+        return text
+    if name == "SharedAccessKey":
+        text += " and no SharedAccessSignature"
+    return text + "."
+
+
+def _address(endpoint: str) -> tuple[str, int | None]:
+    if "://" not in endpoint:
+        raise ConfigError(f"Endpoint {endpoint!r} has no scheme; write Endpoint=sb://host or sb://host:port.")
+    try:
+        parts = urlsplit(endpoint)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigError(f"Endpoint {endpoint!r} is not an address: {error}.") from None
+    if not host or parts.username is not None:
+        raise ConfigError(f"Endpoint {endpoint!r} has no host; write Endpoint=sb://host or sb://host:port.")
+    if port == 0:
+        raise ConfigError(f"Endpoint {endpoint!r} has port 0; write the port the broker listens on.")
+    return host, port

@@ -1,0 +1,125 @@
+"""Shared access policies: a name, rights and two keys, on a namespace or on one entity.
+
+Rules:
+- Manage implies Send and Listen; it is made explicit here, so that nobody else has to remember it.
+- Names are case-insensitive, and unique within their scope.
+- Keys never appear in a repr.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from twinbus.auth.scope import covers, normalised
+from twinbus.errors import ArgumentError, EntityExistsError
+from twinbus.limits import POLICIES_PER_SCOPE_MAX, POLICY_KEY_CHARS_MAX, POLICY_NAME_CHARS_MAX
+
+# What the service calls the policy every namespace is born with.
+ROOT_KEY_NAME = "RootManageSharedAccessKey"
+# The key everybody knows: the official emulator's. Only development mode uses it.
+DEVELOPMENT_KEY = "SAS_KEY_VALUE"
+
+
+class Right(enum.StrEnum):
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"
+
+
+ALL_RIGHTS: frozenset[Right] = frozenset(Right)
+
+
+def rights_of(names: Iterable[str]) -> frozenset[Right]:
+    """Rights from their names in any case; Manage brings the other two."""
+    known = {right.lower(): right for right in Right}
+    rights = set()
+    for name in names:
+        right = known.get(name.lower())
+        if right is None:
+            raise ArgumentError(f"The right {name!r} is not known. Rights are Send, Listen and Manage.")
+        rights.add(right)
+    return ALL_RIGHTS if Right.MANAGE in rights else frozenset(rights)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One shared access policy. `scope` is a normalised entity path, or `''` for the namespace."""
+
+    name: str
+    rights: frozenset[Right]
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(default="", repr=False)
+    scope: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name) > POLICY_NAME_CHARS_MAX or not self.name.isprintable():
+            raise ArgumentError(
+                f"The policy name {self.name!r} must have 1 to {POLICY_NAME_CHARS_MAX} printable characters."
+            )
+        if not self.rights:
+            raise ArgumentError(f"The policy {self.name!r} has no right. Give Send, Listen or Manage.")
+        for key in (self.primary_key, self.secondary_key):
+            if len(key) > POLICY_KEY_CHARS_MAX:
+                raise ArgumentError(f"A key of policy {self.name!r} is longer than {POLICY_KEY_CHARS_MAX} characters.")
+        if not self.primary_key:
+            raise ArgumentError(f"The policy {self.name!r} has no primary key.")
+        object.__setattr__(self, "rights", rights_of(self.rights))
+        object.__setattr__(self, "scope", normalised(self.scope))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Both keys, or the only one."""
+        return (self.primary_key, self.secondary_key) if self.secondary_key else (self.primary_key,)
+
+
+class Policies:
+    """The policies of one namespace and its entities."""
+
+    def __init__(self, policies: Iterable[Policy] = ()) -> None:
+        # By lower-case name; one name may exist on several scopes.
+        self._by_name: dict[str, list[Policy]] = {}
+        # How many policies each scope has, to hold it to its limit.
+        self._counts: dict[str, int] = {}
+        for policy in policies:
+            self.add(policy)
+
+    def add(self, policy: Policy) -> None:
+        """Add one; the name must be free on its scope."""
+        same = self._by_name.setdefault(policy.name.lower(), [])
+        where = f"'{policy.scope}'" if policy.scope else "the namespace"
+        if any(other.scope == policy.scope for other in same):
+            raise EntityExistsError(f"The policy {policy.name!r} exists already on {where}.")
+        if self._counts.get(policy.scope, 0) >= POLICIES_PER_SCOPE_MAX:
+            raise ArgumentError(
+                f"There are {POLICIES_PER_SCOPE_MAX} policies on {where} already, the most it can have."
+            )
+        same.append(policy)
+        self._counts[policy.scope] = self._counts.get(policy.scope, 0) + 1
+
+    def remove_scope(self, scope: str) -> None:
+        """Forget the policies of a deleted entity."""
+        scope = normalised(scope)
+        for name in list(self._by_name):
+            left = [policy for policy in self._by_name[name] if policy.scope != scope]
+            if left:
+                self._by_name[name] = left
+            else:
+                del self._by_name[name]
+        self._counts.pop(scope, None)
+
+    def find(self, key_name: str, path: str) -> list[Policy]:
+        """The policies of that name whose scope covers `path` (normalised)."""
+        return [policy for policy in self._by_name.get(key_name.lower(), ()) if covers(policy.scope, path)]
+
+    def named(self, key_name: str) -> list[Policy]:
+        """The policies of that name on any scope."""
+        return list(self._by_name.get(key_name.lower(), ()))
+
+    def __iter__(self) -> Iterator[Policy]:
+        for policies in self._by_name.values():
+            yield from policies
+
+    def __len__(self) -> int:
+        return sum(self._counts.values())

@@ -1,0 +1,114 @@
+"""Shared access signatures: `SharedAccessSignature sr=...&sig=...&se=...&skn=...`.
+
+Rules:
+- The signature is checked over the raw `sr`, exactly as it stands in the token: clients encode it differently
+  (upper-case hex, lower-case hex, nothing), and any re-encoding breaks one of them.
+- Every comparison takes the same time whether it fits or not, for both keys of every policy in question.
+- No error text holds a signature or a key.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from urllib.parse import quote_plus, unquote, unquote_plus
+
+from twinbus.auth.policies import Policy
+from twinbus.auth.scope import path_of
+from twinbus.errors import ArgumentError, UnauthorizedError
+from twinbus.limits import TOKEN_BYTES_MAX, TOKEN_EXPIRY_GRACE_MS
+
+PREFIX = "SharedAccessSignature "
+# How long a token is honoured past its end: the SDK's admin client reuses one for up to a minute.
+SKEW_S = TOKEN_EXPIRY_GRACE_MS // 1000
+# Digits of a believable `se`; Python's int() would take any number of them.
+_EXPIRY_DIGITS_MAX = 15
+
+KeyLookup = Callable[[str, str], Sequence[Policy]]
+
+
+@dataclass(frozen=True, slots=True)
+class SasToken:
+    """The four parts. `resource` and `expiry` are raw, as they were signed; the others are decoded."""
+
+    resource: str
+    signature: str = field(repr=False)
+    expiry: str
+    key_name: str
+
+    @property
+    def expiry_s(self) -> int:
+        """The token's end in seconds since the epoch."""
+        return int(self.expiry)
+
+    @property
+    def path(self) -> str:
+        """The normalised path the token speaks about."""
+        return path_of(unquote_plus(self.resource))
+
+
+def is_sas(token: str) -> bool:
+    return token[: len(PREFIX)].lower() == PREFIX.lower()
+
+
+def sign(resource: str, key_name: str, key: str, expiry_s: int) -> str:
+    """A token for `resource` (a plain URI), valid until `expiry_s` (seconds since the epoch)."""
+    encoded = quote_plus(resource)
+    signature = quote_plus(_signature(encoded, str(expiry_s), key))
+    return f"{PREFIX}sr={encoded}&sig={signature}&se={expiry_s}&skn={quote_plus(key_name)}"
+
+
+def parse(token: str) -> SasToken:
+    """Read a token; ArgumentError says which part is missing or wrong."""
+    if len(token) > TOKEN_BYTES_MAX:
+        raise ArgumentError(f"MalformedToken: The token is longer than {TOKEN_BYTES_MAX} characters.")
+    if not is_sas(token):
+        raise ArgumentError("MalformedToken: The token does not start with 'SharedAccessSignature '.")
+    parts: dict[str, str] = {}
+    for item in token[len(PREFIX) :].strip().split("&"):
+        name, _, value = item.partition("=")
+        if name in parts:
+            raise ArgumentError(f"MalformedToken: The token has '{name[:20]}' twice.")
+        parts[name] = value
+    for name in ("sr", "sig", "se", "skn"):
+        if not parts.get(name):
+            raise ArgumentError(f"MalformedToken: The token has no '{name}'.")
+    expiry = parts["se"]
+    if not (expiry.isascii() and expiry.isdigit() and len(expiry) <= _EXPIRY_DIGITS_MAX):
+        raise ArgumentError("MalformedToken: 'se' is not a number of seconds since 1970.")
+    # Not unquote_plus: a '+' is a digit of base64, and some clients leave it as it is.
+    return SasToken(parts["sr"], unquote(parts["sig"]), expiry, unquote_plus(parts["skn"]))
+
+
+def verify(token: str, keys: KeyLookup, now_s: float, skew_s: float = SKEW_S) -> tuple[SasToken, Policy]:
+    """The token's parts and the policy that signed it, or UnauthorizedError.
+
+    `keys` gives the policies of a name that cover a path. An unknown name costs as much time as a wrong key.
+    """
+    parsed = parse(token)
+    path = parsed.path
+    candidates = list(keys(parsed.key_name, path))
+    # The Python SDK encodes the key name twice.
+    if not candidates and "%" in parsed.key_name:
+        candidates = list(keys(unquote_plus(parsed.key_name), path))
+    given = parsed.signature.encode("utf-8", "surrogatepass")
+    signer: Policy | None = None
+    for policy in candidates:
+        for key in policy.keys:
+            if hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, key).encode()) and signer is None:
+                signer = policy
+    if not candidates:
+        hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, "no such policy").encode())
+    if signer is None:
+        raise UnauthorizedError("InvalidSignature: The token has an invalid signature.")
+    if now_s > parsed.expiry_s + skew_s:
+        raise UnauthorizedError(f"ExpiredToken: The token expired {int(now_s - parsed.expiry_s)} seconds ago.")
+    return parsed, signer
+
+
+def _signature(encoded_resource: str, expiry: str, key: str) -> str:
+    text = f"{encoded_resource}\n{expiry}".encode("utf-8", "surrogatepass")
+    return b64encode(hmac.new(key.encode("utf-8", "surrogatepass"), text, sha256).digest()).decode("ascii")
