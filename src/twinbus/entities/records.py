@@ -1,0 +1,205 @@
+"""Index records: a message's row in the store's INDEX table, and the keys of every row the rules write.
+
+The fixed part comes first, so that recovery reads a million of them with one unpack each; session id and changes follow
+only where they exist. The first byte is the version of the format. Numbers are big-endian, so keys sort as numbers do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Final, NamedTuple
+
+from ..errors import StoreCorruptError
+from .message import Message
+
+VERSION: Final = 1
+
+# version, flags, delivery count, body number, size, enqueued, expires (0: never)
+HEAD: Final = struct.Struct(">BBIQIQQ")
+KEY: Final = struct.Struct(">IQ")
+BODY_KEY: Final = struct.Struct(">Q")
+ENTITY_KEY: Final = struct.Struct(">I")
+NUMBER: Final = struct.Struct(">Q")
+
+# Flags: the two lowest bits are the state.
+STATE_MASK: Final = 0x03
+SHARED: Final = 0x04  # other records point to the same body
+IN_SESSION: Final = 0x08
+CHANGED: Final = 0x10
+EXTRAS: Final = SHARED | IN_SESSION | CHANGED
+
+META_BODIES: Final = b"bodies"
+META_ENTITIES: Final = b"entities"
+META_SEQUENCE: Final = b"sequence:"
+
+_SHORT: Final = struct.Struct(">H")
+_CHANGE: Final = struct.Struct(">HBI")
+_SESSION_HEAD: Final = struct.Struct(">BQHB")
+
+# LMDB takes keys of 511 bytes; a session id may have 128 characters of four bytes each.
+_SESSION_KEY_BYTES_MAX: Final = 400
+
+
+class Record(NamedTuple):
+    """An index record read back."""
+
+    state: int
+    delivery_count: int
+    body: int
+    size: int
+    enqueued_ms: int
+    expires_ms: int | None
+    session_id: str | None
+    changes: dict[str, str | bytes] | None
+    shared: bool
+
+
+def key(entity_id: int, seq: int) -> bytes:
+    """The row of a message: all of an entity's messages lie together, in sequence order."""
+    return KEY.pack(entity_id, seq)
+
+
+def pack(message: Message, session_id: str | None = None, shared: bool = False) -> bytes:
+    flags = message.state
+    expires_ms = message.expires_ms
+    changes = message.changes
+    if session_id is None and changes is None and not shared:
+        return HEAD.pack(
+            VERSION,
+            flags,
+            message.delivery_count,
+            message.body,
+            message.size,
+            message.enqueued_ms,
+            0 if expires_ms is None else expires_ms,
+        )
+    tail = b""
+    if shared:
+        flags |= SHARED
+    if session_id is not None:
+        flags |= IN_SESSION
+        encoded = session_id.encode()
+        tail = _SHORT.pack(len(encoded)) + encoded
+    if changes is not None:
+        flags |= CHANGED
+        tail += _pack_changes(changes)
+    head = HEAD.pack(
+        VERSION,
+        flags,
+        message.delivery_count,
+        message.body,
+        message.size,
+        message.enqueued_ms,
+        0 if expires_ms is None else expires_ms,
+    )
+    return head + tail
+
+
+def unpack(value: bytes) -> Record:
+    try:
+        version, flags, delivery_count, body, size, enqueued_ms, expires_ms = HEAD.unpack_from(value)
+        if version != VERSION:
+            raise StoreCorruptError(f"An index record has version {version}; this release reads version {VERSION}.")
+        session_id, changes = unpack_tail(value, flags)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise StoreCorruptError(f"An index record of {len(value)} bytes does not read back: {error}.") from error
+    return Record(
+        flags & STATE_MASK,
+        delivery_count,
+        body,
+        size,
+        enqueued_ms,
+        expires_ms or None,
+        session_id,
+        changes,
+        bool(flags & SHARED),
+    )
+
+
+def unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | bytes] | None]:
+    """What follows the fixed part: session id and changes."""
+    session_id = None
+    changes = None
+    offset = HEAD.size
+    if flags & IN_SESSION:
+        (length,) = _SHORT.unpack_from(value, offset)
+        offset += _SHORT.size
+        session_id = _slice(value, offset, length).decode()
+        offset += length
+    if flags & CHANGED:
+        changes = _unpack_changes(value, offset)
+    return session_id, changes
+
+
+def session_key(entity_id: int, session_id: str) -> bytes:
+    """The row of a session's state. A very long id is replaced by its digest: 0xff never starts UTF-8."""
+    encoded = session_id.encode()
+    if len(encoded) > _SESSION_KEY_BYTES_MAX:
+        encoded = b"\xff" + hashlib.blake2b(encoded, digest_size=32).digest()
+    return ENTITY_KEY.pack(entity_id) + encoded
+
+
+def pack_session(session_id: str, updated_ms: int, state: bytes | None) -> bytes:
+    encoded = session_id.encode()
+    head = _SESSION_HEAD.pack(VERSION, updated_ms, len(encoded), state is not None)
+    return head + encoded + (state or b"")
+
+
+def unpack_session(value: bytes) -> tuple[str, int, bytes | None]:
+    """Session id, when its state was set, the state."""
+    try:
+        version, updated_ms, length, present = _SESSION_HEAD.unpack_from(value)
+        if version != VERSION:
+            raise StoreCorruptError(f"A session record has version {version}; this release reads version {VERSION}.")
+        offset = _SESSION_HEAD.size
+        session_id = _slice(value, offset, length).decode()
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise StoreCorruptError(f"A session record of {len(value)} bytes does not read back: {error}.") from error
+    return session_id, updated_ms, bytes(value[offset + length :]) if present else None
+
+
+def pack_duplicate(seen_ms: int, message_id: str) -> bytes:
+    return NUMBER.pack(seen_ms) + message_id.encode()
+
+
+def unpack_duplicate(value: bytes) -> tuple[int, str]:
+    """When the id was seen, the id."""
+    try:
+        (seen_ms,) = NUMBER.unpack_from(value)
+        return seen_ms, bytes(value[NUMBER.size :]).decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise StoreCorruptError(f"A duplicate record of {len(value)} bytes does not read back: {error}.") from error
+
+
+def _pack_changes(changes: dict[str, str | bytes]) -> bytes:
+    parts = [_SHORT.pack(len(changes))]
+    for name, value in changes.items():
+        encoded_name = name.encode()
+        encoded = value.encode() if isinstance(value, str) else value
+        parts.append(_CHANGE.pack(len(encoded_name), isinstance(value, str), len(encoded)))
+        parts.append(encoded_name)
+        parts.append(encoded)
+    return b"".join(parts)
+
+
+def _unpack_changes(value: bytes, offset: int) -> dict[str, str | bytes]:
+    (count,) = _SHORT.unpack_from(value, offset)
+    offset += _SHORT.size
+    changes: dict[str, str | bytes] = {}
+    for _ in range(count):
+        name_length, is_text, length = _CHANGE.unpack_from(value, offset)
+        offset += _CHANGE.size
+        name = _slice(value, offset, name_length).decode()
+        offset += name_length
+        encoded = _slice(value, offset, length)
+        offset += length
+        changes[name] = encoded.decode() if is_text else encoded
+    return changes
+
+
+def _slice(value: bytes, offset: int, length: int) -> bytes:
+    end = offset + length
+    if end > len(value):
+        raise IndexError(f"{end} bytes needed")
+    return bytes(value[offset:end])

@@ -1,0 +1,122 @@
+"""What an owner can set on a queue, checked once, when it is made.
+
+A value outside its range is an ArgumentError that names the value and the range. `UNLIMITED_MS` means never.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Final
+
+from ..errors import ArgumentError
+from ..limits import (
+    AUTO_DELETE_ON_IDLE_MS_MIN,
+    DUPLICATE_WINDOW_MS_DEFAULT,
+    DUPLICATE_WINDOW_MS_MAX,
+    DUPLICATE_WINDOW_MS_MIN,
+    ENTITY_PATH_CHARS_MAX,
+    LOCK_DURATION_MS_DEFAULT,
+    LOCK_DURATION_MS_MAX,
+    LOCK_DURATION_MS_MIN,
+    MAX_DELIVERY_COUNT_DEFAULT,
+    MAX_DELIVERY_COUNT_MAX,
+    MESSAGE_BYTES_DEFAULT,
+    MESSAGE_BYTES_MAX,
+    QUEUE_MEGABYTES_DEFAULT,
+    QUEUE_MEGABYTES_MAX,
+    TIME_TO_LIVE_MS_MIN,
+    UNLIMITED_MS,
+    USER_METADATA_CHARS_MAX,
+)
+
+ACTIVE: Final = "Active"
+DISABLED: Final = "Disabled"
+SEND_DISABLED: Final = "SendDisabled"
+RECEIVE_DISABLED: Final = "ReceiveDisabled"
+STATUSES: Final = (ACTIVE, DISABLED, SEND_DISABLED, RECEIVE_DISABLED)
+
+# What cannot change once the queue exists: stored messages depend on it.
+FIXED: Final = ("path", "requires_session", "requires_duplicate_detection", "enable_partitioning")
+
+_PATH: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9._~-])?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QueueSettings:
+    """The settings of one queue, in the service's terms."""
+
+    path: str
+    lock_duration_ms: int = LOCK_DURATION_MS_DEFAULT
+    max_megabytes: int = QUEUE_MEGABYTES_DEFAULT
+    requires_duplicate_detection: bool = False
+    requires_session: bool = False
+    default_ttl_ms: int = UNLIMITED_MS
+    dead_letter_on_expiry: bool = False
+    duplicate_window_ms: int = DUPLICATE_WINDOW_MS_DEFAULT
+    max_delivery_count: int = MAX_DELIVERY_COUNT_DEFAULT
+    enable_batched_operations: bool = True
+    status: str = ACTIVE
+    auto_delete_on_idle_ms: int = UNLIMITED_MS
+    enable_partitioning: bool = False
+    enable_express: bool = False
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    user_metadata: str | None = None
+    max_message_bytes: int = MESSAGE_BYTES_DEFAULT
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
+        _check_range("lock_duration_ms", self.lock_duration_ms, LOCK_DURATION_MS_MIN, LOCK_DURATION_MS_MAX)
+        _check_range("max_megabytes", self.max_megabytes, 1, QUEUE_MEGABYTES_MAX)
+        _check_range("default_ttl_ms", self.default_ttl_ms, TIME_TO_LIVE_MS_MIN, UNLIMITED_MS)
+        _check_range("duplicate_window_ms", self.duplicate_window_ms, DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX)
+        _check_range("max_delivery_count", self.max_delivery_count, 1, MAX_DELIVERY_COUNT_MAX)
+        _check_range("auto_delete_on_idle_ms", self.auto_delete_on_idle_ms, AUTO_DELETE_ON_IDLE_MS_MIN, UNLIMITED_MS)
+        _check_range("max_message_bytes", self.max_message_bytes, 1024, MESSAGE_BYTES_MAX)
+        if self.status not in STATUSES:
+            raise ArgumentError(f"status {self.status!r} is not one of {', '.join(STATUSES)}.")
+        if self.user_metadata is not None and len(self.user_metadata) > USER_METADATA_CHARS_MAX:
+            raise ArgumentError(
+                f"user_metadata has {len(self.user_metadata)} characters, the limit is {USER_METADATA_CHARS_MAX}."
+            )
+        if self.requires_session and self.forward_to is not None:
+            raise ArgumentError("forward_to cannot be set on a queue that requires sessions.")
+        for name, target in (("forward_to", self.forward_to), ("forward_dead_letters_to", self.forward_dead_letters_to)):
+            if target is not None and target.lower() == self.path.lower():
+                raise ArgumentError(f"{name} {target!r} names the queue itself.")
+
+    @property
+    def quota_bytes(self) -> int:
+        return self.max_megabytes * 1024 * 1024
+
+    def check_update(self, new: QueueSettings) -> None:
+        """Refuse an update that touches what is fixed at creation."""
+        for name in FIXED:
+            old_value, new_value = getattr(self, name), getattr(new, name)
+            same = old_value.lower() == new_value.lower() if name == "path" else old_value == new_value
+            if not same:
+                raise ArgumentError(f"{name} cannot be changed from {old_value!r} to {new_value!r} on an existing queue.")
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> QueueSettings:
+        return cls(**fields)
+
+
+def check_path(path: str) -> None:
+    """Entity paths: letters, digits and `. - _ ~`, parts separated by single slashes."""
+    if not 1 <= len(path) <= ENTITY_PATH_CHARS_MAX:
+        raise ArgumentError(f"The entity path has {len(path)} characters; it must have 1 to {ENTITY_PATH_CHARS_MAX}.")
+    if not _PATH.fullmatch(path) or "//" in path:
+        raise ArgumentError(
+            f"The entity path {path!r} must start with a letter or digit and hold only letters, digits, "
+            "'.', '-', '_', '~' and single '/' between parts."
+        )
+
+
+def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
+    if not lowest <= value <= highest:
+        raise ArgumentError(f"{name} {value} is out of range: {lowest} to {highest}.")
