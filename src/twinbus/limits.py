@@ -82,6 +82,9 @@ SESSIONS_PAGE_MAX: Final = 100
 # --- store ----------------------------------------------------------------------------------------------------------
 STORE_MAP_BYTES_DEFAULT: Final = 256 * 1024**3
 STORE_RESERVE_BYTES: Final = 64 * 1024**2
+STORE_KEY_BYTES_MAX: Final = 511  # what LMDB is built with
+STORE_SPACE_CHECK_MS: Final = 1_000
+STORE_FINDINGS_MAX: Final = 1_000  # how many of each kind a check lists by number; it counts them all
 SEQUENCE_BLOCK: Final = 1_000
 PENDING_BYTES_MAX: Final = 32 * 1024**2
 RESPONSES_WAITING_MAX: Final = 1_000
