@@ -52,6 +52,7 @@ DEAD_LETTER_TEXT_CHARS_MAX: Final = 4_096
 
 # --- entities -------------------------------------------------------------------------------------------------------
 ENTITY_PATH_CHARS_MAX: Final = 260
+NAMESPACES_MAX: Final = 100
 NAMESPACE_NAME_CHARS_MAX: Final = 50
 SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
 RULE_NAME_CHARS_MAX: Final = 50
@@ -93,3 +94,6 @@ RESPONSES_WAITING_MAX: Final = 1_000
 USER_METADATA_CHARS_MAX: Final = 1_024
 TICK_MESSAGES_MAX: Final = 1_000
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
+
+# --- configuration --------------------------------------------------------------------------------------------------
+CONFIG_FILE_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -1,0 +1,179 @@
+"""What a broker is told at its start: namespaces, their entities and policies, and where to listen.
+
+Rules:
+- Everything here is checked when it is made, and a ConfigError names the value and the fix.
+- Listening beyond this machine needs `allow_plaintext`, and is never possible with the key everybody knows.
+- Topics are kept as data; `warnings()` says that they are not served yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+from twinbus.auth.policies import Policies, Policy, Right
+from twinbus.entities.settings import QueueSettings
+from twinbus.errors import ConfigError, ServiceError
+from twinbus.limits import NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX, UNLIMITED_MS
+
+LOOPBACK = "127.0.0.1"
+_NAMESPACE_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleConfig:
+    """A subscription's rule: one filter, and perhaps an action."""
+
+    name: str
+    kind: Literal["sql", "correlation"]
+    sql: str | None = None
+    correlation: dict[str, str] = field(default_factory=dict)
+    correlation_properties: dict[str, str | int | float | bool] = field(default_factory=dict)
+    action: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscriptionConfig:
+    """A topic's subscription."""
+
+    name: str
+    lock_duration_ms: int
+    max_delivery_count: int
+    default_ttl_ms: int = UNLIMITED_MS
+    requires_session: bool = False
+    dead_letter_on_expiry: bool = False
+    dead_letter_on_filter_error: bool = True
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    rules: list[RuleConfig] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicConfig:
+    """A topic with its subscriptions."""
+
+    path: str
+    duplicate_window_ms: int
+    default_ttl_ms: int = UNLIMITED_MS
+    requires_duplicate_detection: bool = False
+    subscriptions: list[SubscriptionConfig] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class KeylessPolicy:
+    """A policy that the file names without keys: they are made at first start and kept with the data."""
+
+    name: str
+    rights: frozenset[Right]
+    scope: str = ""
+
+
+@dataclass
+class NamespaceConfig:
+    """One namespace: its own port, entities and policies. Port 0 takes a free one."""
+
+    name: str
+    port: int = 0
+    queues: list[QueueSettings] = field(default_factory=list)
+    policies: list[Policy] = field(default_factory=list)
+    topics: list[TopicConfig] = field(default_factory=list)
+    keyless: list[KeylessPolicy] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if len(self.name) > NAMESPACE_NAME_CHARS_MAX or not _NAMESPACE_NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"The namespace name {self.name!r} must have 1 to {NAMESPACE_NAME_CHARS_MAX} letters, digits and "
+                "hyphens, start with a letter and not end with a hyphen."
+            )
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"The port {self.port} of namespace {self.name!r} is not between 0 and 65535.")
+        paths = [queue.path for queue in self.queues] + [topic.path for topic in self.topics]
+        check_unique(paths, f"Namespace {self.name!r} has the entity")
+        try:
+            Policies(
+                [*self.policies, *(Policy(each.name, each.rights, "?", scope=each.scope) for each in self.keyless)]
+            )
+        except ServiceError as error:
+            raise ConfigError(f"Namespace {self.name!r}: {error}") from None
+
+    @property
+    def root(self) -> Policy:
+        """The policy of the printed connection string: the first one that manages the whole namespace."""
+        for policy in self.policies:
+            if not policy.scope and Right.MANAGE in policy.rights:
+                return policy
+        raise ConfigError(f"Namespace {self.name!r} has no policy with Manage on the whole namespace.")
+
+
+@dataclass
+class BrokerConfig:
+    """Everything a broker is started with. `data` None keeps nothing over a restart."""
+
+    namespaces: list[NamespaceConfig]
+    data: Path | None = None
+    host: str = LOOPBACK
+    dev: bool = False
+    allow_plaintext: bool = False
+
+    def check(self) -> None:
+        """What can be wrong only in the whole; called before anything listens."""
+        if not self.namespaces:
+            raise ConfigError("There is no namespace: give --namespace NAME, or name one in the configuration file.")
+        if len(self.namespaces) > NAMESPACES_MAX:
+            raise ConfigError(
+                f"There are {len(self.namespaces)} namespaces; one process serves at most {NAMESPACES_MAX}."
+            )
+        check_unique([namespace.name for namespace in self.namespaces], "The broker has the namespace")
+        ports: dict[int, str] = {}
+        for namespace in self.namespaces:
+            if namespace.port and namespace.port in ports:
+                raise ConfigError(
+                    f"Namespaces {ports[namespace.port]!r} and {namespace.name!r} both want port {namespace.port}: "
+                    "each needs its own."
+                )
+            ports[namespace.port] = namespace.name
+        if is_loopback(self.host):
+            return
+        if self.dev:
+            raise ConfigError(
+                f"Development mode accepts any key, so it listens on this machine only, not on {self.host!r}. "
+                "Leave out --dev or --host."
+            )
+        if not self.allow_plaintext:
+            raise ConfigError(
+                f"Listening on {self.host!r} would carry keys and messages over the network unencrypted. "
+                "Add --allow-plaintext if the network is trusted."
+            )
+
+    def warnings(self) -> list[str]:
+        """What the broker was told and does not do yet."""
+        return [
+            f"Topic {topic.path!r} in namespace {namespace.name!r} is configured, but topics are not served yet."
+            for namespace in self.namespaces
+            for topic in namespace.topics
+        ]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_unique(names: Iterable[str], text: str) -> None:
+    """ConfigError when two names differ at most in case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.lower())
+        seen[name.lower()] = name
+        if other is not None:
+            both = f"{name!r} twice" if other == name else f"{other!r} twice, the second time as {name!r}"
+            raise ConfigError(f"{text} {both}.")

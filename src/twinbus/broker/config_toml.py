@@ -1,0 +1,185 @@
+"""Our own configuration file, in TOML; `docs/config.md` shows it whole.
+
+Rules:
+- Names are table names (`[namespaces.contoso.queues.orders]`), settings are the queue settings without their units.
+- A policy without keys gets its own at first start, kept with the data: no secret need stand in the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from twinbus.auth.policies import Policy, rights_of
+from twinbus.broker.config import KeylessPolicy, NamespaceConfig, RuleConfig, SubscriptionConfig, TopicConfig
+from twinbus.broker.config_emulator import check_name, make_subscription, make_topic, plain_values
+from twinbus.broker.config_section import Section
+from twinbus.entities.settings import QueueSettings
+from twinbus.errors import ArgumentError, ConfigError
+from twinbus.limits import RULE_NAME_CHARS_MAX
+
+# A setting's name in the file (and on the command line), the field it sets, and what it holds.
+QUEUE_KEYS: dict[str, tuple[str, str]] = {
+    "lock_duration": ("lock_duration_ms", "duration"),
+    "max_megabytes": ("max_megabytes", "number"),
+    "requires_duplicate_detection": ("requires_duplicate_detection", "flag"),
+    "requires_session": ("requires_session", "flag"),
+    "default_ttl": ("default_ttl_ms", "duration"),
+    "dead_letter_on_expiry": ("dead_letter_on_expiry", "flag"),
+    "duplicate_window": ("duplicate_window_ms", "duration"),
+    "max_delivery_count": ("max_delivery_count", "number"),
+    "enable_batched_operations": ("enable_batched_operations", "flag"),
+    "status": ("status", "text"),
+    "auto_delete_on_idle": ("auto_delete_on_idle_ms", "duration"),
+    "enable_partitioning": ("enable_partitioning", "flag"),
+    "enable_express": ("enable_express", "flag"),
+    "forward_to": ("forward_to", "text"),
+    "forward_dead_letters_to": ("forward_dead_letters_to", "text"),
+    "user_metadata": ("user_metadata", "text"),
+    "max_message_bytes": ("max_message_bytes", "number"),
+}
+_TOPIC_KEYS = ("default_ttl", "duplicate_window", "requires_duplicate_detection")
+_SUBSCRIPTION_KEYS = (
+    "lock_duration",
+    "max_delivery_count",
+    "default_ttl",
+    "requires_session",
+    "dead_letter_on_expiry",
+    "forward_to",
+    "forward_dead_letters_to",
+)
+_CORRELATION_KEYS = (
+    "content_type",
+    "correlation_id",
+    "message_id",
+    "reply_to",
+    "reply_to_session_id",
+    "session_id",
+    "subject",
+    "to",
+)
+
+
+@dataclass
+class TomlConfig:
+    """A TOML file's content; None where it is silent."""
+
+    namespaces: list[NamespaceConfig] = field(default_factory=list)
+    data: Path | None = None
+    host: str | None = None
+    dev: bool | None = None
+    allow_plaintext: bool | None = None
+
+
+def read_toml(document: object, file: str, folder: Path) -> TomlConfig:
+    """The content of a parsed TOML file; a relative `data` is taken from the file's own folder."""
+    top = Section(document, f"{file}:", ("namespaces", "data", "host", "dev", "allow_plaintext"))
+    data = top.text("data")
+    return TomlConfig(
+        namespaces=[_namespace(*each) for each in _tables(top, "namespaces")],
+        data=None if data is None else folder / Path(data).expanduser(),
+        host=top.text("host"),
+        dev=top.flag("dev"),
+        allow_plaintext=top.flag("allow_plaintext"),
+    )
+
+
+def _tables(section: Section, name: str) -> list[tuple[str, object, str]]:
+    """The named tables under `name`: name, values, place."""
+    if name not in section:
+        return []
+    tables = Section(section.get(name), section.place(name), None)
+    return [(each, tables.get(each), tables.place(each)) for each in tables]
+
+
+def _fields(section: Section, keys: tuple[str, ...]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key in keys:
+        name, kind = QUEUE_KEYS[key]
+        if kind == "duration":
+            found[name] = section.duration_ms(key)
+        elif kind == "number":
+            found[name] = section.number(key)
+        elif kind == "flag":
+            found[name] = section.flag(key)
+        else:
+            found[name] = section.text(key) or None
+    return found
+
+
+def _namespace(name: str, values: object, where: str) -> NamespaceConfig:
+    section = Section(values, where, ("port", "queues", "topics", "policies"))
+    policies: list[Policy] = []
+    keyless: list[KeylessPolicy] = []
+    for each in _tables(section, "policies"):
+        _policy(*each, "", policies, keyless)
+    queues = []
+    for path, queue_values, place in _tables(section, "queues"):
+        queue = Section(queue_values, place, (*QUEUE_KEYS, "policies"))
+        queues.append(queue.make(QueueSettings, path=path, **_fields(queue, tuple(QUEUE_KEYS))))
+        for each in _tables(queue, "policies"):
+            _policy(*each, path, policies, keyless)
+    topics = []
+    for path, topic_values, place in _tables(section, "topics"):
+        topic = Section(topic_values, place, (*_TOPIC_KEYS, "subscriptions", "policies"))
+        topics.append(_topic(path, topic))
+        for each in _tables(topic, "policies"):
+            _policy(*each, path, policies, keyless)
+    return section.make(
+        NamespaceConfig,
+        name=name,
+        port=section.number("port"),
+        queues=queues,
+        policies=policies,
+        topics=topics,
+        keyless=keyless,
+    )
+
+
+def _policy(
+    name: str, values: object, where: str, scope: str, policies: list[Policy], keyless: list[KeylessPolicy]
+) -> None:
+    section = Section(values, where, ("rights", "primary_key", "secondary_key"))
+    try:
+        rights = rights_of(section.texts("rights"))
+        if not rights:
+            raise ArgumentError("rights must name Send, Listen or Manage.")
+        primary, secondary = section.text("primary_key"), section.text("secondary_key")
+        if primary:
+            policies.append(Policy(name, rights, primary, secondary or "", scope))
+        elif secondary:
+            raise ArgumentError("secondary_key is set and primary_key is not.")
+        else:
+            keyless.append(KeylessPolicy(name, rights, scope))
+    except ArgumentError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _topic(path: str, section: Section) -> TopicConfig:
+    subscriptions = [_subscription(*each) for each in _tables(section, "subscriptions")]
+    return make_topic(section, path, subscriptions, **_fields(section, _TOPIC_KEYS))
+
+
+def _subscription(name: str, values: object, where: str) -> SubscriptionConfig:
+    section = Section(values, where, (*_SUBSCRIPTION_KEYS, "dead_letter_on_filter_error", "rules"))
+    rules = [_rule(*each) for each in _tables(section, "rules")]
+    on_error = section.flag("dead_letter_on_filter_error")
+    return make_subscription(section, name, rules, on_error, **_fields(section, _SUBSCRIPTION_KEYS))
+
+
+def _rule(name: str, values: object, where: str) -> RuleConfig:
+    check_name(name, RULE_NAME_CHARS_MAX, where)
+    section = Section(values, where, ("sql", "correlation", "action"))
+    if ("sql" in section) == ("correlation" in section):
+        raise ConfigError(f"{where} must have 'sql' or 'correlation', and not both.")
+    if "sql" in section:
+        return RuleConfig(name=name, kind="sql", sql=section.need("sql"), action=section.text("action"))
+    correlation = Section(section.get("correlation"), section.place("correlation"), (*_CORRELATION_KEYS, "properties"))
+    values = correlation.get("properties")
+    return RuleConfig(
+        name=name,
+        kind="correlation",
+        correlation={key: text for key in _CORRELATION_KEYS if (text := correlation.text(key)) is not None},
+        correlation_properties=plain_values({} if values is None else values, correlation.place("properties")),
+        action=section.text("action"),
+    )
