@@ -1,0 +1,43 @@
+"""What an AMQP address means: an entity's path, or one of its nodes.
+
+Clients write the same entity as `q`, `/q`, `amqps://host:port/q` or `sb://host/q`, in any case, percent-encoded or not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import unquote
+
+MANAGEMENT = "$management"
+CBS = "$cbs"
+
+
+class Address(NamedTuple):
+    """An entity path (empty for the namespace itself) and whether its management node is meant."""
+
+    path: str
+    management: bool
+    cbs: bool
+
+
+def parse(address: str) -> Address:
+    path = path_of(address)
+    lowered = path.lower()
+    if lowered == CBS:
+        return Address("", False, True)
+    if lowered == MANAGEMENT:
+        return Address("", True, False)
+    if lowered.endswith("/" + MANAGEMENT):
+        return Address(path[: -len(MANAGEMENT) - 1], True, False)
+    return Address(path, False, False)
+
+
+def path_of(address: str) -> str:
+    """The path of an address without scheme, host and outer slashes."""
+    scheme = address.find("://")
+    if scheme != -1:
+        slash = address.find("/", scheme + 3)
+        address = address[slash:] if slash != -1 else ""
+    if "%" in address:
+        address = unquote(address)
+    return address.strip("/")

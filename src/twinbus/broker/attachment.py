@@ -1,0 +1,258 @@
+"""Putting links on entities: what an attach asks for, whether it may, and who stands behind the link from then on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.link import Link
+from twinbus.amqp.terminus import Coordinator, Source
+from twinbus.amqp.types import Described, Symbol, ULong
+from twinbus.auth.policies import Right
+from twinbus.broker.addresses import CBS, MANAGEMENT, parse
+from twinbus.broker.cbs import Cbs
+from twinbus.broker.consumer import Consumer
+from twinbus.broker.dispatcher import SessionWaiter
+from twinbus.broker.management import Management
+from twinbus.broker.publisher import Publisher
+from twinbus.broker.requests import ReplyLink, RequestLink, RequestNode
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.errors import (
+    ArgumentError,
+    EntityDisabledError,
+    NotAllowedError,
+    OperationTimeoutError,
+    ServiceError,
+    UnauthorizedError,
+    UnsupportedError,
+)
+from twinbus.limits import ACCEPT_SESSION_TIMEOUT_MS_DEFAULT, MESSAGE_BYTES_DEFAULT, SENDER_CREDIT
+
+if TYPE_CHECKING:
+    from twinbus.broker.connection import Connection
+
+SESSION_FILTER = "com.microsoft:session-filter"
+SHARED_SESSION_FILTER = "com.microsoft:non-exclusive-session-filter"
+LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
+TIMEOUT = "com.microsoft:timeout"
+
+# .NET counts 100 ns ticks from the year 1.
+EPOCH_TICKS = 621_355_968_000_000_000
+
+
+def ticks(ms: int) -> int:
+    return EPOCH_TICKS + ms * 10_000
+
+
+class Attachment:
+    """The attach rules of one connection."""
+
+    __slots__ = ("_connection", "_needs")
+
+    def __init__(self, connection: Connection) -> None:
+        # Whose links it attaches.
+        self._connection = connection
+        # Which right on which path each link lives on, for when tokens run out.
+        self._needs: dict[Link, tuple[str, Right]] = {}
+
+    def attach(self, link: Link) -> None:
+        entity = ""
+        try:
+            if isinstance(link.target, Coordinator):
+                raise UnsupportedError("Transactions are not available.")
+            terminus = link.source if link.sender else link.target
+            if terminus is None or not terminus.address:
+                raise ArgumentError("The link names no address.")
+            address = parse(str(terminus.address))
+            entity = address.path
+            if address.cbs:
+                self._attach_node(link, CBS, Cbs(self._connection))
+            elif address.management:
+                self._attach_management(link, entity)
+            elif link.sender:
+                self._attach_consumer(link, entity)
+            else:
+                self._attach_publisher(link, entity)
+        except ServiceError as error:
+            self._refuse(link, error, entity)
+
+    def expired(self, link: Link) -> ServiceError | None:
+        """The error to detach `link` with when no claim carries it any more."""
+        need = self._needs.get(link)
+        if need is None or link.context is None:
+            return None
+        try:
+            self._connection.require(*need)
+        except UnauthorizedError:
+            return UnauthorizedError("ExpiredToken: The token is expired. Put a new one and attach again.")
+        return None
+
+    def _refuse(self, link: Link, error: ServiceError, entity: str) -> None:
+        link.refuse(self._connection.host.tracker.wire_error(error, entity))
+        self._connection.flush_soon()
+
+    def _require(self, link: Link, path: str, right: Right) -> None:
+        self._connection.require(path, right)
+        self._needs[link] = (path, right)
+
+    # --- request nodes ----------------------------------------------------------------------------------------------
+
+    def _attach_node(self, link: Link, node: str, handler: RequestNode) -> None:
+        if link.sender:
+            reply = ReplyLink(self._connection, link, node)
+            link.context = reply
+            self._connection.add_reply_link(reply)
+            link.accept(properties=self._properties(), max_message_size=MESSAGE_BYTES_DEFAULT)
+        else:
+            link.context = RequestLink(self._connection, link, node, handler)
+            link.accept(
+                properties=self._properties(),
+                max_message_size=self._connection.host.request_bytes_max,
+                credit=SENDER_CREDIT,
+            )
+
+    def _attach_management(self, link: Link, path: str) -> None:
+        host = self._connection.host
+        queue = host.entities.queue(path) if path else None
+        node = f"{path}/{MANAGEMENT}".lower()
+        self._attach_node(link, node, Management(self._connection, queue, path))
+
+    # --- entities ---------------------------------------------------------------------------------------------------
+
+    def _attach_publisher(self, link: Link, path: str) -> None:
+        host = self._connection.host
+        self._require(link, path, Right.SEND)
+        queue = host.entities.queue(path)
+        if queue.dead_letters is None:
+            raise NotAllowedError(f"Messages cannot be sent to '{path}': a dead-letter queue is only received from.")
+        if queue.settings.status == "Disabled":
+            raise EntityDisabledError(f"The entity '{path}' is disabled.")
+        bytes_max = queue.settings.max_message_bytes
+        dispatcher = host.dispatcher(queue)
+        publisher = Publisher(self._connection, link, dispatcher)
+        link.context = publisher
+        dispatcher.join_publisher(publisher)
+        properties = self._properties()
+        properties[Symbol("com.microsoft:max-message-batch-size")] = ULong(bytes_max)
+        link.accept(properties=properties, max_message_size=bytes_max, credit=SENDER_CREDIT)
+
+    def _attach_consumer(self, link: Link, path: str) -> None:
+        host = self._connection.host
+        self._require(link, path, Right.LISTEN)
+        queue = host.entities.queue(path)
+        if queue.settings.status in ("Disabled", "ReceiveDisabled"):
+            raise EntityDisabledError(f"Messages cannot be received from '{path}': it is {queue.settings.status}.")
+        assert isinstance(link.source, Source)
+        filters: dict[Any, Any] = link.source.filter or {}
+        if SHARED_SESSION_FILTER in filters:
+            raise UnsupportedError("Sessions shared by several receivers are not available.")
+        sessionful = queue.settings.requires_session and queue.dead_letters is not None
+        if SESSION_FILTER in filters:
+            if not sessionful:
+                raise NotAllowedError(
+                    "A sessionful message receiver cannot be created on an entity that does not require sessions. "
+                    "Ensure RequiresSession is set to true when creating a Queue or Subscription to enable sessionful "
+                    "behavior."
+                )
+            self._attach_session(link, queue, filters[SESSION_FILTER])
+            return
+        if sessionful:
+            raise NotAllowedError(
+                "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
+            )
+        self._consume(link, queue, None)
+        link.accept(properties=self._properties(), max_message_size=queue.settings.max_message_bytes)
+
+    def _attach_session(self, link: Link, queue: Queue, wanted: Any) -> None:
+        host = self._connection.host
+        value = wanted.value if isinstance(wanted, Described) else wanted
+        if value is not None:
+            if not isinstance(value, str):
+                raise ArgumentError("The session filter must hold a session id as a string, or null for any session.")
+            session = queue.accept_session(str(value), host.clock.now_ms())
+            assert session is not None
+            self._grant(link, queue, session)
+            return
+        timeout = (link.properties or {}).get(TIMEOUT)
+        wait_ms = int(timeout) if isinstance(timeout, int) else ACCEPT_SESSION_TIMEOUT_MS_DEFAULT
+
+        waiting = _WaitingLink(self, link, queue)
+        link.context = waiting
+        waiter = waiting.waiter
+        dispatcher = host.dispatcher(queue)
+        dispatcher.wait_for_session(waiter)
+        if not waiter.done:
+            waiter.give_up = host.loop.call_later(wait_ms / 1000, waiting.give_up)
+
+    def grant(self, link: Link, queue: Queue, session: Session) -> None:
+        """A waiting link gets its session."""
+        self._grant(link, queue, session)
+        self._connection.flush_soon()
+
+    def give_up(self, link: Link, queue: Queue) -> None:
+        self._refuse(
+            link,
+            OperationTimeoutError("No session with messages became available in time. Try again later."),
+            queue.path,
+        )
+
+    def _grant(self, link: Link, queue: Queue, session: Session) -> None:
+        assert isinstance(link.source, Source)
+        wanted = (link.source.filter or {})[SESSION_FILTER]
+        held: Any = Described(wanted.descriptor, session.id) if isinstance(wanted, Described) else session.id
+        properties = self._properties()
+        properties[LOCKED_UNTIL] = ticks(session.locked_until_ms or 0)
+        self._consume(link, queue, session)
+        link.accept(
+            source=link.source.with_filter({**(link.source.filter or {}), Symbol(SESSION_FILTER): held}),
+            properties=properties,
+            max_message_size=queue.settings.max_message_bytes,
+        )
+
+    def _consume(self, link: Link, queue: Queue, session: Session | None) -> None:
+        dispatcher = self._connection.host.dispatcher(queue)
+        consumer = Consumer(self._connection, link, dispatcher, session, deleting=link.snd_settle_mode == 1)
+        link.context = consumer
+        dispatcher.join(consumer)
+
+    def _properties(self) -> dict[Symbol, Any]:
+        return {Symbol("com.microsoft:tracking-id"): self._connection.host.new_id()}
+
+
+class _WaitingLink:
+    """Stands behind a link that has not got its session yet."""
+
+    __slots__ = ("_attachment", "_link", "_queue", "waiter")
+
+    def __init__(self, attachment: Attachment, link: Link, queue: Queue) -> None:
+        # Answers the attach in the end.
+        self._attachment = attachment
+        # The link that waits.
+        self._link = link
+        # The entity whose sessions it wants.
+        self._queue = queue
+        # Its place in the line.
+        self.waiter = SessionWaiter(self._granted)
+
+    def _granted(self, session: Session) -> None:
+        self._attachment.grant(self._link, self._queue, session)
+
+    def give_up(self) -> None:
+        if not self.waiter.done:
+            self.waiter.done = True
+            self._link.context = None
+            self._attachment.give_up(self._link, self._queue)
+
+    def on_detached(self, orderly: bool) -> None:
+        self.waiter.done = True
+        if self.waiter.give_up is not None:
+            self.waiter.give_up.cancel()
+
+    def on_transfer(self, event: Any) -> None:
+        """Never called: we send on this link."""
+
+    def on_credit(self) -> None:
+        """Credit is kept by the engine until the session is there."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: Any, settled: bool) -> None:
+        """Nothing was delivered yet."""

@@ -1,0 +1,50 @@
+"""`$cbs`: a client puts a token for an audience, and the connection remembers what it grants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.types import Int
+from twinbus.auth.claims import decide
+from twinbus.broker.requests import Request
+from twinbus.errors import ArgumentError, ServiceError
+from twinbus.limits import TOKENS_PER_CONNECTION_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.connection import Connection
+
+
+class Cbs:
+    """The token node of one connection."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        # Whose claims it keeps.
+        self._connection = connection
+
+    def handle(self, request: Request) -> None:
+        connection = self._connection
+        host = connection.host
+        try:
+            if request.operation != "put-token":
+                raise ArgumentError(f"The operation '{request.operation[:64]}' is not known; $cbs takes put-token.")
+            audience = str(request.properties.get("name", ""))
+            token = request.message.value
+            if isinstance(token, bytes):
+                token = token.decode("utf-8", "replace")
+            if not isinstance(token, str):
+                raise ArgumentError("The token must be the message's value, as a string.")
+            if audience not in connection.claims and len(connection.claims) >= TOKENS_PER_CONNECTION_MAX:
+                self._answer(request, 403, f"A connection takes at most {TOKENS_PER_CONNECTION_MAX} tokens.")
+                return
+            now_s = host.clock.now_ms() / 1000
+            connection.add_claim(audience, decide(token, audience, host.policies, now_s, host.dev))
+        except ServiceError as error:
+            text, _ = host.tracker.text(error.text, "$cbs")
+            self._answer(request, error.status, text)
+            return
+        self._answer(request, 202, "Accepted")
+
+    def _answer(self, request: Request, status: int, text: str) -> None:
+        request.answer({"status-code": Int(status), "status-description": text}, None)

@@ -1,0 +1,163 @@
+"""Group commit: what arrives while one commit runs goes into the next.
+
+Commands add to `facts`; `request` asks for a commit. The write transaction is filled on the loop's thread, where none
+contends with it, and committed on a thread of its own, which holds no interpreter lock while the disk works. Whoever
+waits is answered from `facts.then`, after the disk answered and never before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from twinbus.errors import StoreError
+from twinbus.limits import PENDING_BYTES_MAX
+from twinbus.store.facts import Facts
+from twinbus.store.lmdb_store import Prepared, Store
+
+logger = logging.getLogger(__name__)
+
+
+class CommitLoop:
+    """One for each namespace: its store's only writer."""
+
+    def __init__(self, store: Store, name: str, on_failure: Callable[[BaseException], None]) -> None:
+        # Where facts go.
+        self._store = store
+        # Told once, when the store cannot be written: nothing after that can be promised.
+        self._on_failure = on_failure
+        # The loop that owns the store, set by start().
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # What the next commit will write; commands append to it.
+        self.facts = Facts()
+        # Bytes of messages waiting for a commit: senders are held back when they grow too many.
+        self.pending_bytes = 0
+        # Called when pending bytes fell below the bound again.
+        self.on_relief: Callable[[], None] | None = None
+        # Called at the end of each turn, when deadlines may have moved.
+        self.on_turn: Callable[[], None] | None = None
+        # The facts being committed now, None when the worker is idle.
+        self._running: Facts | None = None
+        # Whether a turn is already on its way in this loop iteration.
+        self._requested = False
+        # Set when the store failed: commits stop for good.
+        self.failed = False
+        # Set when no commit runs and none waits.
+        self._idle = asyncio.Event()
+        # Work for the thread; None ends it.
+        self._work: SimpleQueue[Prepared | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=f"commit-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle.set()
+        self._thread.start()
+
+    def request(self) -> None:
+        """Have the current facts committed: at once when idle, else right after the running commit."""
+        if self._requested or self._running is not None or self._loop is None:
+            return
+        self._requested = True
+        self._idle.clear()
+        self._loop.call_soon(self._turn)
+
+    def request_if_needed(self) -> None:
+        """The same, for callers that do not know whether they added anything."""
+        if self._waiting():
+            self.request()
+
+    @property
+    def crowded(self) -> bool:
+        return self.pending_bytes > PENDING_BYTES_MAX
+
+    async def drain(self) -> None:
+        """Wait until everything asked for is on disk and answered."""
+        while not self.failed and (self._requested or self._running is not None or self._waiting()):
+            self.request()
+            await self._idle.wait()
+
+    async def stop(self) -> None:
+        await self.drain()
+        self._work.put(None)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    def _turn(self) -> None:
+        self._requested = False
+        facts = self.facts
+        if self.failed or self._running is not None:
+            return
+        if facts.empty:
+            self.facts = Facts()
+            self._answer(facts)
+            self._rest()
+            return
+        self.facts = Facts()
+        self._running = facts
+        crowded = self.crowded
+        self.pending_bytes = 0
+        try:
+            prepared = self._store.begin(facts)
+        except StoreError as error:
+            self._fail(error)
+            return
+        self._work.put(prepared)
+        if crowded and self.on_relief is not None:
+            self.on_relief()
+
+    def _serve(self) -> None:
+        """The thread: commit, tell the loop, wait for the next."""
+        assert self._loop is not None
+        while True:
+            prepared = self._work.get()
+            if prepared is None:
+                return
+            failure: BaseException | None = None
+            try:
+                prepared.commit()
+            except BaseException as error:
+                failure = error
+            del prepared
+            try:
+                self._loop.call_soon_threadsafe(self._done, failure)
+            except RuntimeError:
+                return  # the loop is gone: the process is ending
+
+    def _done(self, failure: BaseException | None) -> None:
+        facts = self._running
+        self._running = None
+        if failure is not None:
+            self._fail(failure)
+            return
+        # The next commit starts before the answers go out, so that the disk works meanwhile.
+        if self._waiting():
+            self._turn()
+        assert facts is not None
+        self._answer(facts)
+        self._rest()
+
+    def _answer(self, facts: Facts) -> None:
+        for call, argument in facts.then:
+            try:
+                call(argument)
+            except Exception:
+                logger.exception("answering after a commit failed")
+
+    def _rest(self) -> None:
+        if self.on_turn is not None:
+            self.on_turn()
+        if self._running is None and not self._requested:
+            if self._waiting():
+                self.request()
+            else:
+                self._idle.set()
+
+    def _waiting(self) -> bool:
+        return not self.facts.empty or bool(self.facts.then)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed = True
+        self._idle.set()
+        self._on_failure(error)

@@ -1,0 +1,375 @@
+"""One client's connection: a socket, the AMQP engine, and what hangs on its links.
+
+Bytes go into the engine, its events to the object that stands behind each link; whatever these made the engine say is
+written once per turn of the loop. A peer that closes in good order keeps its locks until they lapse; one that vanishes
+loses them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from twinbus.amqp.connection import Connection as Engine
+from twinbus.amqp.connection import Role
+from twinbus.amqp.events import (
+    Attached,
+    Begun,
+    Closed,
+    Credit,
+    Detached,
+    Disposed,
+    Ended,
+    Event,
+    Opened,
+    SaslInit,
+    Transfer,
+)
+from twinbus.amqp.link import Link
+from twinbus.amqp.session import Session as AmqpSession
+from twinbus.amqp.states import AmqpError, State
+from twinbus.auth.claims import Claim, decide_key
+from twinbus.broker.attachment import Attachment
+from twinbus.broker.requests import ReplyLink
+from twinbus.errors import ConnectionForcedError, ServiceError, UnauthorizedError
+from twinbus.limits import (
+    HANDSHAKE_TIMEOUT_MS,
+    TOKEN_EXPIRY_GRACE_MS,
+    TOKEN_TIMEOUT_MS,
+    WRITE_BUFFER_BYTES_HIGH,
+    WRITE_BUFFER_BYTES_MAX,
+)
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+logger = logging.getLogger(__name__)
+
+
+class LinkOwner(Protocol):
+    """What stands behind a link."""
+
+    def on_transfer(self, event: Transfer) -> None: ...
+
+    def on_credit(self) -> None: ...
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None: ...
+
+    def on_detached(self, orderly: bool) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """The asyncio side of one AMQP connection."""
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace this connection came in on.
+        self.host = host
+        # The AMQP state machine.
+        self.engine = Engine(Role.SERVER, container_id=host.container_id, properties=host.open_properties)
+        # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
+        self.claims: dict[str, Claim] = {}
+        # False while the peer reads too slowly for what we have to say.
+        self.writable = True
+        # The socket, None before it is connected and after it is lost.
+        self._transport: asyncio.Transport | None = None
+        # Whether a write is on its way in this turn of the loop.
+        self._flushing = False
+        # Answer links of this connection's request nodes.
+        self._replies: list[ReplyLink] = []
+        # Set once the peer closed in good order, or we did.
+        self._orderly = False
+        # Runs out when the peer does not get as far as an open, or a token, in time.
+        self._deadline: asyncio.TimerHandle | None = None
+        # The next heartbeat.
+        self._heartbeat: asyncio.TimerHandle | None = None
+        # The next claim to run out.
+        self._expiry: asyncio.TimerHandle | None = None
+        # Puts links on entities.
+        self._attachment = Attachment(self)
+        # Which method takes which event.
+        self._handlers: dict[type[Event], Any] = {
+            Transfer: self._on_transfer,
+            Disposed: self._on_disposed,
+            Credit: self._on_credit,
+            Attached: self._on_attached,
+            Detached: self._on_detached,
+            Ended: self._on_ended,
+            Begun: self._on_begun,
+            Opened: self._on_opened,
+            SaslInit: self._on_sasl_init,
+            Closed: self._on_closed,
+        }
+
+    # --- the socket -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
+        refusal = self.host.admit(self)
+        if refusal is not None:
+            logger.warning("connection refused: %s", refusal)
+            self._transport.abort()
+            return
+        self._deadline = self.host.loop.call_later(HANDSHAKE_TIMEOUT_MS / 1000, self._too_slow, "handshake")
+        self.engine.heard(self.host.clock.now_ms())
+
+    def data_received(self, data: bytes) -> None:
+        engine = self.engine
+        engine.heard(self.host.clock.now_ms())
+        try:
+            self._handle(engine.receive(data))
+        except Exception as error:
+            self.close(self.host.tracker.wire_error(error))
+        self._flush()
+        if self.host.commits.crowded:
+            self.host.hold_back(self)
+
+    def _handle(self, events: list[Event]) -> None:
+        handlers = self._handlers
+        for event in events:
+            handlers[type(event)](event)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        for timer in (self._deadline, self._heartbeat, self._expiry):
+            if timer is not None:
+                timer.cancel()
+        self._leave_links(self._orderly)
+        self._handlers = {}
+        self.host.forget(self)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        for session in self.engine.sessions:
+            for link in session.links:
+                if link.sender and link.context is not None:
+                    link.context.on_credit()
+
+    def pause_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def flush_soon(self) -> None:
+        """Write what the engine has to say at the end of this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self.host.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        transport = self._transport
+        if transport is None:
+            return
+        output = self.engine.take_output()
+        if output:
+            transport.write(output)
+            if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
+                logger.warning("a client does not read: its connection is cut")
+                transport.abort()
+                return
+        if self.engine.closed:
+            transport.close()
+
+    def close(self, error: AmqpError | None) -> None:
+        """Close the conversation from our side."""
+        self.engine.close(error)
+        self._orderly = True
+        self._leave_links(orderly=True)
+        self._flush()
+
+    def abort(self) -> None:
+        """Cut the socket without a word, as a crash would."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- the peer's words -------------------------------------------------------------------------------------------
+
+    def _on_transfer(self, event: Transfer) -> None:
+        owner = event.link.context
+        if owner is not None:
+            owner.on_transfer(event)
+
+    def _on_disposed(self, event: Disposed) -> None:
+        state = event.state
+        settled = event.settled
+        for delivery_id, link, tag in event.deliveries:
+            owner = link.context
+            if owner is not None:
+                owner.on_disposed(delivery_id, tag, state, settled)
+
+    def _on_credit(self, event: Credit) -> None:
+        owner = event.link.context
+        if owner is not None:
+            owner.on_credit()
+
+    def _on_attached(self, event: Attached) -> None:
+        self._attachment.attach(event.link)
+
+    def _on_detached(self, event: Detached) -> None:
+        self._leave(event.link, orderly=True)
+
+    def _on_ended(self, event: Ended) -> None:
+        for link in list(event.session.links):
+            self._leave(link, orderly=True)
+
+    def _on_begun(self, event: Begun) -> None:
+        pass
+
+    def _on_opened(self, event: Opened) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if not self.claims and not self.host.dev:
+            self._deadline = self.host.loop.call_later(TOKEN_TIMEOUT_MS / 1000, self._too_slow, "token")
+        self._beat()
+
+    def _on_sasl_init(self, event: SaslInit) -> None:
+        if event.mechanism != "PLAIN":
+            self._handle(self.engine.sasl_outcome(True))
+            return
+        _, _, rest = event.response.partition(b"\0")
+        user, _, password = rest.partition(b"\0")
+        try:
+            claim = decide_key(
+                user.decode("utf-8", "replace"), password.decode("utf-8", "replace"), self.host.policies, self.host.dev
+            )
+        except UnauthorizedError:
+            self._handle(self.engine.sasl_outcome(False))
+            return
+        self.claims[""] = claim
+        self._handle(self.engine.sasl_outcome(True))
+
+    def _on_closed(self, event: Closed) -> None:
+        # Our own complaint about broken frames is no orderly end: such a peer is as good as gone.
+        self._orderly = event.error is None
+        self._leave_links(self._orderly)
+
+    # --- rights -----------------------------------------------------------------------------------------------------
+
+    def add_claim(self, audience: str, claim: Claim) -> None:
+        self.claims[audience] = claim
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._watch_expiry()
+
+    def require(self, path: str, right: str) -> None:
+        """UnauthorizedError unless a live claim grants `right` on `path`."""
+        if self.host.dev:
+            return
+        now_s = self.host.clock.now_ms() / 1000
+        for claim in self.claims.values():
+            if claim.allows(path, right) and not claim.expired(now_s, TOKEN_EXPIRY_GRACE_MS / 1000):
+                return
+        raise UnauthorizedError(
+            f"Unauthorized access. '{right}' claim(s) are required to perform this operation. "
+            f"Resource: 'sb://{self.host.name}/{path}'."
+        )
+
+    def _watch_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if not self.claims or self.host.dev:
+            return
+        first_s = min(claim.expires_s for claim in self.claims.values())
+        wait_s = first_s - self.host.clock.now_ms() / 1000 + TOKEN_EXPIRY_GRACE_MS / 1000
+        # Timers take no longer waits than this, and a look once a day costs nothing.
+        self._expiry = self.host.loop.call_later(min(max(wait_s, 0.05), 86_400), self.check_claims)
+
+    def check_claims(self) -> None:
+        """Forget claims that ran out and detach the links that no other claim carries."""
+        now_s = self.host.clock.now_ms() / 1000
+        grace_s = TOKEN_EXPIRY_GRACE_MS / 1000
+        self.claims = {name: claim for name, claim in self.claims.items() if not claim.expired(now_s, grace_s)}
+        for session in self.engine.sessions:
+            for link in list(session.links):
+                error = self._attachment.expired(link)
+                if error is not None:
+                    link.detach(self.host.tracker.wire_error(error))
+                    self._leave(link, orderly=True)
+        self.flush_soon()
+        self._watch_expiry()
+
+    # --- links ------------------------------------------------------------------------------------------------------
+
+    def add_reply_link(self, reply: ReplyLink) -> None:
+        self._replies.append(reply)
+
+    def forget_reply_link(self, reply: ReplyLink) -> None:
+        if reply in self._replies:
+            self._replies.remove(reply)
+
+    def reply_link(self, node: str, reply_to: str | None, session: AmqpSession) -> ReplyLink | None:
+        """Where an answer goes: by target address, by link name, else the node's sibling link in the same session."""
+        if reply_to is not None:
+            for reply in self._replies:
+                target = reply.link.target
+                if (
+                    reply.node == node
+                    and target is not None
+                    and target.address == reply_to
+                    and reply.link.session is session
+                ):
+                    return reply
+            for reply in self._replies:
+                target = reply.link.target
+                if target is not None and target.address == reply_to:
+                    return reply
+            for reply in self._replies:
+                if reply.link.name == reply_to:
+                    return reply
+        for reply in self._replies:
+            if reply.node == node and reply.link.session is session:
+                return reply
+        return None
+
+    def detach(self, link: Link, error: ServiceError, entity: str) -> None:
+        """End one link from our side, with the reason."""
+        link.detach(self.host.tracker.wire_error(error, entity))
+        self._leave(link, orderly=True)
+        self.flush_soon()
+
+    def _leave(self, link: Link, orderly: bool) -> None:
+        owner = link.context
+        if owner is not None:
+            link.context = None
+            owner.on_detached(orderly)
+
+    def _leave_links(self, orderly: bool) -> None:
+        for session in list(self.engine.sessions):
+            for link in list(session.links):
+                self._leave(link, orderly)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def _too_slow(self, what: str) -> None:
+        self._deadline = None
+        logger.info("a client did not get through its %s in time: its connection is closed", what)
+        if self.engine.remote_open is None:
+            self.abort()
+        else:
+            text = "The connection has no valid token: put one to $cbs within 20 seconds."
+            self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))
+
+    def _beat(self) -> None:
+        now_ms = self.host.clock.now_ms()
+        next_ms = self.engine.tick(now_ms)
+        if self.engine.timed_out:
+            logger.info("a client fell silent: its connection is cut")
+            self.abort()
+            return
+        self._flush()
+        if next_ms is not None:
+            self._heartbeat = self.host.loop.call_later(max(next_ms - now_ms, 50) / 1000, self._beat)

@@ -1,0 +1,196 @@
+"""A link on which a client receives messages from an entity, or from one session of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import STATE_ACCEPTED, Accepted, AmqpError, State, state_rejected
+from twinbus.broker.settlement import settle
+from twinbus.broker.stored import render
+from twinbus.entities.message import Message
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.errors import ServiceError, SessionLockLostError
+from twinbus.store.facts import Facts
+
+if TYPE_CHECKING:
+    from twinbus.broker.connection import Connection
+    from twinbus.broker.dispatcher import Dispatcher
+
+# How many messages one receiver gets in one go before others and the socket have their turn.
+BURST = 250
+
+
+class Consumer:
+    """Credit in, locked messages out, settlements back."""
+
+    __slots__ = (
+        "_draining",
+        "_host",
+        "_link",
+        "_pending",
+        "connection",
+        "deleting",
+        "dispatcher",
+        "gone",
+        "queue",
+        "session",
+        "waiting",
+    )
+
+    def __init__(
+        self, connection: Connection, link: Link, dispatcher: Dispatcher, session: Session | None, deleting: bool
+    ) -> None:
+        # The connection it belongs to.
+        self.connection = connection
+        # The namespace.
+        self._host = connection.host
+        # The AMQP link.
+        self._link = link
+        # Hands out the queue's messages among its consumers.
+        self.dispatcher = dispatcher
+        # Where messages come from.
+        self.queue: Queue = dispatcher.queue
+        # The session this link holds; None on entities without sessions.
+        self.session = session
+        # Receive-and-delete: messages are removed first and sent settled.
+        self.deleting = deleting
+        # Taken messages whose removal is not on disk yet: they use up credit already.
+        self._pending = 0
+        # The peer wants its credit used up or given back, and has not been told yet that it is.
+        self._draining = False
+        # Whether the dispatcher has it in its line.
+        self.waiting = False
+        # Set when the link is over.
+        self.gone = False
+
+    def room(self) -> int:
+        """How many messages can be sent now."""
+        if self.gone or not self.connection.writable:
+            return 0
+        return min(self._link.sendable() - self._pending, BURST)
+
+    def on_credit(self) -> None:
+        link = self._link
+        self._draining = link.drain
+        if link.drain:
+            # Hand over what is there now, then give the rest of the credit back.
+            self.dispatcher.serve_all(self)
+            self._finish_drain()
+        elif link.credit > 0:
+            self.dispatcher.line_up(self)
+
+    def feed(self, now_ms: int, facts: Facts) -> int:
+        """Send what is available and fits; returns how many messages went out or are on their way."""
+        count = self.room()
+        if count <= 0:
+            return 0
+        source = self.session if self.session is not None else self.queue
+        if self.deleting:
+            messages = source.take(count, now_ms, facts)
+            if messages:
+                self._pending += len(messages)
+                # Their bodies leave the disk with the commit, so they are read before it.
+                bodies = self._host.store.bodies([message.body for message in messages])
+                facts.then.append((self._deliver_taken, (messages, bodies)))
+        else:
+            messages = source.acquire(count, now_ms, facts)
+            if messages:
+                self._deliver(messages)
+        return len(messages)
+
+    def _deliver(self, messages: list[Message]) -> None:
+        send = self._link.send
+        bodies = self._host.store.bodies([message.body for message in messages])
+        for message, body in zip(messages, bodies, strict=True):
+            token = message.token
+            assert token is not None
+            send(render(body, message, token), tag=token, settled=False)
+        self.connection.flush_soon()
+
+    def _deliver_taken(self, taken: tuple[list[Message], list[bytes]]) -> None:
+        messages, bodies = taken
+        self._pending -= len(messages)
+        if self.gone:
+            return  # receive-and-delete: the peer left after the removal, which is what it asked for
+        send = self._link.send
+        for message, body in zip(messages, bodies, strict=True):
+            send(render(body, message), tag=b"", settled=True)
+        self._finish_drain()
+        self.connection.flush_soon()
+
+    def _finish_drain(self) -> None:
+        if self._draining and self._pending == 0:
+            self._draining = False
+            self._link.drained()
+            self.connection.flush_soon()
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        host = self._host
+        facts = host.commits.facts
+        now_ms = host.clock.now_ms()
+        try:
+            if isinstance(state, Accepted):
+                self.queue.complete(tag, now_ms, facts)
+                if not settled:
+                    facts.then.append((self._answer_accepted, delivery_id))
+            else:
+                echo = settle(self.queue, tag, state, now_ms, facts)
+                if not settled:
+                    facts.then.append((self._answer, (delivery_id, echo)))
+        except ServiceError as error:
+            wire_error = host.tracker.wire_error(error, self.queue.path)
+            if not settled:
+                self._link.session.answer(delivery_id, state_rejected(wire_error))
+                self.connection.flush_soon()
+            return
+        host.commits.request()
+
+    def _answer_accepted(self, delivery_id: int) -> None:
+        self._link.session.answer(delivery_id, STATE_ACCEPTED)
+        self.connection.flush_soon()
+
+    def _answer(self, answer: tuple[int, bytes]) -> None:
+        self._link.session.answer(answer[0], answer[1])
+        self.connection.flush_soon()
+
+    def on_transfer(self, event: Transfer) -> None:
+        """Never called: we send on this link."""
+
+    def on_session_lost(self) -> None:
+        """The session's lock lapsed: the link is of no use any more."""
+        if self.gone or self.session is None:
+            return
+        text = f"The session lock has expired on the message session '{self.session.id}'. Accept a new session."
+        self.detach(self._host.tracker.wire_error(SessionLockLostError(text), self.queue.path))
+
+    def detach(self, error: AmqpError) -> None:
+        """End the link from our side."""
+        self._link.detach(error)
+        self.on_detached(orderly=True)
+        self.connection.flush_soon()
+
+    def on_detached(self, orderly: bool) -> None:
+        """The link is over. A session is free at once; plain locks run on unless the peer just vanished."""
+        if self.gone:
+            return
+        self.gone = True
+        host = self._host
+        self.dispatcher.leave(self)
+        now_ms = host.clock.now_ms()
+        facts = host.commits.facts
+        if self.session is not None:
+            self.queue.release_session(self.session, now_ms, facts)
+        elif not orderly:
+            for link, tag in self._link.session.unsettled.values():
+                if link is self._link:
+                    self._drop(tag, now_ms, facts)
+        host.commits.request()
+
+    def _drop(self, tag: bytes, now_ms: int, facts: Facts) -> None:
+        try:
+            self.queue.drop(tag, now_ms, facts)
+        except ServiceError:
+            return  # settled another way meanwhile, or lapsed

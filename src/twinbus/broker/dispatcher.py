@@ -1,0 +1,183 @@
+"""Who gets the next message: an entity's consumers, in the order in which their credit arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.states import AmqpError
+from twinbus.broker.consumer import BURST, Consumer
+from twinbus.broker.publisher import Publisher
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.errors import ServiceError
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+# Messages handed out before the loop gets its turn again, so that one deep queue does not stop everybody else.
+RUN = 2 * BURST
+
+
+class SessionWaiter:
+    """A client that waits for any session with messages."""
+
+    __slots__ = ("done", "give_up", "granted")
+
+    def __init__(self, granted: Callable[[Session], None]) -> None:
+        # Told which session it got.
+        self.granted = granted
+        # The timer that ends the wait, None until it is set.
+        self.give_up: asyncio.TimerHandle | None = None
+        # Whether it was served or has left.
+        self.done = False
+
+
+class Dispatcher:
+    """Brings an entity's available messages together with credit."""
+
+    __slots__ = ("_host", "_line", "_scheduled", "_sessions", "_waiters", "consumers", "publishers", "queue")
+
+    def __init__(self, host: NamespaceHost, queue: Queue) -> None:
+        # The namespace.
+        self._host = host
+        # The entity.
+        self.queue = queue
+        # Every consumer of the entity: a deletion must reach them all.
+        self.consumers: set[Consumer] = set()
+        # Every sending link on the entity, for the same reason.
+        self.publishers: set[Publisher] = set()
+        # Consumers with credit, first come first served.
+        self._line: deque[Consumer] = deque()
+        # Who holds which session.
+        self._sessions: dict[str, Consumer] = {}
+        # Clients that wait for any session.
+        self._waiters: deque[SessionWaiter] = deque()
+        # Whether a run is on its way in this turn of the loop.
+        self._scheduled = False
+        queue.on_available = self._available
+        queue.on_session_lost = self._session_lost
+        queue.on_deleted = self._deleted
+
+    def join(self, consumer: Consumer) -> None:
+        self.consumers.add(consumer)
+        self._count_links()
+        if consumer.session is not None:
+            self._sessions[consumer.session.id] = consumer
+            consumer.session.on_available = self._session_available
+
+    def leave(self, consumer: Consumer) -> None:
+        self.consumers.discard(consumer)
+        self._count_links()
+        if consumer.session is not None and self._sessions.get(consumer.session.id) is consumer:
+            del self._sessions[consumer.session.id]
+            consumer.session.on_available = None
+
+    def join_publisher(self, publisher: Publisher) -> None:
+        self.publishers.add(publisher)
+        self._count_links()
+
+    def leave_publisher(self, publisher: Publisher) -> None:
+        self.publishers.discard(publisher)
+        self._count_links()
+
+    def _count_links(self) -> None:
+        """An entity with links is not idle."""
+        self.queue.links = len(self.consumers) + len(self.publishers)
+        self.queue.touch(self._host.clock.now_ms())
+
+    def close(self, error: AmqpError) -> None:
+        """The entity is gone: so are its links."""
+        for owner in [*self.consumers, *self.publishers]:
+            owner.detach(error)
+
+    def line_up(self, consumer: Consumer) -> None:
+        if not consumer.waiting:
+            consumer.waiting = True
+            self._line.append(consumer)
+        self.wake()
+
+    def wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._host.loop.call_soon(self._run)
+
+    def _available(self, queue: Queue) -> None:
+        if not self._scheduled and (self._line or self._waiters):
+            self.wake()
+
+    def _session_available(self, session: Session) -> None:
+        consumer = self._sessions.get(session.id)
+        if consumer is not None:
+            self.line_up(consumer)
+
+    def _deleted(self, queue: Queue) -> None:
+        self._host.bury(queue)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        host = self._host
+        now_ms = host.clock.now_ms()
+        facts = host.commits.facts
+        if self._waiters:
+            self._serve_waiters(now_ms)
+        line = self._line
+        left = RUN
+        while line and left > 0:
+            consumer = line[0]
+            sent = consumer.feed(now_ms, facts)
+            left -= sent
+            if consumer.room() > 0:
+                if sent > 0:
+                    continue
+                if consumer.session is None:
+                    break  # it has room and got nothing: there is nothing for those behind it either
+            # Out of credit, or its session is empty: it lines up again when that changes.
+            line.popleft()
+            consumer.waiting = False
+        host.commits.request_if_needed()
+        host.timers.reschedule()
+        if line and left <= 0:
+            self.wake()
+
+    def serve_all(self, consumer: Consumer) -> None:
+        """Give one consumer everything its credit allows, now: the peer drains."""
+        host = self._host
+        now_ms = host.clock.now_ms()
+        while consumer.feed(now_ms, host.commits.facts):
+            pass
+        host.commits.request_if_needed()
+        host.timers.reschedule()
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def wait_for_session(self, waiter: SessionWaiter) -> None:
+        """Grant any free session with messages, now or when one turns up."""
+        self._waiters.append(waiter)
+        self._serve_waiters(self._host.clock.now_ms())
+
+    def _serve_waiters(self, now_ms: int) -> None:
+        waiters = self._waiters
+        while waiters:
+            waiter = waiters[0]
+            if waiter.done:
+                waiters.popleft()
+                continue
+            try:
+                session = self.queue.accept_session(None, now_ms)
+            except ServiceError:
+                return  # the entity is disabled: the waiter's own time-out answers it
+            if session is None:
+                return
+            waiters.popleft()
+            waiter.done = True
+            if waiter.give_up is not None:
+                waiter.give_up.cancel()
+            waiter.granted(session)
+
+    def _session_lost(self, queue: Queue, session: Session) -> None:
+        consumer = self._sessions.get(session.id)
+        if consumer is not None:
+            consumer.on_session_lost()

@@ -1,0 +1,229 @@
+"""One namespace being served: its store, its entities, its connections and everything between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twinbus import __version__
+from twinbus.amqp.types import Symbol
+from twinbus.auth.policies import Policies, Policy
+from twinbus.broker.commits import CommitLoop
+from twinbus.broker.dispatcher import Dispatcher
+from twinbus.broker.intake import Intake
+from twinbus.broker.timers import Timers
+from twinbus.broker.tracking import Tracker
+from twinbus.clock import Clock
+from twinbus.entities.namespace import Namespace
+from twinbus.entities.queue import Queue
+from twinbus.entities.settings import QueueSettings
+from twinbus.errors import ConnectionForcedError, EntityNotFoundError
+from twinbus.limits import CONNECTIONS_MAX, MESSAGE_BYTES_MAX
+from twinbus.store.facts import Table
+from twinbus.store.lmdb_store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from twinbus.broker.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+# Rows of deleted entities cleared away in one commit.
+SWEEP_ROWS = 2_000
+
+
+class TokenSource:
+    """Lock tokens: 16 random bytes each, drawn from the system in handfuls because each draw costs a system call."""
+
+    __slots__ = ("_at", "_pool")
+
+    _DRAWN = 16 * 256
+
+    def __init__(self) -> None:
+        # Random bytes not handed out yet.
+        self._pool = b""
+        # Where the next token starts in them.
+        self._at = 0
+
+    def __call__(self) -> bytes:
+        at = self._at
+        if at >= len(self._pool):
+            self._pool = os.urandom(self._DRAWN)
+            at = 0
+        self._at = at + 16
+        return self._pool[at : at + 16]
+
+
+class NamespaceHost:
+    """Serves one namespace."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        clock: Clock,
+        dev: bool,
+        policies: Iterable[Policy],
+        on_failure: Callable[[BaseException], None],
+        sync: bool = True,
+    ) -> None:
+        # The namespace's name.
+        self.name = name
+        # The time, injected.
+        self.clock = clock
+        # Development mode: any key, any token.
+        self.dev = dev
+        # Who may do what.
+        self.policies = Policies(policies)
+        # What this broker calls itself to AMQP peers.
+        self.container_id = f"twinbus-{name}"
+        self.open_properties = {
+            Symbol("product"): "Twinbus",
+            Symbol("version"): __version__,
+        }
+        # Errors as clients see them.
+        self.tracker = Tracker(name, clock)
+        # The disk.
+        self.store = Store.open(folder, sync=sync)
+        # Lock tokens.
+        self.tokens = TokenSource()
+        # Reads incoming messages.
+        self.intake = Intake(self.new_id)
+        # The largest request a management node takes: a batch of scheduled messages is one.
+        self.request_bytes_max = MESSAGE_BYTES_MAX
+        # The rules' state, read back from the disk.
+        self.entities = Namespace.restore(
+            name,
+            entities=self.store.scan(Table.ENTITIES),
+            index=self.store.scan(Table.INDEX),
+            sessions=self.store.scan(Table.SESSIONS),
+            duplicates=self.store.scan(Table.DUPLICATES),
+            meta=self.store.scan(Table.META),
+            now_ms=clock.now_ms(),
+            tokens=self.tokens,
+        )
+        # The only writer of the store.
+        self.commits = CommitLoop(self.store, name, on_failure)
+        # Deadlines.
+        self.timers = Timers(self)
+        # Live connections.
+        self._connections: set[Connection] = set()
+        # Connections whose reading is paused until the disk has caught up.
+        self._held_back: set[Connection] = set()
+        # By entity id: who receives from it.
+        self._dispatchers: dict[int, Dispatcher] = {}
+        # The loop everything runs on, set by start().
+        self.loop: asyncio.AbstractEventLoop
+
+    def start(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.commits.on_relief = self._relieve
+        self.commits.on_turn = self.timers.reschedule
+        self.commits.start()
+        self._sweep(None)
+        self.timers.run()
+
+    async def stop(self) -> None:
+        """Close every connection in good order, let the disk finish, close the store."""
+        self.timers.stop()
+        error = self.tracker.wire_error(ConnectionForcedError("The broker is shutting down."))
+        # What was accepted is answered before the connections go.
+        await self.commits.drain()
+        for connection in list(self._connections):
+            connection.close(error)
+        await self.commits.stop()
+        self.timers.stop()
+        self.store.close()
+
+    def new_id(self) -> str:
+        return uuid.uuid4().hex
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> str | None:
+        """Take a connection in; the text says why not."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            return f"the namespace has {CONNECTIONS_MAX} connections already"
+        self._connections.add(connection)
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._held_back.discard(connection)
+
+    def hold_back(self, connection: Connection) -> None:
+        """The disk is behind: stop reading from this client until it has caught up."""
+        if connection not in self._held_back:
+            self._held_back.add(connection)
+            connection.pause_reading()
+
+    def _relieve(self) -> None:
+        held, self._held_back = self._held_back, set()
+        for connection in held:
+            connection.resume_reading()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def cut_connections(self) -> None:
+        """Drop every connection without a word."""
+        for connection in list(self._connections):
+            connection.abort()
+
+    def check_claims(self) -> None:
+        """Called by whoever stepped the clock."""
+        for connection in list(self._connections):
+            connection.check_claims()
+
+    # --- entities ---------------------------------------------------------------------------------------------------
+
+    def dispatcher(self, queue: Queue) -> Dispatcher:
+        dispatcher = self._dispatchers.get(queue.entity_id)
+        if dispatcher is None:
+            dispatcher = self._dispatchers[queue.entity_id] = Dispatcher(self, queue)
+        return dispatcher
+
+    def create_queue(self, settings: QueueSettings) -> Queue:
+        queue = self.entities.create_queue(settings, self.clock.now_ms(), self.commits.facts)
+        self.commits.request()
+        return queue
+
+    def update_queue(self, settings: QueueSettings) -> Queue:
+        queue = self.entities.update_queue(settings, self.clock.now_ms(), self.commits.facts)
+        self.commits.request()
+        return queue
+
+    def delete_queue(self, path: str) -> None:
+        queue = self.entities.queue(path)
+        self.entities.delete_queue(path, self.clock.now_ms(), self.commits.facts)
+        self.bury(queue)
+        self.commits.request()
+
+    def bury(self, queue: Queue) -> None:
+        """A queue is gone: end its links, and clear its messages away in steps that leave room for others."""
+        error = self.tracker.wire_error(
+            EntityNotFoundError(
+                f"The messaging entity 'sb://{self.name}/{queue.path}' could not be found: it was deleted."
+            ),
+            queue.path,
+        )
+        for gone in (queue, queue.dead_letters):
+            dispatcher = self._dispatchers.pop(gone.entity_id, None) if gone is not None else None
+            if dispatcher is not None:
+                dispatcher.close(error)
+        self._sweep(None)
+
+    def _sweep(self, _: object) -> None:
+        if self.entities.sweep(self.commits.facts, SWEEP_ROWS):
+            self.commits.facts.then.append((self._sweep, None))
+        self.commits.request_if_needed()
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "connections": self.connection_count, "queues": len(self.entities.queues())}

@@ -1,0 +1,344 @@
+"""`$management`: what clients ask of an entity by request and response.
+
+Each operation checks its right, does its work, and answers after the commit that makes it durable. Names of operations
+and fields are the service's own, `defered` included.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAMP, Array, Int, Timestamp
+from twinbus.auth.policies import Right
+from twinbus.broker.addresses import MANAGEMENT
+from twinbus.broker.directory import Directory
+from twinbus.broker.requests import Request
+from twinbus.broker.settlement import changes, text_of
+from twinbus.broker.stored import render
+from twinbus.entities import records
+from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.errors import (
+    ArgumentError,
+    MessageNotFoundError,
+    NotAllowedError,
+    ProtocolError,
+    QuotaExceededError,
+    ServiceError,
+    UnsupportedError,
+)
+from twinbus.limits import (
+    BATCH_DELETE_MESSAGES_MAX,
+    PEEK_BYTES_MAX,
+    PEEK_MESSAGES_MAX,
+    SEQUENCE_NUMBERS_MAX,
+    SESSIONS_PAGE_MAX,
+)
+from twinbus.store.facts import Table, index_key, index_numbers
+
+if TYPE_CHECKING:
+    from twinbus.broker.connection import Connection
+
+_PREFIX = "com.microsoft:"
+
+# From here on a "last updated" time means: every session with messages or state.
+_ANY_TIME_MS = 253_402_300_800_000
+
+
+class Management:
+    """The management node of one entity, or of the namespace when `queue` is None."""
+
+    __slots__ = ("_connection", "_host", "_path", "_queue")
+
+    def __init__(self, connection: Connection, queue: Queue | None, path: str) -> None:
+        # The connection whose rights count.
+        self._connection = connection
+        # The namespace.
+        self._host = connection.host
+        # The entity; None at the namespace's root.
+        self._queue = queue
+        # The entity's path as the client wrote it.
+        self._path = path
+
+    def handle(self, request: Request) -> None:
+        try:
+            if self._queue is None:
+                self._connection.require(MANAGEMENT, Right.MANAGE)
+                Directory(self._host).handle(request)
+            else:
+                self._operate(self._queue, request)
+        except ServiceError as error:
+            self._fail(request, error)
+        except ProtocolError as error:
+            self._fail(request, ArgumentError(f"The request could not be read: {error}"))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            self._fail(
+                request, ArgumentError(f"The request '{request.operation[:64]}' lacks or misuses a field: {error}")
+            )
+        self._host.commits.request_if_needed()
+        self._host.timers.reschedule()
+        self._connection.flush_soon()
+
+    def _operate(self, queue: Queue, request: Request) -> None:
+        name = request.operation
+        operation = _OPERATIONS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+        if operation is None:
+            raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
+        right, method = operation
+        # Some clients put a token for the node itself, others for its entity: the node's path is covered by both.
+        self._connection.require(f"{self._path}/{MANAGEMENT}", right)
+        method(self, queue, request)
+
+    def _fail(self, request: Request, error: ServiceError) -> None:
+        wire_error = self._host.tracker.wire_error(error, self._path)
+        request.answer_management(error.status, wire_error.description, None, wire_error.condition)
+
+    def _after_commit(self, request: Request, body: dict[str, Any]) -> None:
+        """Answer 200 with `body` once what was asked is on disk."""
+        self._host.commits.facts.then.append((_succeed, (request, body, self._connection)))
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def schedule(self, queue: Queue, request: Request) -> None:
+        host = self._host
+        if host.store.full:
+            raise QuotaExceededError(
+                "The disk that holds this namespace is full: receive messages or make room, then retry."
+            )
+        now_ms = host.clock.now_ms()
+        messages: list[NewMessage] = []
+        for entry in _list(request, "messages"):
+            payload = entry["message"]
+            if not isinstance(payload, bytes):
+                raise ArgumentError("Each of 'messages' needs its 'message' as binary.")
+            message = host.intake.message(payload, now_ms, queue.settings.default_ttl_ms)
+            if message.scheduled_ms is None:
+                raise ArgumentError("A message to schedule needs the annotation x-opt-scheduled-enqueue-time.")
+            messages.append(message)
+        numbers = queue.schedule(messages, now_ms, host.commits.facts)
+        self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
+
+    def cancel(self, queue: Queue, request: Request) -> None:
+        queue.cancel(_numbers(request), self._host.clock.now_ms(), self._host.commits.facts)
+        self._after_commit(request, {})
+
+    # --- browsing ---------------------------------------------------------------------------------------------------
+
+    def peek(self, queue: Queue, request: Request) -> None:
+        arguments = request.arguments
+        first = max(int(arguments.get("from-sequence-number") or 0), 0)
+        count = int(arguments["message-count"])
+        if count < 1:
+            raise ArgumentError(f"message-count {count} is out of range: 1 to {PEEK_MESSAGES_MAX}.")
+        count = min(count, PEEK_MESSAGES_MAX)
+        session_id = arguments.get("session-id")
+        if session_id is not None and queue.settings.requires_session:
+            found = queue.peek_session(str(session_id), first, count, self._host.clock.now_ms())
+        else:
+            found = self._page(queue, first, count)
+        payloads: list[dict[str, bytes]] = []
+        size = 0
+        for message in found:
+            payload = render(self._host.store.body(message.body), message)
+            size += len(payload)
+            if payloads and size > PEEK_BYTES_MAX:
+                break
+            payloads.append({"message": payload})
+        if payloads:
+            request.answer_management(200, "OK", {"messages": payloads})
+        else:
+            request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+
+    def _page(self, queue: Queue, first: int, count: int) -> list[Message]:
+        """Messages in sequence order from the store's index: its keys are in that order already."""
+        store = self._host.store
+        stop = index_key(queue.entity_id + 1, 0)
+        now_ms = self._host.clock.now_ms()
+        found: list[Message] = []
+        while len(found) < count:
+            rows = store.page(Table.INDEX, index_key(queue.entity_id, first), stop, count - len(found))
+            if not rows:
+                break
+            for key, value in rows:
+                _, seq = index_numbers(key)
+                first = seq + 1
+                record = records.unpack(value)
+                if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
+                    found.append(
+                        Message(
+                            seq,
+                            record.body,
+                            record.size,
+                            record.enqueued_ms,
+                            record.expires_ms,
+                            record.state,
+                            record.delivery_count,
+                            None,
+                            record.changes,
+                        )
+                    )
+        return found
+
+    def list_sessions(self, queue: Queue, request: Request) -> None:
+        arguments = request.arguments
+        updated_ms = int(arguments.get("last-updated-time") or _ANY_TIME_MS)
+        skip = max(int(arguments.get("skip") or 0), 0)
+        top = min(max(int(arguments.get("top") or SESSIONS_PAGE_MAX), 1), SESSIONS_PAGE_MAX)
+        found = queue.list_sessions(None if updated_ms >= _ANY_TIME_MS else updated_ms, skip, top)
+        if not found:
+            request.answer_management(204, "No sessions.", None, "com.microsoft:session-not-found")
+            return
+        request.answer_management(
+            200, "OK", {"skip": Int(skip + len(found)), "sessions-ids": Array(found, ARRAY_OF_STRING)}
+        )
+
+    # --- receiving and settling -------------------------------------------------------------------------------------
+
+    def receive_deferred(self, queue: Queue, request: Request) -> None:
+        host = self._host
+        now_ms = host.clock.now_ms()
+        facts = host.commits.facts
+        lock = int(request.arguments.get("receiver-settle-mode") or 0) == 1
+        session = self._session(queue, request)
+        numbers = _numbers(request)
+        # Bodies of deleted messages leave the disk with the commit, so the answer is made before it.
+        messages = queue.receive_deferred(numbers, now_ms, facts, lock=lock, session=session)
+        bodies = host.store.bodies([message.body for message in messages])
+        entries: list[dict[str, Any]] = []
+        for message, body in zip(messages, bodies, strict=True):
+            token = message.token if lock else None
+            entries.append(
+                {
+                    "lock-token": uuid.UUID(bytes_le=token) if token else uuid.UUID(int=0),
+                    "message": render(body, message, token),
+                }
+            )
+        self._after_commit(request, {"messages": entries})
+
+    def renew(self, queue: Queue, request: Request) -> None:
+        now_ms = self._host.clock.now_ms()
+        expirations = [Timestamp(queue.renew(token, now_ms)) for token in _tokens(request)]
+        request.answer_management(200, "OK", {"expirations": Array(expirations, ARRAY_OF_TIMESTAMP)})
+
+    def update_disposition(self, queue: Queue, request: Request) -> None:
+        arguments = request.arguments
+        now_ms = self._host.clock.now_ms()
+        facts = self._host.commits.facts
+        status = str(arguments["disposition-status"])
+        changed = changes(arguments.get("properties-to-modify"))
+        tokens = _tokens(request)
+        if status not in ("completed", "abandoned", "defered", "suspended"):
+            raise ArgumentError(
+                f"disposition-status '{status[:64]}' is not known: completed, abandoned, defered or suspended."
+            )
+        for token in tokens:
+            if status == "completed":
+                queue.complete(token, now_ms, facts)
+            elif status == "abandoned":
+                queue.abandon(token, now_ms, facts, changed)
+            elif status == "defered":
+                queue.defer(token, now_ms, facts, changed)
+            else:
+                reason = text_of(arguments.get("deadletter-reason"), "deadletter-reason")
+                description = text_of(arguments.get("deadletter-description"), "deadletter-description")
+                queue.dead_letter(token, now_ms, facts, reason, description, changed)
+        self._after_commit(request, {})
+
+    def delete_batch(self, queue: Queue, request: Request) -> None:
+        arguments = request.arguments
+        count = int(arguments["message-count"])
+        if not 1 <= count <= BATCH_DELETE_MESSAGES_MAX:
+            raise ArgumentError(f"message-count {count} is out of range: 1 to {BATCH_DELETE_MESSAGES_MAX}.")
+        now_ms = self._host.clock.now_ms()
+        before_ms = int(arguments.get("enqueued-time-utc") or now_ms)
+        session_id = arguments.get("session-id")
+        deleted = queue.delete_batch(
+            count, before_ms, now_ms, self._host.commits.facts, None if session_id is None else str(session_id)
+        )
+        if deleted:
+            self._after_commit(request, {"message-count": Int(deleted)})
+        else:
+            request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def renew_session(self, queue: Queue, request: Request) -> None:
+        until_ms = queue.renew_session(_session_id(request), self._host.clock.now_ms())
+        request.answer_management(200, "OK", {"expiration": Timestamp(until_ms)})
+
+    def get_session_state(self, queue: Queue, request: Request) -> None:
+        state = queue.get_session_state(_session_id(request))
+        request.answer_management(200, "OK", {"session-state": state})
+
+    def set_session_state(self, queue: Queue, request: Request) -> None:
+        state = request.arguments.get("session-state")
+        if state is not None and not isinstance(state, bytes):
+            raise ArgumentError("session-state must be binary or null.")
+        queue.set_session_state(_session_id(request), state, self._host.clock.now_ms(), self._host.commits.facts)
+        self._after_commit(request, {})
+
+    def _session(self, queue: Queue, request: Request) -> Session | None:
+        session_id = request.arguments.get("session-id")
+        if session_id is None:
+            return None
+        if not queue.settings.requires_session:
+            raise NotAllowedError(f"The entity '{queue.path}' does not have sessions.")
+        return queue.held_session(str(session_id), self._host.clock.now_ms())
+
+
+def _succeed(answer: tuple[Request, dict[str, Any], Connection]) -> None:
+    request, body, connection = answer
+    request.answer_management(200, "OK", body)
+    connection.flush_soon()
+
+
+def _list(request: Request, name: str) -> list[Any]:
+    value = request.arguments[name]
+    if not isinstance(value, list) or not value:
+        raise ArgumentError(f"'{name}' must be a list with at least one item.")
+    return value
+
+
+def _numbers(request: Request) -> list[int]:
+    numbers = [int(number) for number in _list(request, "sequence-numbers")]
+    if len(numbers) > SEQUENCE_NUMBERS_MAX:
+        raise ArgumentError(
+            f"A call takes at most {SEQUENCE_NUMBERS_MAX} sequence numbers, this one has {len(numbers)}."
+        )
+    return numbers
+
+
+def _tokens(request: Request) -> list[bytes]:
+    tokens = []
+    for token in _list(request, "lock-tokens"):
+        if not isinstance(token, uuid.UUID):
+            raise ArgumentError("'lock-tokens' must hold UUIDs.")
+        tokens.append(token.bytes_le)
+    return tokens
+
+
+def _session_id(request: Request) -> str:
+    session_id = request.arguments["session-id"]
+    if not isinstance(session_id, str):
+        raise ArgumentError("'session-id' must be a string.")
+    return session_id
+
+
+_Operation = Callable[[Management, Queue, Request], None]
+
+_OPERATIONS: dict[str, tuple[Right, _Operation]] = {
+    "peek-message": (Right.LISTEN, Management.peek),
+    "renew-lock": (Right.LISTEN, Management.renew),
+    "renew-session-lock": (Right.LISTEN, Management.renew_session),
+    "get-session-state": (Right.LISTEN, Management.get_session_state),
+    "set-session-state": (Right.LISTEN, Management.set_session_state),
+    "schedule-message": (Right.SEND, Management.schedule),
+    "cancel-scheduled-message": (Right.SEND, Management.cancel),
+    "receive-by-sequence-number": (Right.LISTEN, Management.receive_deferred),
+    "update-disposition": (Right.LISTEN, Management.update_disposition),
+    "get-message-sessions": (Right.LISTEN, Management.list_sessions),
+    "batch-delete-messages": (Right.LISTEN, Management.delete_batch),
+}

@@ -1,0 +1,87 @@
+"""A link on which a client sends messages to an entity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import STATE_ACCEPTED, AmqpError, State, state_rejected
+from twinbus.errors import MessageTooLargeError, ProtocolError, QuotaExceededError, ServiceError
+
+if TYPE_CHECKING:
+    from twinbus.broker.connection import Connection
+    from twinbus.broker.dispatcher import Dispatcher
+
+
+class Publisher:
+    """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
+
+    __slots__ = ("_connection", "_dispatcher", "_host", "_link", "_queue")
+
+    def __init__(self, connection: Connection, link: Link, dispatcher: Dispatcher) -> None:
+        # The connection it belongs to.
+        self._connection = connection
+        # The namespace, for its clock, intake and commit loop.
+        self._host = connection.host
+        # The AMQP link.
+        self._link = link
+        # Knows the links of the entity.
+        self._dispatcher = dispatcher
+        # Where the messages go.
+        self._queue = dispatcher.queue
+
+    def on_transfer(self, event: Transfer) -> None:
+        host = self._host
+        payload = event.payload
+        try:
+            queue = self._queue
+            settings = queue.settings
+            if payload is None or event.size > settings.max_message_bytes:
+                raise MessageTooLargeError(
+                    f"The received message (delivery-id:{event.delivery_id}, size:{event.size} bytes) exceeds "
+                    f"the limit ({settings.max_message_bytes} bytes) currently allowed on the link."
+                )
+            if host.store.full:
+                raise QuotaExceededError(
+                    "The disk that holds this namespace is full: receive messages or make room, then retry."
+                )
+            commits = host.commits
+            facts = commits.facts
+            now_ms = host.clock.now_ms()
+            messages = host.intake.messages(payload, event.message_format, now_ms, settings.default_ttl_ms)
+            queue.send(messages, now_ms, facts)
+        except (ServiceError, ProtocolError, UnicodeDecodeError, IndexError) as error:
+            self._reject(event, error)
+            return
+        if not event.settled:
+            facts.then.append((self.accept, event.delivery_id))
+        commits.pending_bytes += event.size
+        commits.request()
+
+    def accept(self, delivery_id: int) -> None:
+        """The message is on disk."""
+        self._link.session.settle(delivery_id, STATE_ACCEPTED)
+        self._connection.flush_soon()
+
+    def _reject(self, event: Transfer, error: Exception) -> None:
+        wire_error = self._host.tracker.wire_error(error, self._queue.path)
+        if not event.settled:
+            self._link.session.settle(event.delivery_id, state_rejected(wire_error))
+            self._connection.flush_soon()
+
+    def on_credit(self) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_detached(self, orderly: bool) -> None:
+        """Nothing is held for a sending client: what it sent is on its way to the disk."""
+        self._dispatcher.leave_publisher(self)
+
+    def detach(self, error: AmqpError) -> None:
+        """End the link from our side."""
+        self._link.detach(error)
+        self.on_detached(orderly=True)
+        self._connection.flush_soon()

@@ -1,0 +1,160 @@
+"""Request and response over a pair of links, as `$cbs` and `$management` use them.
+
+A request is settled first and answered afterwards, on the link that its reply-to names: by target address, by link
+name, or, when it names none, the sibling of the request link for the same node. Responses are pre-settled and wait for
+credit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.states import STATE_ACCEPTED, AmqpError, State, state_rejected
+from twinbus.amqp.types import Int, Symbol
+from twinbus.errors import ProtocolError
+from twinbus.limits import RESPONSES_WAITING_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.connection import Connection
+
+
+class Request:
+    """One request and the way to answer it."""
+
+    __slots__ = ("_connection", "_node", "_session", "arguments", "message", "operation", "properties")
+
+    def __init__(self, connection: Connection, link: Link, node: str, message: AmqpMessage) -> None:
+        # Where the answer goes.
+        self._connection = connection
+        # The node asked: `$cbs`, or an entity's path with `/$management`.
+        self._node = node
+        # The AMQP session of the request link: a sibling link is looked for there.
+        self._session = link.session
+        # The request as it came.
+        self.message = message
+        # Its application properties; never None.
+        self.properties: dict[Any, Any] = message.application_properties or {}
+        # What is asked for.
+        self.operation = str(self.properties.get("operation", ""))
+        # The body when it is a map, else an empty one.
+        self.arguments: dict[Any, Any] = message.value if isinstance(message.value, dict) else {}
+
+    def answer(self, properties: dict[str, Any], body: Any) -> None:
+        reply = self._connection.reply_link(self._node, self.message.reply_to, self._session)
+        if reply is None:
+            return  # the peer closed its answer link: nobody is waiting
+        response = AmqpMessage()
+        response.correlation_id = self.message.message_id
+        response.application_properties = dict(properties)
+        response.value = body
+        response.has_value = True
+        reply.send(response.encode())
+
+    def answer_management(self, status: int, description: str, body: Any = None, condition: str | None = None) -> None:
+        properties: dict[str, Any] = {"statusCode": Int(status), "statusDescription": description}
+        if condition is not None:
+            properties["errorCondition"] = Symbol(condition)
+        self.answer(properties, {} if body is None and status == 200 else body)
+
+
+class RequestNode(Protocol):
+    """Something that answers requests."""
+
+    def handle(self, request: Request) -> None: ...
+
+
+class RequestLink:
+    """The link on which a client sends its requests to one node."""
+
+    __slots__ = ("_connection", "_handler", "_link", "_node")
+
+    def __init__(self, connection: Connection, link: Link, node: str, handler: RequestNode) -> None:
+        # The connection it belongs to.
+        self._connection = connection
+        # The AMQP link.
+        self._link = link
+        # The node's address, for finding the answer link.
+        self._node = node
+        # Who answers.
+        self._handler = handler
+
+    def on_transfer(self, event: Transfer) -> None:
+        session = self._link.session
+        tracker = self._connection.host.tracker
+        if event.payload is None:
+            error = AmqpError("amqp:link:message-size-exceeded", tracker.text("The request is too large.")[0], None)
+            if not event.settled:
+                session.settle(event.delivery_id, state_rejected(error))
+            return
+        try:
+            message = AmqpMessage.decode(event.payload)
+        except ProtocolError as error:
+            if not event.settled:
+                session.settle(event.delivery_id, state_rejected(tracker.wire_error(error, self._node)))
+            return
+        if not event.settled:
+            session.settle(event.delivery_id, STATE_ACCEPTED)
+        self._handler.handle(Request(self._connection, self._link, self._node, message))
+
+    def on_credit(self) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_detached(self, orderly: bool) -> None:
+        """Nothing is held for a request link."""
+
+
+class ReplyLink:
+    """The link on which a client gets its answers."""
+
+    __slots__ = ("_connection", "_count", "_waiting", "link", "node")
+
+    def __init__(self, connection: Connection, link: Link, node: str) -> None:
+        # The connection it belongs to.
+        self._connection = connection
+        # The AMQP link.
+        self.link = link
+        # The node's address.
+        self.node = node
+        # Answers that wait for credit, bounded.
+        self._waiting: deque[bytes] = deque()
+        # Makes delivery tags.
+        self._count = 0
+
+    def send(self, payload: bytes) -> None:
+        if len(self._waiting) >= RESPONSES_WAITING_MAX:
+            text = f"More than {RESPONSES_WAITING_MAX} responses wait for credit on this link."
+            self.link.detach(
+                AmqpError("amqp:resource-limit-exceeded", self._connection.host.tracker.text(text)[0], None)
+            )
+            self._connection.forget_reply_link(self)
+            return
+        self._waiting.append(payload)
+        self._push()
+
+    def on_credit(self) -> None:
+        self._push()
+        if self.link.drain:
+            self.link.drained()
+
+    def _push(self) -> None:
+        link = self.link
+        while self._waiting and link.sendable() > 0:
+            self._count += 1
+            link.send(self._waiting.popleft(), tag=self._count.to_bytes(4, "big"), settled=True)
+        self._connection.flush_soon()
+
+    def on_transfer(self, event: Transfer) -> None:
+        """Never called: we send on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Answers are pre-settled: there is nothing to hear."""
+
+    def on_detached(self, orderly: bool) -> None:
+        self._connection.forget_reply_link(self)

@@ -1,0 +1,83 @@
+"""What a client's outcome asks of the entity, and how it is told that it was done.
+
+| outcome from the client             | the entity's command | echo |
+|---|---|---|
+| accepted                            | complete             | accepted |
+| modified                            | abandon              | modified |
+| modified with undeliverable-here    | defer                | modified |
+| rejected                            | dead-letter          | rejected, without an error |
+| released                            | release              | released |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twinbus.amqp.codec import encode
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    STATE_REJECTED_NO_ERROR,
+    STATE_RELEASED,
+    Accepted,
+    Modified,
+    Rejected,
+    Released,
+    State,
+    encode_state,
+)
+from twinbus.entities.queue import Queue
+from twinbus.errors import ArgumentError, UnsupportedError
+from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX
+from twinbus.store.facts import Facts
+
+REASON = "DeadLetterReason"
+DESCRIPTION = "DeadLetterErrorDescription"
+
+
+def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
+    """Apply the outcome to the message locked by `token`; return the state to echo once the facts are durable."""
+    if isinstance(state, Accepted):
+        queue.complete(token, now_ms, facts)
+        return STATE_ACCEPTED
+    if isinstance(state, Released):
+        queue.release(token, now_ms, facts)
+        return STATE_RELEASED
+    if isinstance(state, Modified):
+        changed = changes(state.annotations)
+        if state.undeliverable_here:
+            queue.defer(token, now_ms, facts, changed)
+        else:
+            queue.abandon(token, now_ms, facts, changed)
+        return encode_state(state)
+    if isinstance(state, Rejected):
+        info = dict(state.error.info or {}) if state.error is not None else {}
+        reason = text_of(info.pop(REASON, None), REASON)
+        description = text_of(info.pop(DESCRIPTION, None), DESCRIPTION)
+        queue.dead_letter(token, now_ms, facts, reason, description, changes(info))
+        return STATE_REJECTED_NO_ERROR
+    if state is None:
+        raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
+    raise UnsupportedError("Settlement inside a transaction is not available on this entity.")
+
+
+def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:
+    """Properties to modify, as the entities keep them: encoded, because types matter."""
+    if not properties:
+        return None
+    found: dict[str, str | bytes] = {str(key): encode(value) for key, value in properties.items()}
+    size = sum(len(key) + len(value) for key, value in found.items())
+    if size > APPLICATION_PROPERTIES_BYTES_MAX:
+        raise ArgumentError(
+            f"The properties to modify take {size} bytes; they may take {APPLICATION_PROPERTIES_BYTES_MAX}."
+        )
+    return found
+
+
+def text_of(value: Any, name: str) -> str | None:
+    """A dead-letter reason or description; an empty one counts as none."""
+    if value is None or value == "":
+        return None
+    text = str(value)
+    if len(text) > DEAD_LETTER_TEXT_CHARS_MAX:
+        raise ArgumentError(f"{name} has {len(text)} characters; it may have {DEAD_LETTER_TEXT_CHARS_MAX}.")
+    return text

@@ -1,0 +1,54 @@
+"""The clock's side of the entities: one timer, always set to the earliest deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+# Timers take no longer waits than this.
+WAIT_MS_MAX = 3_600_000
+
+
+class Timers:
+    """Lets locks lapse, schedules come due and messages expire, on time."""
+
+    __slots__ = ("_at_ms", "_handle", "_host")
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace.
+        self._host = host
+        # The timer that is set, None when there is none.
+        self._handle: asyncio.TimerHandle | None = None
+        # When it goes off.
+        self._at_ms = 0
+
+    def reschedule(self) -> None:
+        """Deadlines may have moved: set the timer to the earliest."""
+        deadline_ms = self._host.entities.next_deadline()
+        if deadline_ms is None:
+            return
+        if self._handle is not None:
+            if self._at_ms <= deadline_ms:
+                return  # it goes off early enough, and looks again then
+            self._handle.cancel()
+        self._at_ms = deadline_ms
+        wait_ms = min(max(deadline_ms - self._host.clock.now_ms(), 1), WAIT_MS_MAX)
+        self._handle = self._host.loop.call_later(wait_ms / 1000, self.run)
+
+    def run(self) -> None:
+        """Do what is due. Called by the timer, and by whoever stepped the clock."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        host = self._host
+        host.entities.tick(host.clock.now_ms(), host.commits.facts)
+        host.commits.request_if_needed()
+        self.reschedule()
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

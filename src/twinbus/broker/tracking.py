@@ -1,0 +1,43 @@
+"""Errors as clients see them: condition, text, and a tail by which one occurrence can be found in the log."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from datetime import UTC, datetime
+
+from twinbus.amqp.states import AmqpError
+from twinbus.clock import Clock
+from twinbus.errors import ArgumentError, InternalError, ProtocolError, ServiceError
+
+logger = logging.getLogger(__name__)
+
+
+class Tracker:
+    """Makes wire errors for one namespace."""
+
+    def __init__(self, namespace: str, clock: Clock) -> None:
+        # The namespace's name, part of each text.
+        self._namespace = namespace
+        # For the timestamp in the text.
+        self._clock = clock
+
+    def wire_error(self, error: Exception, entity: str | None = None) -> AmqpError:
+        """What to tell a client about `error`; what is not ours is an internal error, logged with its trace."""
+        if isinstance(error, ServiceError):
+            failure: ServiceError = error
+        elif isinstance(error, ProtocolError):
+            failure = ArgumentError(f"The request could not be read: {error}")
+        else:
+            logger.error("unexpected failure on %s", entity, exc_info=error)
+            failure = InternalError("The service was unable to process the request; please retry the operation.")
+        text, tracking_id = self.text(failure.text, entity)
+        logger.info("%s %s on %s/%s: %s", tracking_id, failure.condition, self._namespace, entity or "", failure.text)
+        return AmqpError(failure.condition, text, None)
+
+    def text(self, text: str, entity: str | None = None) -> tuple[str, str]:
+        """The text with its tail, and the tracking id in it."""
+        tracking_id = str(uuid.uuid4())
+        stamp = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        system = f"{self._namespace}:{entity}" if entity else self._namespace
+        return f"{text} TrackingId:{tracking_id}, SystemTracker:{system}, Timestamp:{stamp}", tracking_id

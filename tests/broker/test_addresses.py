@@ -1,0 +1,41 @@
+"""Every way in which clients write the same entity."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinbus.broker.addresses import Address, parse, path_of
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("q", "q"),
+        ("/q", "q"),
+        ("q/", "q"),
+        ("amqps://localhost:5672/q", "q"),
+        ("sb://ns.servicebus.windows.net/a/b/c", "a/b/c"),
+        ("sb://host", ""),
+        ("/a%2Fb", "a/b"),
+        ("amqps://h/q/$DeadLetterQueue", "q/$DeadLetterQueue"),
+        ("t/Subscriptions/s", "t/Subscriptions/s"),
+    ],
+)
+def test_path(address: str, path: str) -> None:
+    assert path_of(address) == path
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("$cbs", Address("", False, True)),
+        ("amqps://h/$cbs", Address("", False, True)),
+        ("$management", Address("", True, False)),
+        ("q/$management", Address("q", True, False)),
+        ("amqps://h:1/Q/$DeadLetterQueue/$Management", Address("Q/$DeadLetterQueue", True, False)),
+        ("q", Address("q", False, False)),
+        ("my$management", Address("my$management", False, False)),
+    ],
+)
+def test_nodes(address: str, expected: Address) -> None:
+    assert parse(address) == expected
