@@ -1,0 +1,137 @@
+"""A private RabbitMQ node from Debian's package, for the time of one run.
+
+Own data folder, own ports, loopback only, own Erlang name server: an installed RabbitMQ service is not touched.
+The quorum queue is its replicated, always flushed kind: the one that promises what we promise.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+# Debian's commands in the path insist on root or a user of their own; these are the same scripts without that.
+SCRIPTS = Path("/usr/lib/rabbitmq/bin")
+MISSING = "RabbitMQ is not installed. The comparison needs Debian's package: apt-get install rabbitmq-server"
+START_TIMEOUT_S = 90.0
+
+
+class RabbitMqMissing(RuntimeError):
+    """The package is not there."""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RabbitMq:
+    """`with RabbitMq() as peer: peer.declare("bench")`, then AMQP 1.0 on 127.0.0.1:peer.port, guest/guest."""
+
+    name = "rabbitmq"
+
+    def __init__(self) -> None:
+        if not (SCRIPTS / "rabbitmq-server").exists():
+            raise RabbitMqMissing(MISSING)
+        # Data, logs, cookie and configuration; removed at the end.
+        self.folder = Path(tempfile.mkdtemp(prefix="twinbus-bench-rabbitmq-"))
+        # The AMQP port; both protocol versions speak on it.
+        self.port = _free_port()
+        self.epmd_port = _free_port()
+        # The server's process group; None before start and after stop.
+        self.process: subprocess.Popen[bytes] | None = None
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "HOME": str(self.folder),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self.epmd_port),
+            "RABBITMQ_NODENAME": "twinbus-bench@localhost",
+            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none.conf"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_PID_FILE": str(self.folder / "pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    def __enter__(self) -> RabbitMq:
+        (self.folder / "rabbitmq.conf").write_text(f"listeners.tcp.local = 127.0.0.1:{self.port}\n")
+        (self.folder / "enabled_plugins").write_text("[rabbitmq_amqp1_0].\n")
+        cookie = self.folder / ".erlang.cookie"
+        cookie.write_text(secrets.token_hex(16))
+        cookie.chmod(0o400)
+        with (self.folder / "server.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(SCRIPTS / "rabbitmq-server")],
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._listens():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                text = (self.folder / "server.log").read_text(errors="replace")
+                self.__exit__(None, None, None)
+                raise RuntimeError(f"RabbitMQ did not start:\n{text}")
+            time.sleep(0.1)
+        self.control("await_startup")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process, self.process = self.process, None
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        # The name server that the node started outlives it.
+        subprocess.run(["epmd", "-port", str(self.epmd_port), "-kill"], env=self.environment, capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def control(self, *arguments: str) -> str:
+        """One rabbitmqctl command."""
+        command = [str(SCRIPTS / "rabbitmqctl"), "--quiet", *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"rabbitmqctl {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def declare(self, queue: str) -> None:
+        """A durable quorum queue. The command line has no verb for it, so the node is asked directly."""
+        resource = f'rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)'
+        arguments = '[{<<"x-queue-type">>, longstr, <<"quorum">>}]'
+        self.control("eval", f'rabbit_amqqueue:declare({resource}, true, false, {arguments}, none, <<"bench">>).')
+
+    def address(self, queue: str) -> str:
+        return f"/amq/queue/{queue}"
+
+    def purge(self, queue: str) -> None:
+        self.control("purge_queue", queue)
+
+    @property
+    def pid(self) -> int:
+        """The Erlang machine's process, whose CPU time is counted."""
+        return int((self.folder / "pid").read_text())
+
+    @property
+    def version(self) -> str:
+        return self.control("version").strip()

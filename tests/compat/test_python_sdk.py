@@ -1,0 +1,397 @@
+"""The unmodified Python SDK, sync and aio, in everyday use against a broker.
+
+Every scenario is written once and run in both colours. Scenarios that wait for a lock to lapse wait together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from azure.servicebus import (
+    NEXT_AVAILABLE_SESSION,
+    ServiceBusMessage,
+    ServiceBusMessageState,
+    ServiceBusReceiveMode,
+    ServiceBusSubQueue,
+)
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
+from python_sdk import COLOURS, Bus, call, each, opened
+
+from twinbus.testing import Broker
+
+DEAD = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
+# Settings that a scenario asks for by name.
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "session": {"requires_session": True},
+    "short": {"lock_duration_ms": 5000},
+    "shortsession": {"lock_duration_ms": 5000, "requires_session": True},
+    "expiring": {"dead_letter_on_expiry": True},
+    "unique": {"requires_duplicate_detection": True},
+    "nosend": {"status": "SendDisabled"},
+    "noreceive": {"status": "ReceiveDisabled"},
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(namespaces=["contoso"]) as broker:
+        yield broker
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def bus(broker: Broker, colour: str) -> AsyncIterator[Bus]:
+    bus = Bus(colour, broker.connection_string("contoso"))
+    async with opened(bus.client):
+        yield bus
+
+
+class Queues:
+    """Gives a scenario a fresh queue of a kind."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def __call__(self, kind: str = "plain") -> str:
+        return self.broker.create_queue(f"{kind}-{uuid.uuid4().hex}", **KINDS[kind]).path
+
+
+@pytest.fixture
+def fresh(broker: Broker) -> Queues:
+    return Queues(broker)
+
+
+async def test_a_message_comes_back_as_it_was_sent(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    identity = uuid.uuid4()
+    when = datetime(2024, 1, 31, 12, 34, 56, tzinfo=UTC)
+    properties = {
+        "text": "é",
+        "bytes": b"\x00\xff",
+        "whole": 7,
+        "negative": -7,
+        "yes": True,
+        "fraction": 1.5,
+        "id": identity,
+        "when": when,
+        "decimal": Decimal("1.25"),
+        "nothing": None,
+    }
+    sent = ServiceBusMessage(
+        b"body",
+        message_id=identity,
+        application_properties=properties,
+        subject="subject",
+        correlation_id="correlation",
+        content_type="text/plain",
+        to="to",
+        reply_to="reply",
+        reply_to_session_id="reply-session",
+        partition_key="partition",
+        time_to_live=timedelta(hours=1),
+    )
+    await bus.send(queue, sent)
+    async with bus.receiver(queue) as receiver:
+        [got] = await bus.receive(receiver, 1)
+        await call(receiver.complete_message, got)
+    assert b"".join(got.body) == b"body"
+    assert got.message_id == identity
+    for name in ("subject", "correlation_id", "content_type", "to", "reply_to", "reply_to_session_id", "partition_key"):
+        assert getattr(got, name) == getattr(sent, name), name
+    assert got.time_to_live == timedelta(hours=1)
+    assert got.expires_at_utc == got.enqueued_time_utc + timedelta(hours=1)
+    assert got.sequence_number == 1
+    assert got.delivery_count == 0
+    assert got.state == ServiceBusMessageState.ACTIVE
+    # The client hands out text as bytes and times as milliseconds.
+    expected = {key.encode(): value for key, value in properties.items()}
+    expected[b"text"] = "é".encode()
+    expected[b"when"] = int(when.timestamp() * 1000)
+    assert got.application_properties == expected
+    assert await bus.left(queue) == 0
+
+
+async def test_batches_and_lists(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    async with opened(bus.client.get_queue_sender(queue)) as sender:
+        batch = await call(sender.create_message_batch)
+        for number in range(100):
+            batch.add_message(ServiceBusMessage(str(number)))
+        await call(sender.send_messages, batch)
+        await call(sender.send_messages, [ServiceBusMessage(str(number)) for number in range(100, 150)])
+    async with bus.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        got = await bus.receive(receiver, 150)
+    assert [str(message) for message in got] == [str(number) for number in range(150)]
+
+
+async def test_large_and_too_large(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    body = bytes(range(256)) * 800
+    await bus.send(queue, ServiceBusMessage(body))
+    async with bus.receiver(queue) as receiver:
+        [got] = await bus.receive(receiver, 1)
+        await call(receiver.complete_message, got)
+    assert b"".join(got.body) == body
+    with pytest.raises(MessageSizeExceededError):
+        await bus.send(queue, ServiceBusMessage(b"x" * 300_000))
+    assert await bus.left(queue) == 0
+
+
+async def test_settled_in_every_way(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    ways = ["complete", "abandon", "defer", "dead-letter"]
+    await bus.send(queue, [ServiceBusMessage(way) for way in ways])
+    async with bus.receiver(queue) as receiver:
+        got = {str(message): message for message in await bus.receive(receiver, 4)}
+        await call(receiver.complete_message, got["complete"])
+        await call(receiver.defer_message, got["defer"])
+        await call(receiver.dead_letter_message, got["dead-letter"], reason="bad", error_description="very bad")
+        await call(receiver.abandon_message, got["abandon"])
+        [again] = await bus.receive(receiver, 1)
+        assert (str(again), again.delivery_count) == ("abandon", 1)
+        await call(receiver.complete_message, again)
+        number = got["defer"].sequence_number
+        [deferred] = await call(receiver.receive_deferred_messages, [number])
+        assert (str(deferred), deferred.state) == ("defer", ServiceBusMessageState.DEFERRED)
+        await call(receiver.complete_message, deferred)
+        with pytest.raises(MessageNotFoundError):
+            await call(receiver.receive_deferred_messages, [number])
+    async with bus.receiver(queue, **DEAD) as receiver:
+        [dead] = await bus.receive(receiver, 1)
+        assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("bad", "very bad")
+        assert dead.sequence_number == got["dead-letter"].sequence_number
+        await call(receiver.complete_message, dead)
+    assert await bus.left(queue) == 0
+    assert await bus.left(queue, **DEAD) == 0
+
+
+async def test_settlement_over_another_receiver(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    await bus.send(queue, ServiceBusMessage("a"))
+    async with bus.receiver(queue) as one, bus.receiver(queue) as two:
+        [got] = await bus.receive(one, 1)
+        await call(two.complete_message, got)
+    assert await bus.left(queue) == 0
+
+
+async def test_sessions_by_id(bus: Bus, fresh: Queues) -> None:
+    queue = fresh("session")
+    sessions = ["a", "b", "a", ""]
+    await bus.send(queue, [ServiceBusMessage(session, session_id=session) for session in sessions])
+    async with bus.receiver(queue, session_id="a") as receiver:
+        assert receiver.session.session_id == "a"
+        with pytest.raises(SessionCannotBeLockedError):
+            async with bus.receiver(queue, session_id="a"):
+                pass
+        before = receiver.session.locked_until_utc
+        assert await call(receiver.session.get_state) is None
+        await call(receiver.session.set_state, b"step 1")
+        assert await call(receiver.session.get_state) == b"step 1"
+        await asyncio.sleep(0.05)
+        assert await call(receiver.session.renew_lock) > before
+        assert [str(message) for message in await call(receiver.peek_messages, 10)] == ["a", "a"]
+        for message in await bus.receive(receiver, 2):
+            assert message.session_id == "a"
+            await call(receiver.complete_message, message)
+    async with bus.receiver(queue, session_id="") as receiver:
+        [got] = await bus.receive(receiver, 1)
+        assert got.session_id == ""
+        await call(receiver.complete_message, got)
+
+
+async def test_the_next_session_and_none(bus: Bus, fresh: Queues) -> None:
+    queue = fresh("session")
+    await bus.send(queue, ServiceBusMessage("x", session_id="x"))
+    async with bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as receiver:
+        assert receiver.session.session_id == "x"
+        started = time.monotonic()
+        with pytest.raises(OperationTimeoutError):
+            async with bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1):
+                pass
+        assert 0.9 <= time.monotonic() - started <= 3
+
+
+async def test_sessions_are_listed(bus: Bus, fresh: Queues) -> None:
+    queue = fresh("session")
+    await bus.send(queue, [ServiceBusMessage("x", session_id=session) for session in ("x", "y")])
+    pages = bus.client.list_queue_sessions(queue)
+    found = (
+        [session async for session in pages] if hasattr(pages, "__anext__") else await asyncio.to_thread(list, pages)
+    )
+    assert sorted(found) == ["x", "y"]
+
+
+async def test_sessions_used_wrongly(bus: Bus, fresh: Queues) -> None:
+    with pytest.raises(ServiceBusError, match="SessionId was not set"):
+        await bus.send(fresh("session"), ServiceBusMessage("no session"))
+    with pytest.raises(ServiceBusError, match="non-sessionful message receiver"):
+        async with bus.receiver(fresh("session")):
+            pass
+    with pytest.raises(ServiceBusError, match="sessionful message receiver cannot be created"):
+        async with bus.receiver(fresh(), session_id="a"):
+            pass
+
+
+async def test_schedule_and_cancel(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    due = datetime.now(UTC) + timedelta(seconds=1.5)
+    async with opened(bus.client.get_queue_sender(queue)) as sender:
+        messages = [ServiceBusMessage("kept"), ServiceBusMessage("cancelled")]
+        kept, cancelled = await call(sender.schedule_messages, messages, due)
+        await call(sender.cancel_scheduled_messages, [cancelled])
+        with pytest.raises(MessageNotFoundError):
+            await call(sender.cancel_scheduled_messages, [cancelled])
+    async with bus.receiver(queue) as receiver:
+        [peeked] = await call(receiver.peek_messages, 10)
+        assert (peeked.sequence_number, peeked.state) == (kept, ServiceBusMessageState.SCHEDULED)
+        [got] = await bus.receive(receiver, 1)
+        assert (str(got), got.sequence_number, got.state) == ("kept", kept, ServiceBusMessageState.ACTIVE)
+        assert got.enqueued_time_utc >= due.replace(microsecond=due.microsecond // 1000 * 1000)
+        await call(receiver.complete_message, got)
+
+
+async def test_peek(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    await bus.send(queue, [ServiceBusMessage(str(number)) for number in range(5)])
+    async with bus.receiver(queue) as receiver:
+        assert [str(message) for message in await call(receiver.peek_messages, 3)] == ["0", "1", "2"]
+        assert [str(message) for message in await call(receiver.peek_messages, 3)] == ["3", "4"]
+        assert [str(message) for message in await call(receiver.peek_messages, 2, sequence_number=2)] == ["1", "2"]
+        assert await call(receiver.peek_messages, 1, sequence_number=6) == []
+        assert len(await bus.receive(receiver, 5)) == 5
+
+
+async def test_receive_and_delete(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    await bus.send(queue, [ServiceBusMessage(str(number)) for number in range(3)])
+    async with bus.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        assert [str(message) for message in await bus.receive(receiver, 3)] == ["0", "1", "2"]
+    assert await bus.left(queue) == 0
+
+
+async def test_prefetch_and_iteration(bus: Bus, fresh: Queues) -> None:
+    queue = fresh()
+    await bus.send(queue, [ServiceBusMessage(str(number)) for number in range(120)])
+    got = []
+    async with bus.receiver(queue, prefetch_count=50, max_wait_time=1) as receiver:
+        async for message in each(receiver):
+            got.append(str(message))
+            await call(receiver.complete_message, message)
+    assert got == [str(number) for number in range(120)]
+    assert await bus.left(queue) == 0
+
+
+async def test_max_wait_time(bus: Bus, fresh: Queues) -> None:
+    async with bus.receiver(fresh()) as receiver:
+        started = time.monotonic()
+        assert await call(receiver.receive_messages, max_wait_time=0.5) == []
+        assert 0.4 <= time.monotonic() - started <= 2
+
+
+async def test_duplicates_are_dropped(bus: Bus, fresh: Queues) -> None:
+    queue = fresh("unique")
+    for body in ("first", "second"):
+        await bus.send(queue, ServiceBusMessage(body, message_id="same"))
+    async with bus.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        assert [str(message) for message in await bus.receive(receiver, 2, patience_s=1)] == ["first"]
+
+
+async def test_unknown_and_disabled_entities(bus: Bus, fresh: Queues) -> None:
+    with pytest.raises(MessagingEntityNotFoundError, match="The messaging entity .* could not be found"):
+        await bus.send("no-such-queue", ServiceBusMessage("a"))
+    with pytest.raises(MessagingEntityNotFoundError):
+        async with bus.receiver("no-such-queue"):
+            pass
+    with pytest.raises(MessagingEntityDisabledError):
+        await bus.send(fresh("nosend"), ServiceBusMessage("a"))
+    with pytest.raises(MessagingEntityDisabledError):
+        async with bus.receiver(fresh("noreceive")):
+            pass
+
+
+async def test_locks_over_time(bus: Bus, fresh: Queues) -> None:
+    """All that waits for a lock to lapse, side by side."""
+    await asyncio.gather(
+        _message_lock_lost(bus, fresh("short")),
+        _message_lock_renewed(bus, fresh("short")),
+        _auto_lock_renewed(bus, fresh("short")),
+        _session_lock_lost(bus, fresh("shortsession")),
+        _expired(bus, fresh("expiring")),
+    )
+
+
+async def _message_lock_lost(bus: Bus, queue: str) -> None:
+    await bus.send(queue, ServiceBusMessage("a"))
+    async with bus.receiver(queue) as receiver:
+        [got] = await bus.receive(receiver, 1)
+        await asyncio.sleep(5.5)
+        with pytest.raises(MessageLockLostError):
+            await call(receiver.complete_message, got)
+        [again] = await bus.receive(receiver, 1)
+        assert again.delivery_count == 1
+        await call(receiver.complete_message, again)
+
+
+async def _message_lock_renewed(bus: Bus, queue: str) -> None:
+    await bus.send(queue, ServiceBusMessage("a"))
+    async with bus.receiver(queue) as receiver:
+        [got] = await bus.receive(receiver, 1)
+        before = got.locked_until_utc
+        await asyncio.sleep(3)
+        assert await call(receiver.renew_message_lock, got) >= before + timedelta(seconds=2.5)
+        await asyncio.sleep(3)
+        await call(receiver.complete_message, got)
+
+
+async def _auto_lock_renewed(bus: Bus, queue: str) -> None:
+    await bus.send(queue, ServiceBusMessage("a"))
+    async with opened(bus.package.AutoLockRenewer()) as renewer, bus.receiver(queue) as receiver:
+        [got] = await bus.receive(receiver, 1)
+        renewer.register(receiver, got, max_lock_renewal_duration=30)
+        await asyncio.sleep(6.5)
+        await call(receiver.complete_message, got)
+    assert await bus.left(queue) == 0
+
+
+async def _session_lock_lost(bus: Bus, queue: str) -> None:
+    await bus.send(queue, ServiceBusMessage("a", session_id="a"))
+    async with bus.receiver(queue, session_id="a") as receiver:
+        [got] = await bus.receive(receiver, 1)
+        await asyncio.sleep(5.5)
+        with pytest.raises(SessionLockLostError):
+            await call(receiver.complete_message, got)
+    async with bus.receiver(queue, session_id="a") as receiver:
+        [again] = await bus.receive(receiver, 1)
+        assert again.delivery_count == 1
+        await call(receiver.complete_message, again)
+
+
+async def _expired(bus: Bus, queue: str) -> None:
+    await bus.send(queue, ServiceBusMessage("a", time_to_live=timedelta(seconds=1)))
+    async with bus.receiver(queue, **DEAD) as receiver:
+        [dead] = await bus.receive(receiver, 1)
+        assert dead.dead_letter_reason == "TTLExpiredException"
+        await call(receiver.complete_message, dead)
+    assert await bus.left(queue) == 0
