@@ -1,0 +1,52 @@
+# `make help` lists the targets. Nothing but Python 3.11 or newer with pip and venv is needed; `make compat` also wants
+# Node and npm, and `make bench` starts RabbitMQ if it is installed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types bench faults fuzz compat compliance docs
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+# A file, not a phony target: it runs again only when what the project needs has changed.
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; assert sys.version_info >= (3, 11), "Twinbus needs Python 3.11 or newer"'
+	@echo "installing Twinbus and its tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## make the virtual environment with everything the other targets need
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## check form and style (ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## check the types (mypy strict)
+	$(BIN)/mypy
+
+bench: $(STAMP) ## measure the broker beside its peers
+	$(BIN)/python -m bench $(ARGS)
+
+faults: $(STAMP) ## kill the broker under load again and again
+	$(BIN)/python -m pytest --timeout=1800 tests/faults $(ARGS)
+
+fuzz: $(STAMP) ## feed the broker nonsense for a while
+	$(BIN)/python -m pytest --timeout=1800 tests/fuzz $(ARGS)
+
+compat: $(STAMP) ## run the unmodified official SDKs against the broker
+	$(BIN)/python -m pytest tests/compat $(ARGS)
+
+compliance: $(STAMP) ## run the official SDK's own live tests against the broker
+	$(BIN)/python compliance/run.py $(ARGS)
+
+docs: $(STAMP) ## check the documentation: links, examples, and what it promises
+	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
