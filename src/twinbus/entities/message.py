@@ -1,7 +1,7 @@
 """A message as the rules see it: what a sender hands in, and what a queue holds in memory.
 
-A queue may hold a million of them, so a held message is slots and numbers only: the bytes live in the store under `body`.
-`state` and `token` together say where it is; `states.py` has the table.
+A queue may hold a million of them, so a held message is slots and numbers only: the bytes live in the store under
+`body`. `state` and `token` together say where it is; `states.py` has the table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Index records: a message's row in the store's INDEX table, and the keys of every row the rules write.
 
-The fixed part comes first, so that recovery reads a million of them with one unpack each; session id and changes follow
-only where they exist. The first byte is the version of the format. Numbers are big-endian, so keys sort as numbers do.
+The fixed part comes first, so that recovery reads a million of them with one unpack each; session id and changes
+follow only where they exist. The first byte is the version of the format. Numbers are big-endian, so keys sort as
+numbers do.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import hashlib
 import struct
 from typing import Final, NamedTuple
 
-from ..errors import StoreCorruptError
+from twinbus.errors import StoreCorruptError
+
 from .message import Message
 
 VERSION: Final = 1
@@ -35,7 +37,7 @@ META_SEQUENCE: Final = b"sequence:"
 
 _SHORT: Final = struct.Struct(">H")
 _CHANGE: Final = struct.Struct(">HBI")
-_SESSION_HEAD: Final = struct.Struct(">BQHB")
+_SESSION_HEAD: Final = struct.Struct(">BQH")
 
 # LMDB takes keys of 511 bytes; a session id may have 128 characters of four bytes each.
 _SESSION_KEY_BYTES_MAX: Final = 400
@@ -140,23 +142,22 @@ def session_key(entity_id: int, session_id: str) -> bytes:
     return ENTITY_KEY.pack(entity_id) + encoded
 
 
-def pack_session(session_id: str, updated_ms: int, state: bytes | None) -> bytes:
+def pack_session(session_id: str, updated_ms: int, state: bytes) -> bytes:
     encoded = session_id.encode()
-    head = _SESSION_HEAD.pack(VERSION, updated_ms, len(encoded), state is not None)
-    return head + encoded + (state or b"")
+    return _SESSION_HEAD.pack(VERSION, updated_ms, len(encoded)) + encoded + state
 
 
-def unpack_session(value: bytes) -> tuple[str, int, bytes | None]:
+def unpack_session(value: bytes) -> tuple[str, int, bytes]:
     """Session id, when its state was set, the state."""
     try:
-        version, updated_ms, length, present = _SESSION_HEAD.unpack_from(value)
+        version, updated_ms, length = _SESSION_HEAD.unpack_from(value)
         if version != VERSION:
             raise StoreCorruptError(f"A session record has version {version}; this release reads version {VERSION}.")
         offset = _SESSION_HEAD.size
         session_id = _slice(value, offset, length).decode()
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise StoreCorruptError(f"A session record of {len(value)} bytes does not read back: {error}.") from error
-    return session_id, updated_ms, bytes(value[offset + length :]) if present else None
+    return session_id, updated_ms, bytes(value[offset + length :])
 
 
 def pack_duplicate(seen_ms: int, message_id: str) -> bytes:

@@ -9,8 +9,8 @@ import dataclasses
 import re
 from typing import Any, Final
 
-from ..errors import ArgumentError
-from ..limits import (
+from twinbus.errors import ArgumentError
+from twinbus.limits import (
     AUTO_DELETE_ON_IDLE_MS_MIN,
     DUPLICATE_WINDOW_MS_DEFAULT,
     DUPLICATE_WINDOW_MS_MAX,
@@ -82,7 +82,10 @@ class QueueSettings:
             )
         if self.requires_session and self.forward_to is not None:
             raise ArgumentError("forward_to cannot be set on a queue that requires sessions.")
-        for name, target in (("forward_to", self.forward_to), ("forward_dead_letters_to", self.forward_dead_letters_to)):
+        for name, target in (
+            ("forward_to", self.forward_to),
+            ("forward_dead_letters_to", self.forward_dead_letters_to),
+        ):
             if target is not None and target.lower() == self.path.lower():
                 raise ArgumentError(f"{name} {target!r} names the queue itself.")
 
@@ -96,7 +99,9 @@ class QueueSettings:
             old_value, new_value = getattr(self, name), getattr(new, name)
             same = old_value.lower() == new_value.lower() if name == "path" else old_value == new_value
             if not same:
-                raise ArgumentError(f"{name} cannot be changed from {old_value!r} to {new_value!r} on an existing queue.")
+                raise ArgumentError(
+                    f"{name} cannot be changed from {old_value!r} to {new_value!r} on an existing queue."
+                )
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -1,0 +1,54 @@
+"""One heap of deadlines over all entities of a namespace.
+
+An entity has at most one alarm that counts: its earliest deadline. Replaced alarms stay in the heap until they are
+met, or until most of the heap is stale, so that ten thousand quiet queues cost nothing.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+# Later than any deadline.
+NEVER_MS: Final = 1 << 62
+
+_HEAP_MIN: Final = 64
+
+
+class Alarms:
+    """When each entity wants its next tick."""
+
+    __slots__ = ("_heap", "_set")
+
+    def __init__(self) -> None:
+        # (time, entity id), replaced ones included.
+        self._heap: list[tuple[int, int]] = []
+        # The alarm that counts, by entity id.
+        self._set: dict[int, int] = {}
+
+    def set(self, entity_id: int, at_ms: int) -> None:
+        self._set[entity_id] = at_ms
+        heappush(self._heap, (at_ms, entity_id))
+        if len(self._heap) > _HEAP_MIN and len(self._heap) > 4 * len(self._set):
+            self._heap = [(at, entity) for entity, at in self._set.items()]
+            heapify(self._heap)
+
+    def clear(self, entity_id: int) -> None:
+        self._set.pop(entity_id, None)
+
+    def next_ms(self) -> int | None:
+        while self._heap:
+            at_ms, entity_id = self._heap[0]
+            if self._set.get(entity_id) == at_ms:
+                return at_ms
+            heappop(self._heap)
+        return None
+
+    def pop(self, now_ms: int) -> int | None:
+        """Take out one entity whose alarm is due."""
+        at_ms = self.next_ms()
+        if at_ms is None or at_ms > now_ms:
+            return None
+        entity_id = heappop(self._heap)[1]
+        del self._set[entity_id]
+        return entity_id

@@ -1,0 +1,91 @@
+"""The messages a receiver can have next, in sequence order.
+
+New ones arrive in order and lie in a deque; returned ones lie in a heap, since they go back to their old place. A
+message that leaves from the middle (expired) is marked GONE and stays until it is met, or until half of all are such.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import Final
+
+from .message import ACTIVE, GONE, Message
+
+_GONE_MIN: Final = 32
+
+
+def _seq(message: Message) -> int:
+    return message.seq
+
+
+class Available:
+    """Available messages of a queue without sessions, or of one session."""
+
+    __slots__ = ("fresh", "gone", "returned")
+
+    def __init__(self) -> None:
+        # Messages that were never locked, by sequence number.
+        self.fresh: deque[Message] = deque()
+        # Messages that came back, a heap by sequence number.
+        self.returned: list[tuple[int, Message]] = []
+        # How many in the two above are GONE.
+        self.gone = 0
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.returned) - self.gone
+
+    def pop(self) -> Message | None:
+        """Take out the next one."""
+        fresh = self.fresh
+        returned = self.returned
+        while True:
+            if returned and (not fresh or returned[0][0] < fresh[0].seq):
+                message = heappop(returned)[1]
+            elif fresh:
+                message = fresh.popleft()
+            else:
+                return None
+            if message.state == ACTIVE:
+                return message
+            self.gone -= 1
+
+    def first(self) -> Message | None:
+        """The next one, left where it is."""
+        message = self.pop()
+        if message is not None:
+            heappush(self.returned, (message.seq, message))
+        return message
+
+    def push(self, message: Message) -> None:
+        """Put in a message whose number may lie below those of others."""
+        if not self.fresh or self.fresh[-1].seq < message.seq:
+            self.fresh.append(message)
+        else:
+            heappush(self.returned, (message.seq, message))
+
+    def give_back(self, message: Message) -> None:
+        heappush(self.returned, (message.seq, message))
+
+    def note_gone(self) -> None:
+        """A message in here has become GONE. Room is made when half are."""
+        self.gone += 1
+        if self.gone > _GONE_MIN and self.gone * 2 > len(self.fresh) + len(self.returned):
+            self.fresh = deque([message for message in self.fresh if message.state != GONE])
+            self.returned = [entry for entry in self.returned if entry[1].state != GONE]
+            heapify(self.returned)
+            self.gone = 0
+
+    def browse(self, from_seq: int, count: int) -> list[Message]:
+        """Up to `count` of the never locked ones from a sequence number on, plus all returned ones from there on."""
+        start = bisect_left(self.fresh, from_seq, key=_seq)
+        found: list[Message] = []
+        for message in islice(self.fresh, start, None):
+            if len(found) == count:
+                break
+            if message.state != GONE:
+                found.append(message)
+        found.extend(entry[1] for entry in self.returned if entry[0] >= from_seq and entry[1].state != GONE)
+        return found

@@ -1,0 +1,59 @@
+"""Bodies: numbering them, and removing each with its last reference.
+
+Numbers ascend and are never used twice: a high-water mark is written ahead in blocks, and a restart goes on above it.
+A body has one reference as a rule; only those with more are counted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinbus.limits import SEQUENCE_BLOCK
+from twinbus.store.facts import Facts, Table
+
+from .records import BODY_KEY, META_BODIES, NUMBER
+
+_BODIES: Final = Table.BODIES
+
+
+class Bodies:
+    """The bodies of a namespace."""
+
+    __slots__ = ("_last", "_reserved", "references")
+
+    def __init__(self, reserved: int = 0) -> None:
+        # The last number given out.
+        self._last = reserved
+        # Numbers up to this one are written down as used.
+        self._reserved = reserved
+        # Reference counts of the bodies that have more than one.
+        self.references: dict[int, int] = {}
+
+    def store(self, body: bytes, facts: Facts) -> int:
+        """Write a body, with one reference, and return its number."""
+        number = self._last + 1
+        if number > self._reserved:
+            self._reserved = number + SEQUENCE_BLOCK - 1
+            facts.rows.append((Table.META, META_BODIES, NUMBER.pack(self._reserved)))
+        self._last = number
+        facts.bodies.append((BODY_KEY.pack(number), body))
+        return number
+
+    def share(self, number: int, more: int = 1) -> None:
+        """Count further references to a body."""
+        self.references[number] = self.references.get(number, 1) + more
+
+    def shared(self, number: int) -> bool:
+        return number in self.references
+
+    def release(self, number: int, facts: Facts) -> None:
+        """Drop one reference, and the body with the last one."""
+        if self.references:
+            count = self.references.get(number)
+            if count is not None:
+                if count > 2:
+                    self.references[number] = count - 1
+                else:
+                    del self.references[number]
+                return
+        facts.deletes.append((_BODIES, BODY_KEY.pack(number)))

@@ -1,0 +1,105 @@
+"""Time to live: which messages expire when.
+
+Messages lie in one bucket for each second, so that a million with one time to live cost a list slot each and no heap.
+A message that leaves early is forgotten lazily: its bucket is rebuilt when half of it is stale, so a long time to
+live does not keep finished messages in memory. A bucket falls due when its whole second is over; receivers check to
+the millisecond.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from .message import ACTIVE, GONE, Message
+
+_SECONDS_MIN: Final = 64
+
+
+class Bucket:
+    """The messages that expire within one second."""
+
+    __slots__ = ("messages", "stale")
+
+    def __init__(self) -> None:
+        # Every message put in, GONE ones included.
+        self.messages: list[Message] = []
+        # How many have left since the last rebuild.
+        self.stale = 0
+
+
+class Expiry:
+    """The expiry times of a queue's active messages."""
+
+    __slots__ = ("_buckets", "_done_s", "_seconds")
+
+    def __init__(self) -> None:
+        # Buckets by second.
+        self._buckets: dict[int, Bucket] = {}
+        # A heap of the seconds that have, or had, a bucket.
+        self._seconds: list[int] = []
+        # Buckets below this second have been emptied.
+        self._done_s = 0
+
+    def add(self, message: Message) -> None:
+        expires_ms = message.expires_ms
+        assert expires_ms is not None
+        second = expires_ms // 1000
+        bucket = self._buckets.get(second)
+        if bucket is None:
+            bucket = self._open(second)
+        bucket.messages.append(message)
+
+    def add_again(self, message: Message) -> None:
+        """A message that was locked is available again: if its bucket was emptied meanwhile, it needs a new one."""
+        expires_ms = message.expires_ms
+        assert expires_ms is not None
+        if expires_ms // 1000 < self._done_s:
+            self.add(message)
+
+    def forget(self, message: Message) -> None:
+        """A message that expires has left the queue; it is GONE already."""
+        expires_ms = message.expires_ms
+        assert expires_ms is not None
+        second = expires_ms // 1000
+        bucket = self._buckets.get(second)
+        if bucket is None:
+            return
+        bucket.stale += 1
+        if bucket.stale * 2 > len(bucket.messages):
+            bucket.messages = [kept for kept in bucket.messages if kept.state != GONE]
+            bucket.stale = 0
+            if not bucket.messages:
+                del self._buckets[second]
+
+    def due(self, now_ms: int, limit: int) -> list[Message]:
+        """Take out up to `limit` messages whose second is over. Locked ones are left out: they expire when unlocked."""
+        now_s = now_ms // 1000
+        found: list[Message] = []
+        while self._seconds and self._seconds[0] < now_s:
+            second = self._seconds[0]
+            bucket = self._buckets.get(second)
+            while bucket is not None and bucket.messages:
+                if len(found) == limit:
+                    return found
+                message = bucket.messages.pop()
+                if message.state == ACTIVE and message.token is None:
+                    found.append(message)
+            self._buckets.pop(second, None)
+            heappop(self._seconds)
+            self._done_s = max(self._done_s, second + 1)
+        return found
+
+    def deadline_ms(self) -> int | None:
+        while self._seconds and self._seconds[0] not in self._buckets:
+            heappop(self._seconds)
+        return (self._seconds[0] + 1) * 1000 if self._seconds else None
+
+    def _open(self, second: int) -> Bucket:
+        bucket = Bucket()
+        self._buckets[second] = bucket
+        heappush(self._seconds, second)
+        if len(self._seconds) > _SECONDS_MIN and len(self._seconds) > 2 * len(self._buckets):
+            self._seconds = list(self._buckets)
+            heapify(self._seconds)
+        return bucket

@@ -1,0 +1,322 @@
+"""What a queue holds, and how messages leave: the ground that every command stands on.
+
+1. A change is made in memory at once and written as facts; what makes a message visible waits for the commit
+   (`facts.then`).
+2. A message is in exactly one place (`states.py`). Leaving marks it GONE, so that indexes that still point to it can
+   tell.
+3. A command checks first and changes afterwards: one that raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from twinbus.errors import EntityDisabledError, EntityNotFoundError
+from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
+from twinbus.store.facts import Facts, Table
+
+from .alarms import NEVER_MS
+from .available import Available
+from .commons import Commons
+from .duplicates import Duplicates
+from .expiry import Expiry
+from .locks import Locks
+from .message import ACTIVE, DEFERRED, GONE, RETURNING, Message
+from .records import ENTITY_KEY, KEY, META_SEQUENCE, session_key
+from .schedule import Schedule
+from .session import Session, Sessions
+from .settings import DISABLED, RECEIVE_DISABLED, SEND_DISABLED, QueueSettings
+from .sweep import Row
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+_INDEX: Final = Table.INDEX
+
+DEAD_LETTER_REASON: Final = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
+
+
+class Counts(NamedTuple):
+    """Messages of a queue by place; locked ones count where they came from."""
+
+    active: int
+    scheduled: int
+    deferred: int
+    dead_letter: int
+
+
+class Holding:
+    """The messages of one queue."""
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        path: str,
+        entity_id: int,
+        commons: Commons,
+        dead_letters: Queue | None,
+        now_ms: int,
+    ) -> None:
+        # What the owner set.
+        self.settings = settings
+        # Its name as the owner spelled it.
+        self.path = path
+        # Its number in keys; never used again after deletion.
+        self.entity_id = entity_id
+        # Where its dead-lettered messages go; None: it is a dead-letter queue itself.
+        self.dead_letters = dead_letters
+        # When it was created.
+        self.created_ms = now_ms
+        # When its settings last changed.
+        self.updated_ms = now_ms
+        # When it was last used: idle deletion counts from here.
+        self.accessed_ms = now_ms
+        # It no longer exists; links that still point here must go.
+        self.deleted = False
+        # Links attached to it, kept by their owner: a queue with links is not idle.
+        self.links = 0
+        # Pings accepted and dropped.
+        self.pings = 0
+        # Called after a commit that made messages, or free sessions, available.
+        self.on_available: Callable[[Queue], None] | None = None
+        # Called when a session's lock has lapsed.
+        self.on_session_lost: Callable[[Queue, Session], None] | None = None
+        # Called when the queue was deleted.
+        self.on_deleted: Callable[[Queue], None] | None = None
+        # When its next tick is due, as told to the alarms.
+        self.wake_ms = NEVER_MS
+        # What it shares with the other queues of the namespace.
+        self._commons = commons
+        # Numbers and references of bodies; the same as in `_commons`.
+        self._bodies = commons.bodies
+        # The last sequence number given out.
+        self._last_seq = 0
+        # Sequence numbers up to this one are written down as used.
+        self._reserved_seq = 0
+        # Messages and bytes by place.
+        self._active = 0
+        self._deferred_count = 0
+        self._bytes = 0
+        # Available messages; unused on a session queue, where each session has its own.
+        self._available = Available()
+        # Locked messages by token. On a session queue the order means nothing: there the sessions lapse.
+        self._locks: Locks[bytes, Message] = Locks()
+        # Deferred messages that are not locked, by sequence number.
+        self._deferred: dict[int, Message] = {}
+        # Messages that become active later.
+        self._schedule = Schedule()
+        # Expiry times of active messages.
+        self._expiry = Expiry()
+        # Ids seen lately; None without duplicate detection.
+        self._duplicates: Duplicates | None = None
+        # Sessions; None without.
+        self._sessions: Sessions | None = None
+        # The facts that `_arrivals` waits for; None: none open.
+        self._group: Facts | None = None
+        # Messages to make visible when those facts are durable.
+        self._arrivals: list[Message] = []
+        if dead_letters is not None:
+            if settings.requires_duplicate_detection:
+                self._duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
+            if settings.requires_session:
+                self._sessions = Sessions()
+        self._apply(settings)
+
+    def _apply(self, settings: QueueSettings) -> None:
+        """Take over settings; the fields here are read for every message."""
+        self.settings = settings
+        # Kept apart because every acquire needs it.
+        self._lock_duration_ms = settings.lock_duration_ms
+        # The entity's ceiling for time to live.
+        self._default_ttl_ms = settings.default_ttl_ms
+        # Whether the status lets messages in and out.
+        self._sendable = settings.status not in (DISABLED, SEND_DISABLED)
+        self._receivable = settings.status not in (DISABLED, RECEIVE_DISABLED)
+        # Size of the queue and its dead-letter queue together at which sends are refused.
+        self._quota_bytes = settings.quota_bytes
+
+    @property
+    def counts(self) -> Counts:
+        dead_letters = self.dead_letters
+        dead = 0 if dead_letters is None else dead_letters._active + dead_letters._deferred_count
+        return Counts(self._active, len(self._schedule), self._deferred_count, dead)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its messages, those in its dead-letter queue included: they fill the same quota."""
+        return self._bytes if self.dead_letters is None else self._bytes + self.dead_letters._bytes
+
+    def touch(self, now_ms: int) -> None:
+        """Somebody uses it: browsing and attaching count, too."""
+        self.accessed_ms = now_ms
+
+    # --- locking ----------------------------------------------------------------------------------------------------
+
+    def _check_receivable(self) -> None:
+        if self.deleted:
+            raise EntityNotFoundError(not_found_text(self.path))
+        if not self._receivable:
+            raise EntityDisabledError(f"Messaging entity '{self.path}' is currently disabled.")
+
+    def _lock(self, message: Message, until_ms: int) -> None:
+        token = self._commons.tokens()
+        message.token = token
+        message.locked_until_ms = until_ms
+        self._locks.held[token] = message
+        session = message.session
+        if session is not None:
+            session.held[token] = message
+
+    def _unlock(self, message: Message) -> None:
+        """Take away the lock; the message is nowhere until it returns or leaves."""
+        token = message.token
+        assert token is not None
+        self._locks.remove(token)
+        message.token = RETURNING
+        message.locked_until_ms = None
+        session = message.session
+        if session is not None:
+            del session.held[token]
+
+    # --- leaving ----------------------------------------------------------------------------------------------------
+
+    def _leave(self, message: Message) -> None:
+        """Bookkeeping for a message that leaves this queue for good."""
+        if message.state == ACTIVE:
+            self._active -= 1
+        elif message.state == DEFERRED:
+            self._deferred_count -= 1
+        message.state = GONE
+        message.token = None
+        self._bytes -= message.size
+        if message.expires_ms is not None:
+            self._expiry.forget(message)
+        session = message.session
+        if session is not None and self._sessions is not None:
+            session.members -= 1
+            if session.members == 0:
+                self._sessions.drop_if_unused(session)
+
+    def _remove(self, message: Message, facts: Facts) -> None:
+        """Remove a message and its body."""
+        self._leave(message)
+        facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
+        self._bodies.release(message.body, facts)
+
+    def _expire(self, message: Message, facts: Facts) -> None:
+        if self.settings.dead_letter_on_expiry:
+            self._dead_letter(message, "TTLExpiredException", "The message expired and was dead lettered.", facts)
+        else:
+            self._remove(message, facts)
+
+    def _dead_letter(self, message: Message, reason: str | None, description: str | None, facts: Facts) -> None:
+        """Move a message to the dead-letter queue under its own sequence number; only its index record moves."""
+        dead_letters = self.dead_letters
+        assert dead_letters is not None
+        changes = dict(message.changes) if message.changes else {}
+        if reason is not None:
+            changes[DEAD_LETTER_REASON] = reason[:DEAD_LETTER_TEXT_CHARS_MAX]
+        if description is not None:
+            changes[DEAD_LETTER_DESCRIPTION] = description[:DEAD_LETTER_TEXT_CHARS_MAX]
+        moved = Message(
+            message.seq,
+            message.body,
+            message.size,
+            message.enqueued_ms,
+            message.expires_ms,
+            ACTIVE,
+            message.delivery_count,
+            None,
+            changes or None,
+        )
+        self._leave(message)
+        facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
+        dead_letters._bytes += moved.size
+        dead_letters._write(moved, facts)
+        dead_letters._show_after(moved, facts)
+
+    # --- waking and deleting ----------------------------------------------------------------------------------------
+
+    def _wake(self, at_ms: int) -> None:
+        if at_ms < self.wake_ms and not self.deleted:
+            self.wake_ms = at_ms
+            self._commons.alarms.set(self.entity_id, at_ms)
+
+    def close(self, facts: Facts) -> None:
+        """Leave service: every container is handed over for sweeping, and no command finds anything any more."""
+        self.deleted = True
+        self._commons.alarms.clear(self.entity_id)
+        self.wake_ms = NEVER_MS
+        sweep = self._commons.sweep
+        sweep.add(
+            self._rows_of(_messages(self._available, self._locks, self._deferred, self._schedule, self._sessions))
+        )
+        if self._sessions is not None:
+            sweep.add(_session_rows(self.entity_id, self._sessions))
+        if self._duplicates is not None:
+            sweep.add(_duplicate_rows(self._duplicates))
+        self._available = Available()
+        self._locks = Locks()
+        self._deferred = {}
+        self._schedule = Schedule()
+        self._expiry = Expiry()
+        self._sessions = None
+        self._duplicates = None
+        facts.deletes.append((Table.META, META_SEQUENCE + ENTITY_KEY.pack(self.entity_id)))
+        facts.then.append((self._tell_deleted, None))
+
+    def _rows_of(self, messages: Iterator[Message]) -> Iterator[Row]:
+        return ((_INDEX, KEY.pack(self.entity_id, message.seq), message.body) for message in messages)
+
+    def _tell_deleted(self, _: None) -> None:
+        if self.on_deleted is not None:
+            self.on_deleted(self._self())
+
+    def _self(self) -> Queue:
+        raise AssertionError("only queues hold messages")
+
+
+def not_found_text(path: str) -> str:
+    return (
+        f"The messaging entity '{path}' could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions."
+    )
+
+
+def _messages(
+    available: Available,
+    locks: Locks[bytes, Message],
+    deferred: dict[int, Message],
+    schedule: Schedule,
+    sessions: Sessions | None,
+) -> Iterator[Message]:
+    """All messages in containers that nobody changes any more."""
+    yield from _waiting(available)
+    yield from locks.held.values()
+    yield from locks.older.values()
+    yield from deferred.values()
+    yield from schedule.messages.values()
+    if sessions is not None:
+        for session in sessions.by_id.values():
+            yield from _waiting(session.available)
+
+
+def _waiting(available: Available) -> Iterator[Message]:
+    for message in available.fresh:
+        if message.state != GONE:
+            yield message
+    for _, message in available.returned:
+        if message.state != GONE:
+            yield message
+
+
+def _session_rows(entity_id: int, sessions: Sessions) -> Iterator[Row]:
+    for session in sessions.by_id.values():
+        if session.state is not None:
+            yield Table.SESSIONS, session_key(entity_id, session.id), 0
+
+
+def _duplicate_rows(duplicates: Duplicates) -> Iterator[Row]:
+    for key in duplicates.row_keys():
+        yield Table.DUPLICATES, key, 0

@@ -1,0 +1,54 @@
+"""Messages that are to become active later, by time and by sequence number.
+
+A cancelled one leaves the dict at once and the heap when it is met, or when half of the heap is stale.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from .message import Message
+
+_HEAP_MIN: Final = 64
+
+
+class Schedule:
+    """The scheduled messages of a queue."""
+
+    __slots__ = ("_heap", "messages")
+
+    def __init__(self) -> None:
+        # Scheduled messages by sequence number.
+        self.messages: dict[int, Message] = {}
+        # (time, sequence number), cancelled ones included.
+        self._heap: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def add(self, message: Message) -> None:
+        self.messages[message.seq] = message
+        heappush(self._heap, (message.enqueued_ms, message.seq))
+
+    def remove(self, seq: int) -> Message:
+        message = self.messages.pop(seq)
+        if len(self._heap) > _HEAP_MIN and len(self._heap) > 2 * len(self.messages):
+            self._heap = [(kept.enqueued_ms, kept.seq) for kept in self.messages.values()]
+            heapify(self._heap)
+        return message
+
+    def due(self, now_ms: int, limit: int) -> list[Message]:
+        """Take out up to `limit` messages whose time has come, earliest first."""
+        found: list[Message] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(found) < limit:
+            seq = heappop(self._heap)[1]
+            message = self.messages.pop(seq, None)
+            if message is not None:
+                found.append(message)
+        return found
+
+    def deadline_ms(self) -> int | None:
+        while self._heap and self._heap[0][1] not in self.messages:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

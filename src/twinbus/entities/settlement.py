@@ -1,0 +1,120 @@
+"""Settling: what the holder of a lock token can do with its message.
+
+A token is good until its lock lapses, is settled or is released; after that every use is lock-lost, and nothing is
+changed.
+"""
+
+from __future__ import annotations
+
+from twinbus.errors import MessageLockLostError, NotAllowedError, SessionLockLostError
+from twinbus.store.facts import Facts
+
+from .arriving import Arriving
+from .message import ACTIVE, DEFERRED, Message
+from .session import LOCK_LOST_TEXT
+
+Changes = dict[str, str | bytes]
+
+
+class Settlement(Arriving):
+    """Settlement by lock token."""
+
+    def complete(self, token: bytes, now_ms: int, facts: Facts) -> None:
+        """Remove the message for good."""
+        message = self._locked(token, now_ms)
+        self.accessed_ms = now_ms
+        self._unlock(message)
+        self._remove(message, facts)
+
+    def abandon(self, token: bytes, now_ms: int, facts: Facts, changes: Changes | None = None) -> None:
+        """Give it back, counting a delivery."""
+        message = self._locked(token, now_ms)
+        self.accessed_ms = now_ms
+        self._unlock(message)
+        _merge(message, changes)
+        self._return(message, True, True, now_ms, facts)
+
+    def defer(self, token: bytes, now_ms: int, facts: Facts, changes: Changes | None = None) -> None:
+        """Set it aside: from now on it is received by its sequence number only."""
+        message = self._locked(token, now_ms)
+        self.accessed_ms = now_ms
+        self._unlock(message)
+        _merge(message, changes)
+        if message.state == ACTIVE:
+            message.state = DEFERRED
+            self._active -= 1
+            self._deferred_count += 1
+        self._return(message, False, True, now_ms, facts)
+
+    def dead_letter(
+        self,
+        token: bytes,
+        now_ms: int,
+        facts: Facts,
+        reason: str | None,
+        description: str | None,
+        changes: Changes | None = None,
+    ) -> None:
+        """Move it to the dead-letter queue."""
+        message = self._locked(token, now_ms)
+        if self.dead_letters is None:
+            raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
+        self.accessed_ms = now_ms
+        self._unlock(message)
+        _merge(message, changes)
+        self._dead_letter(message, reason, description, facts)
+
+    def release(self, token: bytes, now_ms: int, facts: Facts) -> None:
+        """Give it back untouched: no delivery is counted."""
+        message = self._locked(token, now_ms)
+        self.accessed_ms = now_ms
+        self._unlock(message)
+        self._return(message, False, False, now_ms, facts)
+
+    def drop(self, token: bytes, now_ms: int, facts: Facts) -> None:
+        """The receiver's connection broke: give it back at once, counting a delivery."""
+        message = self._locked(token, now_ms)
+        self._unlock(message)
+        self._return(message, True, False, now_ms, facts)
+
+    def renew(self, token: bytes, now_ms: int) -> int:
+        """Let the lock last a whole duration from now. A session's message is locked as long as its session."""
+        message = self._locked(token, now_ms)
+        self.accessed_ms = now_ms
+        session = message.session
+        if session is not None:
+            until = session.locked_until_ms
+            assert until is not None
+            return until
+        until = now_ms + self._lock_duration_ms
+        message.locked_until_ms = until
+        self._locks.renew(token, message)
+        self._wake(until)
+        return until
+
+    def _locked(self, token: bytes, now_ms: int) -> Message:
+        """The message behind a live token."""
+        message = self._locks.held.get(token)
+        if message is None:
+            message = self._locks.older.get(token)
+            if message is None:
+                if self._sessions is not None:
+                    raise SessionLockLostError(LOCK_LOST_TEXT)
+                raise MessageLockLostError
+        session = message.session
+        if session is not None:
+            session.check(now_ms)
+        else:
+            until = message.locked_until_ms
+            assert until is not None
+            if until <= now_ms:
+                raise MessageLockLostError
+        return message
+
+
+def _merge(message: Message, changes: Changes | None) -> None:
+    """Properties to modify: later ones win."""
+    if changes:
+        merged = dict(message.changes) if message.changes else {}
+        merged.update(changes)
+        message.changes = merged
