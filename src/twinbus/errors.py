@@ -30,6 +30,7 @@
     │   ├── HandleInUseError             amqp:session:handle-in-use
     │   ├── UnattachedHandleError        amqp:session:unattached-handle
     │   └── WindowViolationError         amqp:session:window-violation
+    ├── EncodeError                  a value has no AMQP form; the caller's mistake
     ├── StoreError                   the disk or the data folder says no
     │   ├── StoreLockedError             another process holds the data folder
     │   └── StoreCorruptError            a checksum or a record does not read back
@@ -204,6 +205,10 @@ class UnattachedHandleError(ProtocolError):
 
 class WindowViolationError(ProtocolError):
     condition = "amqp:session:window-violation"
+
+
+class EncodeError(TwinbusError, ValueError):
+    """A value has no AMQP form, or does not fit the one its type asks for."""
 
 
 class StoreError(TwinbusError):

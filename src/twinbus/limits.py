@@ -10,6 +10,7 @@ from typing import Final
 # --- AMQP: what a peer may make us hold -----------------------------------------------------------------------------
 FRAME_BYTES_MAX: Final = 65_536
 FRAME_BYTES_MIN: Final = 512
+OUTGOING_FRAME_BYTES_MAX: Final = 1024 * 1024  # for peers that set no limit of their own
 CHANNEL_MAX: Final = 4_999
 HANDLE_MAX: Final = 4_999
 NESTING_DEPTH_MAX: Final = 32

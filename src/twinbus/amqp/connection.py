@@ -1,0 +1,605 @@
+"""A connection: bytes in, events out, for both roles.
+
+Four rules. Nothing a peer sends raises out of `receive`: it ends the session or the connection, as AMQP says, and the
+owner learns it as an event. A client may send everything at once, without waiting for any answer. Output is collected
+and taken once per turn. After `Closed` there is nothing more to come and all input is ignored.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, Final
+
+from twinbus.amqp import frames
+from twinbus.amqp.events import Begun, Closed, Ended, Event, Opened, SaslInit
+from twinbus.amqp.session import Session
+from twinbus.amqp.states import AmqpError
+from twinbus.amqp.types import Array, Symbol
+from twinbus.errors import (
+    DecodeError,
+    FramingError,
+    HandleInUseError,
+    IllegalStateError,
+    InvalidFieldError,
+    PeerLimitError,
+    ProtocolError,
+    UnattachedHandleError,
+)
+from twinbus.limits import (
+    CHANNEL_MAX,
+    FRAME_BYTES_MAX,
+    FRAME_BYTES_MIN,
+    HANDLE_MAX,
+    HEARTBEAT_INTERVAL_MS_MIN,
+    IDLE_TIMEOUT_MS,
+    INCOMING_WINDOW_TRANSFERS,
+    OUTGOING_FRAME_BYTES_MAX,
+    PIPELINED_BYTES_MAX,
+    SASL_FRAME_BYTES_MAX,
+)
+
+_HEAD: Final = Struct(">IBBH").unpack_from
+
+# What the next bytes must be.
+_HEADER: Final = 0  # a protocol header
+_SASL: Final = 1  # a SASL frame
+_DECIDING: Final = 2  # nothing: the owner decides on the SASL exchange
+_FRAMES: Final = 3  # AMQP frames
+_OVER: Final = 4  # nothing, ever
+
+_SASL_OK: Final = 0
+_SASL_REFUSED: Final = 1
+
+
+class Role(enum.Enum):
+    """Which side of the connection we are."""
+
+    SERVER = "server"
+    CLIENT = "client"
+
+
+class RemoteOpen:
+    """What the peer said in its open."""
+
+    __slots__ = ("channel_max", "container_id", "frame_bytes_max", "hostname", "idle_timeout_ms", "properties")
+
+    def __init__(self, fields: list[Any]) -> None:
+        # The peer's own name.
+        self.container_id = frames.text_field(fields, 0, "open.container-id") or ""
+        # The host it wants to talk to.
+        self.hostname = frames.text_field(fields, 1, "open.hostname")
+        # The largest frame it takes.
+        self.frame_bytes_max = frames.uint_field(fields, 2, "open.max-frame-size", 0xFFFFFFFF)
+        # The largest channel number it takes.
+        self.channel_max = frames.uint_field(fields, 3, "open.channel-max", 65_535)
+        # After how much silence it hangs up; 0 for never.
+        self.idle_timeout_ms = frames.uint_field(fields, 4, "open.idle-time-out", 0)
+        # Product, version and the like.
+        self.properties = frames.map_field(fields, 9, "open.properties")
+        if self.frame_bytes_max < FRAME_BYTES_MIN:
+            raise InvalidFieldError(f"open.max-frame-size is smaller than {FRAME_BYTES_MIN}")
+
+
+class Connection:
+    """One AMQP connection without a socket."""
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        container_id: str,
+        hostname: str | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        channel_max: int = CHANNEL_MAX,
+        handle_max: int = HANDLE_MAX,
+        idle_timeout_ms: int | None = IDLE_TIMEOUT_MS,
+        sasl_mechanisms: Sequence[str] = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"),
+        properties: dict[Any, Any] | None = None,
+        require_sasl: bool = True,
+    ) -> None:
+        # Which side we are.
+        self.role = role
+        # The same as a flag.
+        self.client = role is Role.CLIENT
+        # Our own name.
+        self.container_id = container_id
+        # Client: the host we want to talk to.
+        self.hostname = hostname
+        # The largest frame we take.
+        self.frame_bytes_max = max(frame_bytes_max, FRAME_BYTES_MIN)
+        # The largest channel number we take.
+        self.channel_max = channel_max
+        # The largest handle we take.
+        self.handle_max = handle_max
+        # After how much silence we hang up, as advertised; 0 for never.
+        self.idle_timeout_ms = idle_timeout_ms or 0
+        # Server: the mechanisms we offer.
+        self.sasl_mechanisms = list(sasl_mechanisms)
+        # What we say about ourselves in our open.
+        self.properties = properties
+        # Server: whether a client must start with SASL.
+        self.require_sasl = require_sasl
+        # The owner's object.
+        self.context: Any = None
+        # What the peer said in its open; None before it.
+        self.remote_open: RemoteOpen | None = None
+        # Whether we have closed, or the peer has, or the protocol was broken.
+        self.closed = False
+        # Whether the peer has been silent for more than twice our idle time-out.
+        self.timed_out = False
+        # Bytes waiting for `take_output`.
+        self.output_bytes = 0
+
+        # --- the engine's own ---
+        # What the next bytes must be.
+        self.phase = _HEADER
+        # Whether the SASL exchange is done; a second header of that kind is an error.
+        self.sasl_done = False
+        # Client: mechanism and initial response, when SASL is used.
+        self.sasl: tuple[str, bytes | None] | None = None
+        # Client: whether init, header and open were written without waiting.
+        self.pipelined = False
+        # Whether our open is in the output.
+        self.open_sent = False
+        # Client: frames made before our open could be written.
+        self.early: list[bytes] = []
+        # Output in order.
+        self.out: list[bytes] = []
+        # Sessions that hold something back for merging.
+        self.dirty: list[Session] = []
+        # The largest frame we write.
+        self.remote_frame_max = FRAME_BYTES_MIN
+        # Sessions by the peer's channel, from its begin to its end.
+        self.channels: dict[int, Session] = {}
+        # Client: sessions by our channel, from our begin until both sides have ended.
+        self.own_channels: dict[int, Session] = {}
+        # Links in all sessions.
+        self.link_count = 0
+        # Bytes of unfinished deliveries in all sessions.
+        self.partial_bytes = 0
+        # Input that is not a whole frame yet, and its size.
+        self.held: list[bytes] = []
+        self.held_bytes = 0
+        # How many bytes are needed before it is worth looking at them again.
+        self.needed = 0
+        # When the peer was last heard; None before the first tick.
+        self.heard_ms: int | None = None
+        # When the next heartbeat is due; None while none is.
+        self.beat_ms: int | None = None
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that are up."""
+        return [session for session in self.channels.values() if not session.ended]
+
+    # --- what the owner calls ---------------------------------------------------------------------------------------
+
+    def start(self, *, sasl: tuple[str, bytes | None] | None = None, pipelined: bool = False) -> None:
+        """Client: begin the conversation. Pipelined, everything is written without waiting for the server."""
+        self.sasl = sasl
+        self.pipelined = pipelined
+        if sasl is None:
+            self.sasl_done = True
+            self._put(frames.HEADER_AMQP)
+            self._write_open()
+        else:
+            self._put(frames.HEADER_SASL)
+            if pipelined:
+                self._put(frames.sasl_init_frame(sasl[0], sasl[1], self.hostname))
+                self._put(frames.HEADER_AMQP)
+                self._write_open()
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take what came from the socket; return what it means."""
+        events: list[Event] = []
+        if self.closed and self.phase != _FRAMES:
+            return events
+        if self.held_bytes:
+            self.held.append(data)
+            self.held_bytes += len(data)
+            if self.held_bytes < self.needed:
+                return events
+            data = b"".join(self.held)
+            self.held = []
+            self.held_bytes = 0
+        try:
+            used = self._read_frames(data, 0, events) if self.phase == _FRAMES else self._read(data, events)
+        except ProtocolError as error:
+            self._fail(error, events)
+            return events
+        except (IndexError, struct.error):
+            self._fail(DecodeError("a frame is cut off"), events)
+            return events
+        rest = len(data) - used
+        if rest and self.phase != _OVER:
+            self.held = [data[used:]]
+            self.held_bytes = rest
+        return events
+
+    def take_output(self) -> bytes:
+        """Everything to be written now."""
+        if self.dirty:
+            dirty = self.dirty
+            self.dirty = []
+            for session in dirty:
+                session.dirty = False
+                if not session.ended and not self.closed:
+                    session.flush()
+        out = self.out
+        if not out:
+            return b""
+        self.out = []
+        self.output_bytes = 0
+        return b"".join(out)
+
+    def heard(self, now_ms: int) -> None:
+        """Something came from the peer."""
+        self.heard_ms = now_ms
+
+    def tick(self, now_ms: int) -> int | None:
+        """Send a heartbeat if one is due, notice a silent peer; returns when to call again."""
+        if self.closed:
+            return None
+        due: int | None = None
+        if self.heard_ms is None:
+            self.heard_ms = now_ms
+        if self.idle_timeout_ms:
+            silent_at = self.heard_ms + 2 * self.idle_timeout_ms
+            if now_ms > silent_at:
+                self.timed_out = True
+            due = silent_at + 1
+        if self.remote_open is not None and self.remote_open.idle_timeout_ms:
+            interval = max(self.remote_open.idle_timeout_ms // 2, HEARTBEAT_INTERVAL_MS_MIN)
+            if self.beat_ms is None:
+                self.beat_ms = now_ms + interval
+            elif now_ms >= self.beat_ms:
+                self._put(frames.EMPTY_FRAME)
+                self.beat_ms = now_ms + interval
+            if due is None or self.beat_ms < due:
+                due = self.beat_ms
+        return due
+
+    def close(self, error: AmqpError | None = None) -> None:
+        """Say goodbye; the Closed event comes with the peer's answer."""
+        if self.closed:
+            return
+        self._write_close(error)
+        self._abandon_sessions()
+        self.closed = True
+
+    def sasl_outcome(self, ok: bool) -> list[Event]:
+        """Server: answer the client's choice, then read what it sent without waiting for the answer."""
+        if self.phase != _DECIDING:
+            return []
+        if not ok:
+            self._put(frames.sasl_outcome_frame(_SASL_REFUSED))
+            self.closed = True
+            self.phase = _OVER
+            self.held = []
+            self.held_bytes = 0
+            return [Closed(AmqpError("amqp:unauthorized-access", "the SASL exchange failed"))]
+        self._put(frames.sasl_outcome_frame(_SASL_OK))
+        self.sasl_done = True
+        self.phase = _HEADER
+        self.needed = 0
+        return self.receive(b"")
+
+    def begin(self) -> Session:
+        """Client: start a session; links can be attached to it at once."""
+        if self.closed:
+            raise IllegalStateError("the connection is closed")
+        channel = 0
+        while channel in self.own_channels:
+            channel += 1
+        limit = self.channel_max
+        if self.remote_open is not None:
+            limit = min(limit, self.remote_open.channel_max)
+        if channel > limit:
+            raise PeerLimitError(f"a connection has no more than {limit + 1} sessions")
+        session = Session(self, channel)
+        self.own_channels[channel] = session
+        self.write(
+            frames.begin_frame(
+                channel,
+                None,
+                session.next_outgoing_id,
+                INCOMING_WINDOW_TRANSFERS,
+                INCOMING_WINDOW_TRANSFERS,
+                self.handle_max,
+            )
+        )
+        return session
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, frame: bytes) -> None:
+        """Add a frame to the output, or keep it until our open is written."""
+        if self.open_sent:
+            self.out.append(frame)
+            self.output_bytes += len(frame)
+        else:
+            self.early.append(frame)
+
+    def _put(self, raw: bytes) -> None:
+        self.out.append(raw)
+        self.output_bytes += len(raw)
+
+    def _write_open(self) -> None:
+        self.open_sent = True
+        self._put(
+            frames.open_frame(
+                self.container_id,
+                self.hostname,
+                self.frame_bytes_max,
+                self.channel_max,
+                self.idle_timeout_ms,
+                self.properties,
+            )
+        )
+        early = self.early
+        self.early = []
+        for frame in early:
+            self.write(frame)
+
+    def _write_close(self, error: AmqpError | None) -> None:
+        """A close, with an open before it if there was none; nothing while the handshake is not that far."""
+        if self.phase != _FRAMES and not self.open_sent:
+            return
+        for session in self.dirty:
+            if not session.ended:
+                session.flush()
+        if not self.open_sent:
+            self._write_open()
+        self._put(frames.close_frame(error))
+
+    def _fail(self, error: ProtocolError, events: list[Event]) -> None:
+        """The peer broke the protocol: tell it why, tell the owner, and listen no more."""
+        reason = AmqpError.of(error)
+        if not self.closed:
+            self._write_close(reason)
+        self._finish(reason, events)
+
+    def _finish(self, error: AmqpError | None, events: list[Event]) -> None:
+        self._abandon_sessions()
+        self.closed = True
+        self.phase = _OVER
+        self.held = []
+        self.held_bytes = 0
+        events.append(Closed(error))
+
+    def _abandon_sessions(self) -> None:
+        for session in self.channels.values():
+            session.clear()
+        for session in self.own_channels.values():
+            session.clear()
+        self.dirty = []
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self, data: bytes, events: list[Event]) -> int:
+        """Everything before the frames; returns how many bytes were used."""
+        offset = 0
+        while True:
+            phase = self.phase
+            if phase == _FRAMES:
+                return self._read_frames(data, offset, events)
+            if phase == _OVER:
+                return len(data)
+            if phase == _DECIDING:
+                if len(data) - offset > PIPELINED_BYTES_MAX:
+                    raise PeerLimitError("too much input before the SASL exchange was over")
+                self.needed = PIPELINED_BYTES_MAX + 1
+                return offset
+            if len(data) - offset < 8:
+                self.needed = 8
+                return offset
+            if phase == _HEADER:
+                self._on_header(data[offset : offset + 8], events)
+                offset += 8
+                continue
+            length, doff, kind, _ = _HEAD(data, offset)
+            if length < 8 or length > SASL_FRAME_BYTES_MAX or kind != frames.FRAME_SASL:
+                raise FramingError("a SASL frame was expected")
+            if len(data) - offset < length:
+                self.needed = length
+                return offset
+            if doff < 2 or doff * 4 > length:
+                raise FramingError("a frame's data offset is wrong")
+            self._on_sasl_frame(data, offset + doff * 4, offset + length, events)
+            offset += length
+
+    def _on_header(self, header: bytes, events: list[Event]) -> None:
+        if header == frames.HEADER_AMQP and (self.sasl_done or not (self.client or self.require_sasl)):
+            if not self.client:
+                self._put(frames.HEADER_AMQP)
+            self.phase = _FRAMES
+        elif header == frames.HEADER_SASL and not self.sasl_done and (self.client or self.sasl_mechanisms):
+            if not self.client:
+                self._put(frames.HEADER_SASL)
+                self._put(frames.sasl_mechanisms_frame(self.sasl_mechanisms))
+            self.phase = _SASL
+        else:
+            if not self.client:
+                # AMQP's way to say which protocol would have been right.
+                self._put(frames.HEADER_SASL if self.require_sasl and not self.sasl_done else frames.HEADER_AMQP)
+            self._finish(AmqpError("amqp:connection:framing-error", "the protocol header is not ours"), events)
+
+    def _on_sasl_frame(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
+        code, offset = frames.descriptor(data, start, end)
+        fields, _ = frames.fields_of(data, offset, end)
+        if self.client:
+            self._on_sasl_answer(code, fields, events)
+            return
+        if code != frames.SASL_INIT:
+            raise IllegalStateError("a SASL init was expected")
+        mechanism = frames.text_field(fields, 0, "sasl-init.mechanism") or ""
+        response = fields[1] if len(fields) > 1 else None
+        if response is not None and not isinstance(response, bytes):
+            raise InvalidFieldError("sasl-init.initial-response is not binary")
+        self.phase = _DECIDING
+        if mechanism not in self.sasl_mechanisms:
+            events.extend(self.sasl_outcome(False))
+            return
+        events.append(SaslInit(mechanism, response or b"", frames.text_field(fields, 2, "sasl-init.hostname")))
+
+    def _on_sasl_answer(self, code: int, fields: list[Any], events: list[Event]) -> None:
+        sasl = self.sasl
+        if sasl is None:
+            raise IllegalStateError("a SASL frame came unasked")
+        if code == frames.SASL_MECHANISMS:
+            offered = fields[0] if fields else None
+            names = list(offered) if isinstance(offered, Array) else [offered]
+            if Symbol(sasl[0]) not in names:
+                reason = f"the server offers no SASL mechanism {sasl[0]}, only {', '.join(map(str, names))}"
+                self._finish(AmqpError("amqp:unauthorized-access", reason), events)
+            elif not self.pipelined:
+                self._put(frames.sasl_init_frame(sasl[0], sasl[1], self.hostname))
+        elif code == frames.SASL_OUTCOME:
+            if frames.uint_field(fields, 0, "sasl-outcome.code", _SASL_REFUSED) != _SASL_OK:
+                self._finish(AmqpError("amqp:unauthorized-access", "the server refused the SASL exchange"), events)
+                return
+            self.sasl_done = True
+            self.phase = _HEADER
+            if not self.pipelined:
+                self._put(frames.HEADER_AMQP)
+                self._write_open()
+        else:
+            raise IllegalStateError("the SASL mechanism asks for more than one step")
+
+    def _read_frames(self, data: bytes, offset: int, events: list[Event]) -> int:
+        """All whole frames; returns how many bytes were used."""
+        size = len(data)
+        while size - offset >= 8:
+            length, doff, kind, channel = _HEAD(data, offset)
+            if length > self.frame_bytes_max or length < 8:
+                raise FramingError(f"a frame of {length} bytes is outside 8 to {self.frame_bytes_max}")
+            end = offset + length
+            if end > size:
+                self.needed = length
+                return offset
+            start = offset + doff * 4
+            if doff < 2 or start > end or kind != frames.FRAME_AMQP:
+                raise FramingError("a frame's type or data offset is wrong")
+            offset = end
+            if start == end:
+                continue
+            if end - start < 4:
+                raise DecodeError("a frame is too short for a performative")
+            if data[start + 1] == 0x53 and data[start] == 0x00:
+                code = data[start + 2]
+                start += 3
+            else:
+                code, start = frames.descriptor(data, start, end)
+            session = self.channels.get(channel)
+            if session is None or session.ended or code == frames.CLOSE or code == frames.END:
+                self._on_control(code, channel, session, data, start, end, events)
+                if self.phase == _OVER:
+                    return size
+                continue
+            try:
+                if code == frames.TRANSFER:
+                    session.on_transfer(data, start, end, events)
+                elif code == frames.DISPOSITION:
+                    session.on_disposition(data, start, end, events)
+                elif code == frames.FLOW:
+                    session.on_flow(data, start, end, events)
+                elif code == frames.ATTACH:
+                    session.on_attach(data, start, end, events)
+                elif code == frames.DETACH:
+                    session.on_detach(data, start, end, events)
+                else:
+                    self._on_control(code, channel, session, data, start, end, events)
+            except (UnattachedHandleError, HandleInUseError) as error:
+                reason = AmqpError.of(error)
+                session.end(reason)
+                events.append(Ended(session, reason))
+        self.needed = 8
+        return offset
+
+    def _on_control(
+        self,
+        code: int,
+        channel: int,
+        session: Session | None,
+        data: bytes,
+        start: int,
+        end: int,
+        events: list[Event],
+    ) -> None:
+        """Open, begin, end, close, and frames that have no session to go to."""
+        if code == frames.CLOSE:
+            fields, _ = frames.fields_of(data, start, end)
+            error = frames.error_field(fields, 0)
+            if not self.closed:
+                self._write_close(None)
+            self._finish(error, events)
+        elif self.closed:
+            # We have closed: only the peer's close is of interest.
+            return
+        elif code == frames.OPEN:
+            self._on_open(frames.fields_of(data, start, end)[0], events)
+        elif self.remote_open is None:
+            raise IllegalStateError("a frame came before the open")
+        elif channel > self.channel_max:
+            raise FramingError(f"channel {channel} is larger than the channel-max {self.channel_max}")
+        elif code == frames.BEGIN:
+            self._on_begin(channel, frames.fields_of(data, start, end)[0], events)
+        elif session is None:
+            raise IllegalStateError(f"no session has begun on channel {channel}")
+        elif code == frames.END:
+            self._on_end(channel, session, frames.fields_of(data, start, end)[0], events)
+        elif not session.ended or code < frames.ATTACH or code > frames.DETACH:
+            # On a session that we have ended everything is dropped until the peer's end.
+            raise DecodeError(f"0x{code:02x} is not a performative")
+
+    def _on_open(self, fields: list[Any], events: list[Event]) -> None:
+        if self.remote_open is not None:
+            raise IllegalStateError("a second open came")
+        self.remote_open = RemoteOpen(fields)
+        self.remote_frame_max = min(self.remote_open.frame_bytes_max, OUTGOING_FRAME_BYTES_MAX)
+        if not self.open_sent:
+            self._write_open()
+        events.append(Opened())
+
+    def _on_begin(self, channel: int, fields: list[Any], events: list[Event]) -> None:
+        if channel in self.channels:
+            raise IllegalStateError(f"a session has already begun on channel {channel}")
+        remote_channel = frames.uint_field(fields, 0, "begin.remote-channel", -1)
+        if self.client:
+            session = self.own_channels.get(remote_channel)
+            if session is None or session.remote_channel >= 0:
+                raise IllegalStateError("the peer began a session that we did not ask for")
+        else:
+            session = Session(self, channel)
+        session.remote_channel = channel
+        session.next_incoming_id = frames.needed_uint_field(fields, 1, "begin.next-outgoing-id")
+        session.remote_window += frames.needed_uint_field(fields, 2, "begin.incoming-window")
+        frames.needed_uint_field(fields, 3, "begin.outgoing-window")
+        session.remote_handle_max = frames.uint_field(fields, 4, "begin.handle-max", 0xFFFFFFFF)
+        self.channels[channel] = session
+        if not self.client:
+            self.write(
+                frames.begin_frame(
+                    channel,
+                    channel,
+                    session.next_outgoing_id,
+                    INCOMING_WINDOW_TRANSFERS,
+                    INCOMING_WINDOW_TRANSFERS,
+                    self.handle_max,
+                )
+            )
+        if not session.ended:
+            events.append(Begun(session))
+
+    def _on_end(self, channel: int, session: Session, fields: list[Any], events: list[Event]) -> None:
+        error = frames.error_field(fields, 0)
+        ours = session.ended
+        if not ours:
+            session.end()
+        del self.channels[channel]
+        self.own_channels.pop(session.channel, None)
+        if not ours or self.client:
+            events.append(Ended(session, error))
