@@ -87,9 +87,11 @@ class Attachment:
             return UnauthorizedError("ExpiredToken: The token is expired. Put a new one and attach again.")
         return None
 
+    def forget(self, link: Link) -> None:
+        self._needs.pop(link, None)
+
     def _refuse(self, link: Link, error: ServiceError, entity: str) -> None:
-        link.refuse(self._connection.host.tracker.wire_error(error, entity))
-        self._connection.flush_soon()
+        self._connection.refuse(link, self._connection.host.tracker.wire_error(error, entity))
 
     def _require(self, link: Link, path: str, right: Right) -> None:
         self._connection.require(path, right)

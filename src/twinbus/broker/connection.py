@@ -32,7 +32,7 @@ from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.requests import ReplyLink
-from twinbus.errors import ConnectionForcedError, ServiceError, UnauthorizedError
+from twinbus.errors import ConnectionForcedError, UnauthorizedError
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
     TOKEN_EXPIRY_GRACE_MS,
@@ -75,6 +75,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         # Whether a write is on its way in this turn of the loop.
         self._flushing = False
+        # Links that something stands behind.
+        self._links: set[Link] = set()
         # Answer links of this connection's request nodes.
         self._replies: list[ReplyLink] = []
         # Set once the peer closed in good order, or we did.
@@ -147,10 +149,9 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        for session in self.engine.sessions:
-            for link in session.links:
-                if link.sender and link.context is not None:
-                    link.context.on_credit()
+        for link in list(self._links):
+            if link.sender and link.context is not None:
+                link.context.on_credit()
 
     def pause_reading(self) -> None:
         if self._transport is not None:
@@ -214,14 +215,16 @@ class Connection(asyncio.Protocol):
             owner.on_credit()
 
     def _on_attached(self, event: Attached) -> None:
+        self._links.add(event.link)
         self._attachment.attach(event.link)
 
     def _on_detached(self, event: Detached) -> None:
         self._leave(event.link, orderly=True)
 
     def _on_ended(self, event: Ended) -> None:
-        for link in list(event.session.links):
-            self._leave(link, orderly=True)
+        for link in list(self._links):
+            if link.session is event.session:
+                self._leave(link, orderly=True)
 
     def _on_begun(self, event: Begun) -> None:
         pass
@@ -293,12 +296,11 @@ class Connection(asyncio.Protocol):
         now_s = self.host.clock.now_ms() / 1000
         grace_s = TOKEN_EXPIRY_GRACE_MS / 1000
         self.claims = {name: claim for name, claim in self.claims.items() if not claim.expired(now_s, grace_s)}
-        for session in self.engine.sessions:
-            for link in list(session.links):
-                error = self._attachment.expired(link)
-                if error is not None:
-                    link.detach(self.host.tracker.wire_error(error))
-                    self._leave(link, orderly=True)
+        for link in list(self._links):
+            error = self._attachment.expired(link)
+            if error is not None:
+                link.detach(self.host.tracker.wire_error(error))
+                self._leave(link, orderly=True)
         self.flush_soon()
         self._watch_expiry()
 
@@ -335,22 +337,29 @@ class Connection(asyncio.Protocol):
                 return reply
         return None
 
-    def detach(self, link: Link, error: ServiceError, entity: str) -> None:
+    def detach(self, link: Link, error: AmqpError) -> None:
         """End one link from our side, with the reason."""
-        link.detach(self.host.tracker.wire_error(error, entity))
+        link.detach(error)
+        self._leave(link, orderly=True)
+        self.flush_soon()
+
+    def refuse(self, link: Link, error: AmqpError) -> None:
+        """Answer an attach with no."""
+        link.refuse(error)
         self._leave(link, orderly=True)
         self.flush_soon()
 
     def _leave(self, link: Link, orderly: bool) -> None:
+        self._links.discard(link)
+        self._attachment.forget(link)
         owner = link.context
         if owner is not None:
             link.context = None
             owner.on_detached(orderly)
 
     def _leave_links(self, orderly: bool) -> None:
-        for session in list(self.engine.sessions):
-            for link in list(session.links):
-                self._leave(link, orderly)
+        for link in list(self._links):
+            self._leave(link, orderly)
 
     # --- time -------------------------------------------------------------------------------------------------------
 

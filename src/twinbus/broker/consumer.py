@@ -168,9 +168,7 @@ class Consumer:
 
     def detach(self, error: AmqpError) -> None:
         """End the link from our side."""
-        self._link.detach(error)
-        self.on_detached(orderly=True)
-        self.connection.flush_soon()
+        self.connection.detach(self._link, error)
 
     def on_detached(self, orderly: bool) -> None:
         """The link is over. A session is free at once; plain locks run on unless the peer just vanished."""

@@ -90,8 +90,10 @@ class Dispatcher:
 
     def close(self, error: AmqpError) -> None:
         """The entity is gone: so are its links."""
-        for owner in [*self.consumers, *self.publishers]:
-            owner.detach(error)
+        for consumer in list(self.consumers):
+            consumer.detach(error)
+        for publisher in list(self.publishers):
+            publisher.detach(error)
 
     def line_up(self, consumer: Consumer) -> None:
         if not consumer.waiting:

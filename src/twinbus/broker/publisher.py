@@ -82,6 +82,4 @@ class Publisher:
 
     def detach(self, error: AmqpError) -> None:
         """End the link from our side."""
-        self._link.detach(error)
-        self.on_detached(orderly=True)
-        self._connection.flush_soon()
+        self._connection.detach(self._link, error)

@@ -69,7 +69,7 @@ class Accepting(Settlement):
 
     def renew_session(self, session_id: str, now_ms: int) -> int:
         """Let the session's lock last a whole duration from now."""
-        session = self._live_session(session_id, now_ms)
+        session = self.held_session(session_id, now_ms)
         self.accessed_ms = now_ms
         until = now_ms + self._lock_duration_ms
         session.locked_until_ms = until
@@ -85,7 +85,7 @@ class Accepting(Settlement):
 
     def set_session_state(self, session_id: str, state: bytes | None, now_ms: int, facts: Facts) -> None:
         """Set the state, or remove it by None."""
-        session = self._live_session(session_id, now_ms)
+        session = self.held_session(session_id, now_ms)
         if state is not None and len(state) > SESSION_STATE_BYTES_MAX:
             raise ArgumentError(f"The session state has {len(state)} bytes, the limit is {SESSION_STATE_BYTES_MAX}.")
         self.accessed_ms = now_ms
@@ -166,7 +166,7 @@ class Accepting(Settlement):
             self._announce({session: None})
             self._sessions.drop_if_unused(session)
 
-    def _live_session(self, session_id: str, now_ms: int) -> Session:
+    def held_session(self, session_id: str, now_ms: int) -> Session:
         session = self._need_sessions().by_id.get(session_id)
         if session is None:
             raise SessionLockLostError(LOCK_LOST_TEXT)
