@@ -74,7 +74,6 @@ class Accepting(Settlement):
         until = now_ms + self._lock_duration_ms
         session.locked_until_ms = until
         self._need_sessions().locks.renew(session_id, session)
-        self._wake(until)
         return until
 
     def get_session_state(self, session_id: str) -> bytes | None:

@@ -6,18 +6,14 @@ and those who wait are told once.
 
 from __future__ import annotations
 
-from typing import Final
-
 from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX, SEQUENCE_BLOCK
 from twinbus.store.facts import Facts, Table
 
 from .available import Available
-from .holding import Holding
-from .message import ACTIVE, SCHEDULED, Message
+from .holding import EXHAUSTED_REASON, Holding
+from .message import ACTIVE, DEFERRED, SCHEDULED, Message
 from .records import ENTITY_KEY, KEY, META_SEQUENCE, NUMBER, pack
 from .session import Session
-
-EXHAUSTED_REASON: Final = "MaxDeliveryCountExceeded"
 
 
 class Arriving(Holding):
@@ -84,6 +80,8 @@ class Arriving(Holding):
                     told[session] = None
             else:
                 self._show_aside(message)
+                if session is not None and message.state == DEFERRED:
+                    told[session] = None
         self._rearm()
         self._announce(told)
 
@@ -109,7 +107,7 @@ class Arriving(Holding):
                     session.on_available(session)
             elif self._sessions is not None:
                 self._sessions.offer(session)
-                free = True
+                free = free or len(session.available) > 0
         if free and self.on_available is not None:
             self.on_available(self._self())
 
@@ -148,7 +146,7 @@ class Arriving(Holding):
             message.delivery_count += 1
             if self.dead_letters is not None and message.delivery_count >= self.settings.max_delivery_count:
                 description = f"Message could not be consumed after {message.delivery_count} delivery attempts."
-                self._dead_letter(message, "MaxDeliveryCountExceeded", description, facts)
+                self._dead_letter(message, EXHAUSTED_REASON, description, facts)
                 return
         expires_ms = message.expires_ms
         if (

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _INDEX: Final = Table.INDEX
 
+EXPIRED_REASON: Final = "TTLExpiredException"
+EXPIRED_DESCRIPTION: Final = "The message expired and was dead lettered."
+EXHAUSTED_REASON: Final = "MaxDeliveryCountExceeded"
+
+# The application properties that tell why a message was dead-lettered.
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 
@@ -207,7 +212,7 @@ class Holding:
 
     def _expire(self, message: Message, facts: Facts) -> None:
         if self.settings.dead_letter_on_expiry:
-            self._dead_letter(message, "TTLExpiredException", "The message expired and was dead lettered.", facts)
+            self._dead_letter(message, EXPIRED_REASON, EXPIRED_DESCRIPTION, facts)
         else:
             self._remove(message, facts)
 

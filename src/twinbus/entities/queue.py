@@ -152,7 +152,7 @@ class Queue(Accepting):
             enqueued_ms = new.scheduled_ms
             state = SCHEDULED
         ttl_ms = new.ttl_ms
-        if ttl_ms is None or ttl_ms > self._default_ttl_ms:
+        if ttl_ms is None or ttl_ms > self._default_ttl_ms or ttl_ms < 0:
             ttl_ms = self._default_ttl_ms
         expires_ms = enqueued_ms + ttl_ms if ttl_ms < UNLIMITED_MS else None
         session = None
@@ -296,10 +296,8 @@ class Queue(Accepting):
 
     def idle(self, now_ms: int) -> bool:
         """Nobody has used it for its auto-delete time."""
-        limit_ms = self.settings.auto_delete_on_idle_ms
-        if limit_ms >= UNLIMITED_MS or self.dead_letters is None or self.links > 0 or len(self._schedule):
-            return False
-        return max(self.accessed_ms, self.dead_letters.accessed_ms) + limit_ms <= now_ms
+        at_ms = self._idle_deadline_ms(now_ms)
+        return at_ms is not None and at_ms <= now_ms
 
     def arm(self, now_ms: int) -> None:
         """Set the alarm to the earliest deadline there is."""
@@ -307,13 +305,20 @@ class Queue(Accepting):
         deadlines.append(self._locks.deadline_ms() if self._sessions is None else self._sessions.locks.deadline_ms())
         if self._duplicates is not None:
             deadlines.append(self._duplicates.deadline_ms())
-        limit_ms = self.settings.auto_delete_on_idle_ms
-        if limit_ms < UNLIMITED_MS and self.dead_letters is not None:
-            used_ms = now_ms if self.links > 0 or len(self._schedule) else self.accessed_ms
-            deadlines.append(used_ms + limit_ms)
+        deadlines.append(self._idle_deadline_ms(now_ms))
         for at_ms in deadlines:
             if at_ms is not None:
                 self._wake(at_ms)
+
+    def _idle_deadline_ms(self, now_ms: int) -> int | None:
+        """When it will have been idle for long enough: links and scheduled messages keep it in use."""
+        limit_ms = self.settings.auto_delete_on_idle_ms
+        dead_letters = self.dead_letters
+        if limit_ms >= UNLIMITED_MS or dead_letters is None:
+            return None
+        if self.links > 0 or dead_letters.links > 0 or len(self._schedule):
+            return now_ms + limit_ms
+        return max(self.accessed_ms, dead_letters.accessed_ms) + limit_ms
 
     def _lapse_locks(self, now_ms: int, facts: Facts) -> int:
         lapsed = self._locks.lapsed(now_ms, TICK_MESSAGES_MAX)

@@ -39,6 +39,9 @@ _SHORT: Final = struct.Struct(">H")
 _CHANGE: Final = struct.Struct(">HBI")
 _SESSION_HEAD: Final = struct.Struct(">BQH")
 
+# Text that came in by JSON may hold lone surrogates; a record must be writable all the same.
+_TEXT: Final = ("utf-8", "surrogatepass")
+
 # LMDB takes keys of 511 bytes; a session id may have 128 characters of four bytes each.
 _SESSION_KEY_BYTES_MAX: Final = 400
 
@@ -81,7 +84,7 @@ def pack(message: Message, session_id: str | None = None, shared: bool = False) 
         flags |= SHARED
     if session_id is not None:
         flags |= IN_SESSION
-        encoded = session_id.encode()
+        encoded = session_id.encode(*_TEXT)
         tail = _SHORT.pack(len(encoded)) + encoded
     if changes is not None:
         flags |= CHANGED
@@ -127,7 +130,7 @@ def unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | b
     if flags & IN_SESSION:
         (length,) = _SHORT.unpack_from(value, offset)
         offset += _SHORT.size
-        session_id = _slice(value, offset, length).decode()
+        session_id = _slice(value, offset, length).decode(*_TEXT)
         offset += length
     if flags & CHANGED:
         changes = _unpack_changes(value, offset)
@@ -136,14 +139,14 @@ def unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | b
 
 def session_key(entity_id: int, session_id: str) -> bytes:
     """The row of a session's state. A very long id is replaced by its digest: 0xff never starts UTF-8."""
-    encoded = session_id.encode()
+    encoded = session_id.encode(*_TEXT)
     if len(encoded) > _SESSION_KEY_BYTES_MAX:
         encoded = b"\xff" + hashlib.blake2b(encoded, digest_size=32).digest()
     return ENTITY_KEY.pack(entity_id) + encoded
 
 
 def pack_session(session_id: str, updated_ms: int, state: bytes) -> bytes:
-    encoded = session_id.encode()
+    encoded = session_id.encode(*_TEXT)
     return _SESSION_HEAD.pack(VERSION, updated_ms, len(encoded)) + encoded + state
 
 
@@ -154,21 +157,21 @@ def unpack_session(value: bytes) -> tuple[str, int, bytes]:
         if version != VERSION:
             raise StoreCorruptError(f"A session record has version {version}; this release reads version {VERSION}.")
         offset = _SESSION_HEAD.size
-        session_id = _slice(value, offset, length).decode()
+        session_id = _slice(value, offset, length).decode(*_TEXT)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise StoreCorruptError(f"A session record of {len(value)} bytes does not read back: {error}.") from error
     return session_id, updated_ms, bytes(value[offset + length :])
 
 
 def pack_duplicate(seen_ms: int, message_id: str) -> bytes:
-    return NUMBER.pack(seen_ms) + message_id.encode()
+    return NUMBER.pack(seen_ms) + message_id.encode(*_TEXT)
 
 
 def unpack_duplicate(value: bytes) -> tuple[int, str]:
     """When the id was seen, the id."""
     try:
         (seen_ms,) = NUMBER.unpack_from(value)
-        return seen_ms, bytes(value[NUMBER.size :]).decode()
+        return seen_ms, bytes(value[NUMBER.size :]).decode(*_TEXT)
     except (struct.error, UnicodeDecodeError) as error:
         raise StoreCorruptError(f"A duplicate record of {len(value)} bytes does not read back: {error}.") from error
 
@@ -176,8 +179,8 @@ def unpack_duplicate(value: bytes) -> tuple[int, str]:
 def _pack_changes(changes: dict[str, str | bytes]) -> bytes:
     parts = [_SHORT.pack(len(changes))]
     for name, value in changes.items():
-        encoded_name = name.encode()
-        encoded = value.encode() if isinstance(value, str) else value
+        encoded_name = name.encode(*_TEXT)
+        encoded = value.encode(*_TEXT) if isinstance(value, str) else value
         parts.append(_CHANGE.pack(len(encoded_name), isinstance(value, str), len(encoded)))
         parts.append(encoded_name)
         parts.append(encoded)
@@ -191,11 +194,11 @@ def _unpack_changes(value: bytes, offset: int) -> dict[str, str | bytes]:
     for _ in range(count):
         name_length, is_text, length = _CHANGE.unpack_from(value, offset)
         offset += _CHANGE.size
-        name = _slice(value, offset, name_length).decode()
+        name = _slice(value, offset, name_length).decode(*_TEXT)
         offset += name_length
         encoded = _slice(value, offset, length)
         offset += length
-        changes[name] = encoded.decode() if is_text else encoded
+        changes[name] = encoded.decode(*_TEXT) if is_text else encoded
     return changes
 
 

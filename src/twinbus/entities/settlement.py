@@ -6,7 +6,8 @@ changed.
 
 from __future__ import annotations
 
-from twinbus.errors import MessageLockLostError, NotAllowedError, SessionLockLostError
+from twinbus.errors import ArgumentError, MessageLockLostError, NotAllowedError, SessionLockLostError
+from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
 from twinbus.store.facts import Facts
 
 from .arriving import Arriving
@@ -29,17 +30,19 @@ class Settlement(Arriving):
     def abandon(self, token: bytes, now_ms: int, facts: Facts, changes: Changes | None = None) -> None:
         """Give it back, counting a delivery."""
         message = self._locked(token, now_ms)
+        merged = _merged(message, changes)
         self.accessed_ms = now_ms
         self._unlock(message)
-        _merge(message, changes)
+        message.changes = merged
         self._return(message, True, True, now_ms, facts)
 
     def defer(self, token: bytes, now_ms: int, facts: Facts, changes: Changes | None = None) -> None:
         """Set it aside: from now on it is received by its sequence number only."""
         message = self._locked(token, now_ms)
+        merged = _merged(message, changes)
         self.accessed_ms = now_ms
         self._unlock(message)
-        _merge(message, changes)
+        message.changes = merged
         if message.state == ACTIVE:
             message.state = DEFERRED
             self._active -= 1
@@ -59,9 +62,10 @@ class Settlement(Arriving):
         message = self._locked(token, now_ms)
         if self.dead_letters is None:
             raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
+        merged = _merged(message, changes)
         self.accessed_ms = now_ms
         self._unlock(message)
-        _merge(message, changes)
+        message.changes = merged
         self._dead_letter(message, reason, description, facts)
 
     def release(self, token: bytes, now_ms: int, facts: Facts) -> None:
@@ -89,7 +93,6 @@ class Settlement(Arriving):
         until = now_ms + self._lock_duration_ms
         message.locked_until_ms = until
         self._locks.renew(token, message)
-        self._wake(until)
         return until
 
     def _locked(self, token: bytes, now_ms: int) -> Message:
@@ -112,9 +115,18 @@ class Settlement(Arriving):
         return message
 
 
-def _merge(message: Message, changes: Changes | None) -> None:
-    """Properties to modify: later ones win."""
-    if changes:
-        merged = dict(message.changes) if message.changes else {}
-        merged.update(changes)
-        message.changes = merged
+def _merged(message: Message, changes: Changes | None) -> Changes | None:
+    """The message's changes with new ones on top; refused, before anything has changed, when they grow too large."""
+    if not changes:
+        return message.changes
+    merged = dict(message.changes) if message.changes else {}
+    merged.update(changes)
+    size = 0
+    for name, value in merged.items():
+        text = name if isinstance(value, bytes) else name + value
+        size += len(text.encode("utf-8", "surrogatepass")) + (len(value) if isinstance(value, bytes) else 0)
+    if size >= APPLICATION_PROPERTIES_BYTES_MAX:
+        raise ArgumentError(
+            f"The properties to modify take {size} bytes, the limit is {APPLICATION_PROPERTIES_BYTES_MAX - 1}."
+        )
+    return merged
