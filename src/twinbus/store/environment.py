@@ -5,6 +5,7 @@ Tables and format are created in one transaction, so a folder either has all of 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -60,9 +61,13 @@ def open_environment(
     except lmdb.Error as error:
         raise StoreError(f"The store in {folder} cannot be opened: {error}.") from error
     try:
+        _extend(folder, env)
         tables = _open_tables(folder, env, readonly)
         if created and sync:
             folders.sync_folder(folder)
+    except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
+        env.close()
+        raise StoreCorruptError(f"The store in {folder} is damaged: {error}.") from error
     except lmdb.Error as error:
         env.close()
         raise StoreError(f"The store in {folder} cannot be opened: {error}.") from error
@@ -70,6 +75,19 @@ def open_environment(
         env.close()
         raise
     return env, tables
+
+
+def _extend(folder: Path, env: lmdb.Environment) -> None:
+    """Make the file as long as its own records say, with a hole at the end.
+
+    LMDB does not write a page at the end that was freed in the transaction that took it, so a sound file may be
+    shorter. Then nothing ever reads the hole. A file that was cut reads zeros there, which is an error; without them
+    the kernel would end the process.
+    """
+    path = folder / folders.DATA_NAME
+    expected_bytes = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    if path.stat().st_size < expected_bytes:
+        os.truncate(path, expected_bytes)
 
 
 def _open_tables(folder: Path, env: lmdb.Environment, readonly: bool) -> Tables:

@@ -1,7 +1,8 @@
 """The store: one LMDB environment in one data folder, one owner's thread, one commit at a time.
 
 The owner's thread begins and reads; `Prepared.commit` runs on any one thread and is the only thing that does.
-A read sees the last durable commit. No read spans a `begin`: a scan that does fails, it never returns wrong rows.
+A read sees the last durable commit; `snapshot` makes several see the same one. No read spans a `begin`: a scan that
+does fails, it never returns wrong rows.
 When a commit cannot be made durable the store stops for good; what was committed before is intact on reopening.
 
 Why reading while a commit runs is safe without LMDB's own lock file (`lock=False`, MDB_NOLOCK), from mdb.c of LMDB 0.9:
@@ -28,6 +29,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -52,6 +54,9 @@ _REFUSALS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 
 # Below this much address space behind the file, `begin` adds up what it is about to write and grows the map if need be.
 _TAIL_BYTES_LOW: Final = 1024**3
+
+_BODY_MISSING: Final = "Body %d is not in the store."
+_BODY_CHANGED: Final = "Body %d does not match its checksum."
 
 _key = struct.Struct(">Q").pack
 _checksum = struct.Struct(">I").pack
@@ -118,6 +123,8 @@ class Store:
         self._reader: lmdb.Transaction[bytes] = self._begin_read()
         # Set by the committing thread: a newer snapshot than the reader's is durable.
         self._stale = False
+        # How many `snapshot` blocks are open: the reader is not exchanged inside one.
+        self._pins = 0
         # Snapshots that scans were started on since the last begin, which ends them.
         self._scanned: list[lmdb.Transaction[bytes]] = []
         # The highest body key committed: keys above it may be appended.
@@ -150,6 +157,9 @@ class Store:
             try:
                 space = Space(folder, map_bytes=map_bytes, reserve_bytes=reserve_bytes, clock=clock or SystemClock())
                 return cls(folder, lock, env, tables, space)
+            except lmdb.Error as error:
+                env.close()
+                raise StoreCorruptError(f"The store in {folder} is damaged: {error}. Check the folder.") from error
             except BaseException:
                 env.close()
                 raise
@@ -190,6 +200,8 @@ class Store:
             raise StoreError(self._failure)
         if self._prepared is not None:
             raise StoreError("A commit is still running: begin the next one after it.")
+        if self._pins:
+            raise StoreError("A snapshot is being read: begin a commit after it.")
         if facts.empty:
             return Prepared(self, facts, None)
         if self._space.due:
@@ -308,16 +320,37 @@ class Store:
         """Stop for good: the owner's state is ahead of the disk's, and only reopening brings them together."""
         self._failure = (
             f"The store in {self.folder} cannot write: {error}. Nothing more is accepted; what was confirmed is safe. "
-            "Free space or repair the disk, then start again."
+            "Look at the disk and free space if it is full, then start again."
         )
         logger.error("%s", self._failure)
         return StoreError(self._failure)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads in the block see the same commit.
+
+        Without it, a commit that ends between two reads shows in the second: an index row's body may be gone by then.
+        """
+        self._current()
+        self._pins += 1
+        try:
+            yield
+        finally:
+            self._pins -= 1
+
     def body(self, number: int) -> bytes:
         """The bytes of one message, checked."""
-        return self.bodies((number,))[0]
+        try:
+            value = self._current().get(_key(number))
+            if value is not None:
+                stored = value[4:]
+                if _crc32(stored) == _checksum_of(value)[0]:
+                    return stored
+        except (lmdb.Error, struct.error) as error:
+            raise self._unreadable_body(number, error) from error
+        raise StoreCorruptError(_BODY_MISSING % number if value is None else _BODY_CHANGED % number)
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes]:
         """The bytes of many messages, of one snapshot, checked."""
@@ -328,15 +361,13 @@ class Store:
             for number in numbers:
                 value = get(_key(number))
                 if value is None:
-                    raise StoreCorruptError(f"Body {number} is not in the store.")
+                    raise StoreCorruptError(_BODY_MISSING % number)
                 stored = value[4:]
                 if _crc32(stored) != _checksum_of(value)[0]:
-                    raise StoreCorruptError(f"Body {number} does not match its checksum.")
+                    raise StoreCorruptError(_BODY_CHANGED % number)
                 found.append(stored)
-        except struct.error as error:
-            raise StoreCorruptError(f"Body {number} is cut short.") from error
-        except lmdb.Error as error:
-            raise self._unreadable(error) from error
+        except (lmdb.Error, struct.error) as error:
+            raise self._unreadable_body(number, error) from error
         return found
 
     def get(self, table: Table, key: bytes) -> bytes | None:
@@ -378,7 +409,7 @@ class Store:
 
     def _current(self) -> lmdb.Transaction[bytes]:
         """The newest durable snapshot that may be looked at."""
-        if self._stale:
+        if self._stale and not self._pins:
             # The commit that set this has ended, and the next one cannot have begun: that happens on this thread.
             self._stale = False
             self._reader = self._begin_read()
@@ -399,9 +430,14 @@ class Store:
         cursor = self._reader.cursor(self._tables[Table.BODIES])
         return cursor.key() if cursor.last() else b""
 
+    def _unreadable_body(self, number: int, error: Exception) -> StoreError:
+        if isinstance(error, lmdb.Error):
+            return self._unreadable(error)
+        return StoreCorruptError(f"Body {number} is cut short.")
+
     def _unreadable(self, error: lmdb.Error) -> StoreError:
         if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
-            return StoreCorruptError(f"The store in {self.folder} is damaged: {error}. Run a check of the folder.")
+            return StoreCorruptError(f"The store in {self.folder} is damaged: {error}. Check the folder.")
         return StoreError(f"The store in {self.folder} cannot be read: {error}.")
 
 

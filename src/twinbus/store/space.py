@@ -101,8 +101,10 @@ class Space:
         self._written_bytes = 0
         # When the last judgement was made.
         self._judged_ms = 0
-        # Without ballast: how much must lie free inside the file before sends are taken again. None: not known yet.
-        self._free_bytes_wanted: int | None = 4 * reserve_bytes
+        # How much lay free inside the file at the last judgement.
+        self._free_bytes = 0
+        # Without ballast: how much must lie free inside the file before sends are taken again.
+        self._free_bytes_wanted = 4 * reserve_bytes
         # Whether sends are to be refused.
         self.full = False
 
@@ -111,8 +113,8 @@ class Space:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to judge again."""
-        if 0 < self._reserve_bytes < 4 * self._written_bytes:
+        """Whether it is time to judge again. Once full, only time brings relief: it must not flicker."""
+        if not self.full and 0 < self._reserve_bytes < 4 * self._written_bytes:
             return True
         waited_ms = self._clock.now_ms() - self._judged_ms
         return waited_ms >= STORE_SPACE_CHECK_MS or waited_ms < 0
@@ -122,18 +124,13 @@ class Space:
         self._written_bytes = 0
         self._judged_ms = self._clock.now_ms()
         reserve_bytes = self._reserve_bytes
-        free_bytes = max(file_bytes - used_bytes, 0)
+        free_bytes = self._free_bytes = max(file_bytes - used_bytes, 0)
         available_bytes = self._available()
         if not self._ballast.present and available_bytes >= 2 * reserve_bytes and self._ballast.make():
             available_bytes -= reserve_bytes
         if self._ballast.present:
-            self._free_bytes_wanted = None
             disk_full = available_bytes + free_bytes < reserve_bytes
         else:
-            # The disk refused a write although this much lay free in the file, perhaps in pieces too small for a large
-            # body: only that much and four reserves more is room again.
-            if self._free_bytes_wanted is None:
-                self._free_bytes_wanted = free_bytes + 4 * reserve_bytes
             disk_full = free_bytes < self._free_bytes_wanted
         map_full = used_bytes >= self._map_bytes
         full = disk_full or map_full
@@ -148,7 +145,10 @@ class Space:
         """The disk refused a write: give up the ballast and refuse sends."""
         had_ballast = self._ballast.present
         self._ballast.release()
-        self._free_bytes_wanted = None
+        # The disk was asked although this much lay free in the file, perhaps in pieces too small for a large body: only
+        # that much and four reserves more is room again.
+        self._free_bytes_wanted = self._free_bytes + 4 * self._reserve_bytes
+        self._judged_ms = self._clock.now_ms()
         self.full = True
         logger.warning("the disk refused a write%s", "; its ballast was released" if had_ballast else "")
 

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from twinbus.store.facts import Facts, Table, body_key, body_number, index_key, index_numbers
+
+
+def test_keys_sort_as_numbers_do_and_read_back() -> None:
+    numbers = [0, 1, 255, 256, 2**32, 2**64 - 1]
+    assert sorted(map(body_key, numbers)) == [body_key(number) for number in numbers]
+    assert [body_number(body_key(number)) for number in numbers] == numbers
+    assert index_key(1, 2**64 - 1) < index_key(2, 0)
+    assert index_numbers(index_key(7, 9)) == (7, 9)
+    assert len(body_key(1)) == 8
+    assert len(index_key(1, 1)) == 12
+
+
+def test_table_numbers_are_part_of_the_format() -> None:
+    assert [(table.name, int(table)) for table in Table] == [
+        ("BODIES", 0),
+        ("INDEX", 1),
+        ("ENTITIES", 2),
+        ("SESSIONS", 3),
+        ("DUPLICATES", 4),
+        ("META", 5),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["bodies", "index", "rows", "deletes"])
+def test_empty_until_something_is_to_be_written(kind: str) -> None:
+    facts = Facts()
+    facts.then.append((print, None))
+    assert facts.empty
+    getattr(facts, kind).append(())
+    assert not facts.empty
