@@ -14,10 +14,13 @@ from struct import Struct
 from typing import Any, Final
 
 from twinbus.amqp import frames
-from twinbus.amqp.events import Begun, Closed, Ended, Event, Opened, SaslInit
+from twinbus.amqp.attachments import on_attach, on_detach, on_flow
+from twinbus.amqp.dispositions import on_disposition
+from twinbus.amqp.events import Begun, Closed, Ended, Event, Opened
+from twinbus.amqp.handshake import DECIDING, FRAMES, HEADER, OVER, SASL_OK, SASL_REFUSED, on_header, on_sasl_frame
 from twinbus.amqp.session import Session
 from twinbus.amqp.states import AmqpError
-from twinbus.amqp.types import Array, Symbol
+from twinbus.amqp.transfers import on_transfer
 from twinbus.errors import (
     DecodeError,
     FramingError,
@@ -42,16 +45,6 @@ from twinbus.limits import (
 )
 
 _HEAD: Final = Struct(">IBBH").unpack_from
-
-# What the next bytes must be.
-_HEADER: Final = 0  # a protocol header
-_SASL: Final = 1  # a SASL frame
-_DECIDING: Final = 2  # nothing: the owner decides on the SASL exchange
-_FRAMES: Final = 3  # AMQP frames
-_OVER: Final = 4  # nothing, ever
-
-_SASL_OK: Final = 0
-_SASL_REFUSED: Final = 1
 
 
 class Role(enum.Enum):
@@ -135,7 +128,7 @@ class Connection:
 
         # --- the engine's own ---
         # What the next bytes must be.
-        self.phase = _HEADER
+        self.phase = HEADER
         # Whether the SASL exchange is done; a second header of that kind is an error.
         self.sasl_done = False
         # Client: mechanism and initial response, when SASL is used.
@@ -183,19 +176,19 @@ class Connection:
         self.pipelined = pipelined
         if sasl is None:
             self.sasl_done = True
-            self._put(frames.HEADER_AMQP)
-            self._write_open()
+            self.put(frames.HEADER_AMQP)
+            self.write_open()
         else:
-            self._put(frames.HEADER_SASL)
+            self.put(frames.HEADER_SASL)
             if pipelined:
-                self._put(frames.sasl_init_frame(sasl[0], sasl[1], self.hostname))
-                self._put(frames.HEADER_AMQP)
-                self._write_open()
+                self.put(frames.sasl_init_frame(sasl[0], sasl[1], self.hostname))
+                self.put(frames.HEADER_AMQP)
+                self.write_open()
 
     def receive(self, data: bytes) -> list[Event]:
         """Take what came from the socket; return what it means."""
         events: list[Event] = []
-        if self.closed and self.phase != _FRAMES:
+        if self.closed and self.phase != FRAMES:
             return events
         if self.held_bytes:
             self.held.append(data)
@@ -206,7 +199,7 @@ class Connection:
             self.held = []
             self.held_bytes = 0
         try:
-            used = self._read_frames(data, 0, events) if self.phase == _FRAMES else self._read(data, events)
+            used = self._read_frames(data, 0, events) if self.phase == FRAMES else self._read(data, events)
         except ProtocolError as error:
             self._fail(error, events)
             return events
@@ -214,7 +207,7 @@ class Connection:
             self._fail(DecodeError("a frame is cut off"), events)
             return events
         rest = len(data) - used
-        if rest and self.phase != _OVER:
+        if rest and self.phase != OVER:
             self.held = [data[used:]]
             self.held_bytes = rest
         return events
@@ -256,7 +249,7 @@ class Connection:
             if self.beat_ms is None:
                 self.beat_ms = now_ms + interval
             elif now_ms >= self.beat_ms:
-                self._put(frames.EMPTY_FRAME)
+                self.put(frames.EMPTY_FRAME)
                 self.beat_ms = now_ms + interval
             if due is None or self.beat_ms < due:
                 due = self.beat_ms
@@ -272,18 +265,18 @@ class Connection:
 
     def sasl_outcome(self, ok: bool) -> list[Event]:
         """Server: answer the client's choice, then read what it sent without waiting for the answer."""
-        if self.phase != _DECIDING:
+        if self.phase != DECIDING:
             return []
         if not ok:
-            self._put(frames.sasl_outcome_frame(_SASL_REFUSED))
+            self.put(frames.sasl_outcome_frame(SASL_REFUSED))
             self.closed = True
-            self.phase = _OVER
+            self.phase = OVER
             self.held = []
             self.held_bytes = 0
             return [Closed(AmqpError("amqp:unauthorized-access", "the SASL exchange failed"))]
-        self._put(frames.sasl_outcome_frame(_SASL_OK))
+        self.put(frames.sasl_outcome_frame(SASL_OK))
         self.sasl_done = True
-        self.phase = _HEADER
+        self.phase = HEADER
         self.needed = 0
         return self.receive(b"")
 
@@ -323,13 +316,13 @@ class Connection:
         else:
             self.early.append(frame)
 
-    def _put(self, raw: bytes) -> None:
+    def put(self, raw: bytes) -> None:
         self.out.append(raw)
         self.output_bytes += len(raw)
 
-    def _write_open(self) -> None:
+    def write_open(self) -> None:
         self.open_sent = True
-        self._put(
+        self.put(
             frames.open_frame(
                 self.container_id,
                 self.hostname,
@@ -346,26 +339,26 @@ class Connection:
 
     def _write_close(self, error: AmqpError | None) -> None:
         """A close, with an open before it if there was none; nothing while the handshake is not that far."""
-        if self.phase != _FRAMES and not self.open_sent:
+        if self.phase != FRAMES and not self.open_sent:
             return
         for session in self.dirty:
             if not session.ended:
                 session.flush()
         if not self.open_sent:
-            self._write_open()
-        self._put(frames.close_frame(error))
+            self.write_open()
+        self.put(frames.close_frame(error))
 
     def _fail(self, error: ProtocolError, events: list[Event]) -> None:
         """The peer broke the protocol: tell it why, tell the owner, and listen no more."""
         reason = AmqpError.of(error)
         if not self.closed:
             self._write_close(reason)
-        self._finish(reason, events)
+        self.finish(reason, events)
 
-    def _finish(self, error: AmqpError | None, events: list[Event]) -> None:
+    def finish(self, error: AmqpError | None, events: list[Event]) -> None:
         self._abandon_sessions()
         self.closed = True
-        self.phase = _OVER
+        self.phase = OVER
         self.held = []
         self.held_bytes = 0
         events.append(Closed(error))
@@ -384,11 +377,11 @@ class Connection:
         offset = 0
         while True:
             phase = self.phase
-            if phase == _FRAMES:
+            if phase == FRAMES:
                 return self._read_frames(data, offset, events)
-            if phase == _OVER:
+            if phase == OVER:
                 return len(data)
-            if phase == _DECIDING:
+            if phase == DECIDING:
                 if len(data) - offset > PIPELINED_BYTES_MAX:
                     raise PeerLimitError("too much input before the SASL exchange was over")
                 self.needed = PIPELINED_BYTES_MAX + 1
@@ -396,8 +389,8 @@ class Connection:
             if len(data) - offset < 8:
                 self.needed = 8
                 return offset
-            if phase == _HEADER:
-                self._on_header(data[offset : offset + 8], events)
+            if phase == HEADER:
+                on_header(self, data[offset : offset + 8], events)
                 offset += 8
                 continue
             length, doff, kind, _ = _HEAD(data, offset)
@@ -408,66 +401,8 @@ class Connection:
                 return offset
             if doff < 2 or doff * 4 > length:
                 raise FramingError("a frame's data offset is wrong")
-            self._on_sasl_frame(data, offset + doff * 4, offset + length, events)
+            on_sasl_frame(self, data, offset + doff * 4, offset + length, events)
             offset += length
-
-    def _on_header(self, header: bytes, events: list[Event]) -> None:
-        if header == frames.HEADER_AMQP and (self.sasl_done or not (self.client or self.require_sasl)):
-            if not self.client:
-                self._put(frames.HEADER_AMQP)
-            self.phase = _FRAMES
-        elif header == frames.HEADER_SASL and not self.sasl_done and (self.client or self.sasl_mechanisms):
-            if not self.client:
-                self._put(frames.HEADER_SASL)
-                self._put(frames.sasl_mechanisms_frame(self.sasl_mechanisms))
-            self.phase = _SASL
-        else:
-            if not self.client:
-                # AMQP's way to say which protocol would have been right.
-                self._put(frames.HEADER_SASL if self.require_sasl and not self.sasl_done else frames.HEADER_AMQP)
-            self._finish(AmqpError("amqp:connection:framing-error", "the protocol header is not ours"), events)
-
-    def _on_sasl_frame(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
-        code, offset = frames.descriptor(data, start, end)
-        fields, _ = frames.fields_of(data, offset, end)
-        if self.client:
-            self._on_sasl_answer(code, fields, events)
-            return
-        if code != frames.SASL_INIT:
-            raise IllegalStateError("a SASL init was expected")
-        mechanism = frames.text_field(fields, 0, "sasl-init.mechanism") or ""
-        response = fields[1] if len(fields) > 1 else None
-        if response is not None and not isinstance(response, bytes):
-            raise InvalidFieldError("sasl-init.initial-response is not binary")
-        self.phase = _DECIDING
-        if mechanism not in self.sasl_mechanisms:
-            events.extend(self.sasl_outcome(False))
-            return
-        events.append(SaslInit(mechanism, response or b"", frames.text_field(fields, 2, "sasl-init.hostname")))
-
-    def _on_sasl_answer(self, code: int, fields: list[Any], events: list[Event]) -> None:
-        sasl = self.sasl
-        if sasl is None:
-            raise IllegalStateError("a SASL frame came unasked")
-        if code == frames.SASL_MECHANISMS:
-            offered = fields[0] if fields else None
-            names = list(offered) if isinstance(offered, Array) else [offered]
-            if Symbol(sasl[0]) not in names:
-                reason = f"the server offers no SASL mechanism {sasl[0]}, only {', '.join(map(str, names))}"
-                self._finish(AmqpError("amqp:unauthorized-access", reason), events)
-            elif not self.pipelined:
-                self._put(frames.sasl_init_frame(sasl[0], sasl[1], self.hostname))
-        elif code == frames.SASL_OUTCOME:
-            if frames.uint_field(fields, 0, "sasl-outcome.code", _SASL_REFUSED) != _SASL_OK:
-                self._finish(AmqpError("amqp:unauthorized-access", "the server refused the SASL exchange"), events)
-                return
-            self.sasl_done = True
-            self.phase = _HEADER
-            if not self.pipelined:
-                self._put(frames.HEADER_AMQP)
-                self._write_open()
-        else:
-            raise IllegalStateError("the SASL mechanism asks for more than one step")
 
     def _read_frames(self, data: bytes, offset: int, events: list[Event]) -> int:
         """All whole frames; returns how many bytes were used."""
@@ -496,20 +431,20 @@ class Connection:
             session = self.channels.get(channel)
             if session is None or session.ended or code == frames.CLOSE or code == frames.END:
                 self._on_control(code, channel, session, data, start, end, events)
-                if self.phase == _OVER:
+                if self.phase == OVER:
                     return size
                 continue
             try:
                 if code == frames.TRANSFER:
-                    session.on_transfer(data, start, end, events)
+                    on_transfer(session, data, start, end, events)
                 elif code == frames.DISPOSITION:
-                    session.on_disposition(data, start, end, events)
+                    on_disposition(session, data, start, end, events)
                 elif code == frames.FLOW:
-                    session.on_flow(data, start, end, events)
+                    on_flow(session, data, start, end, events)
                 elif code == frames.ATTACH:
-                    session.on_attach(data, start, end, events)
+                    on_attach(session, data, start, end, events)
                 elif code == frames.DETACH:
-                    session.on_detach(data, start, end, events)
+                    on_detach(session, data, start, end, events)
                 else:
                     self._on_control(code, channel, session, data, start, end, events)
             except (UnattachedHandleError, HandleInUseError) as error:
@@ -535,7 +470,7 @@ class Connection:
             error = frames.error_field(fields, 0)
             if not self.closed:
                 self._write_close(None)
-            self._finish(error, events)
+            self.finish(error, events)
         elif self.closed:
             # We have closed: only the peer's close is of interest.
             return
@@ -561,7 +496,7 @@ class Connection:
         self.remote_open = RemoteOpen(fields)
         self.remote_frame_max = min(self.remote_open.frame_bytes_max, OUTGOING_FRAME_BYTES_MAX)
         if not self.open_sent:
-            self._write_open()
+            self.write_open()
         events.append(Opened())
 
     def _on_begin(self, channel: int, fields: list[Any], events: list[Event]) -> None:

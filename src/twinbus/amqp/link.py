@@ -11,6 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.amqp import frames
+from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import AmqpError, composite_of
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.errors import LinkDetachedError
@@ -19,8 +20,6 @@ from twinbus.limits import MESSAGE_BYTES_MAX, UNSETTLED_DELIVERIES_MAX
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
     from twinbus.amqp.session import Session
-
-MASK: Final = 0xFFFFFFFF
 
 # The life of a link.
 ATTACHING: Final = 0  # one side has asked, the other has not answered

@@ -1,4 +1,4 @@
-"""A session: the numbering and the windows shared by its links.
+"""A session: the numbering and the windows shared by its links, and everything it writes.
 
 Four rules. Our delivery ids are consecutive across all links and start away from the client's own. The peer's
 transfers are counted only to refresh its window, never to refuse any. Dispositions for neighbouring ids with the same
@@ -9,84 +9,18 @@ and what must come after them waits behind them.
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp import frames
-from twinbus.amqp.codec import decode_all
-from twinbus.amqp.events import Attached, Credit, Detached, Disposed, Drained, Event, Outcome, Transfer
-from twinbus.amqp.link import ATTACHED, ATTACHING, DETACHING, GONE, MASK, Link
-from twinbus.amqp.states import KNOWN_STATES, AmqpError, Received, State, decode_state, parse_state, state_rejected
-from twinbus.amqp.terminus import Coordinator, Source, Target, parse_source, parse_target
-from twinbus.errors import (
-    DecodeError,
-    FramingError,
-    HandleInUseError,
-    IllegalStateError,
-    InvalidFieldError,
-    PeerLimitError,
-    PeerNotAllowedError,
-    UnattachedHandleError,
-)
-from twinbus.limits import (
-    FIRST_DELIVERY_ID,
-    INCOMING_WINDOW_TRANSFERS,
-    LINKS_PER_CONNECTION_MAX,
-    PARTIAL_BYTES_MAX,
-)
+from twinbus.amqp.link import ATTACHED, GONE, Link
+from twinbus.amqp.serial import MASK
+from twinbus.amqp.states import AmqpError
+from twinbus.amqp.terminus import Coordinator, Source, Target
+from twinbus.errors import IllegalStateError, PeerLimitError, UnattachedHandleError
+from twinbus.limits import FIRST_DELIVERY_ID, INCOMING_WINDOW_TRANSFERS
 
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
-
-_U32: Final = Struct(">I").unpack_from
-
-_HALF: Final = 0x80000000
-# Ranges of unknown deliveries answered for one disposition: a short frame must not cause a long answer.
-_GAPS_MAX: Final = 64
-_WINDOW_LOW: Final = INCOMING_WINDOW_TRANSFERS // 2
-_DELIVERY_UNKNOWN: Final = state_rejected(
-    AmqpError("amqp:not-found", "The delivery is not known on this session: it was settled before or never sent.")
-)
-
-
-def _transfer_tails() -> dict[bytes, int]:
-    """What can follow the message format of an ordinary transfer: 1 settled, 2 more.
-
-    settled, more, rcv-settle-mode, state, resume, aborted, batchable; writers leave out trailing ones.
-    """
-    flags = (b"\x40", b"\x41", b"\x42")
-    tails: dict[bytes, int] = {b"": 0}
-    for settled in flags:
-        bit = 1 if settled == b"\x41" else 0
-        tails[settled] = bit
-        for more in flags:
-            bits = bit | (2 if more == b"\x41" else 0)
-            head = settled + more
-            for rest in (b"", b"\x40", b"\x40\x40"):
-                tails[head + rest] = bits
-            for resume in (b"\x40", b"\x42"):
-                tails[head + b"\x40\x40" + resume] = bits
-                for aborted in (b"\x40", b"\x42"):
-                    tails[head + b"\x40\x40" + resume + aborted] = bits
-                    for batchable in flags:
-                        tails[head + b"\x40\x40" + resume + aborted + batchable] = bits
-    return tails
-
-
-def _state_tails() -> dict[bytes, State]:
-    """What can follow `settled` in an ordinary disposition: a common state, then batchable or nothing."""
-    return {
-        raw + batchable: state for raw, state in KNOWN_STATES.items() for batchable in (b"", b"\x40", b"\x41", b"\x42")
-    }
-
-
-_TRANSFER_TAILS: Final = _transfer_tails()
-_STATE_TAILS: Final = _state_tails()
-
-
-def serial_difference(left: int, right: int) -> int:
-    """left - right in AMQP's 32-bit serial arithmetic: how far left is ahead, negative when behind."""
-    return ((left - right + _HALF) & MASK) - _HALF
 
 
 class Session:
@@ -226,7 +160,7 @@ class Session:
                 entry[0].unsettled_count -= 1
         else:
             link.unsettled_count -= 1
-        self._answer(delivery_id, delivery_id, state)
+        self.answer_range(delivery_id, delivery_id, state)
 
     def end(self, error: AmqpError | None = None) -> None:
         """Leave the session with all its links."""
@@ -312,7 +246,7 @@ class Session:
         else:
             self.connection.write(frame)
 
-    def _write_waiting(self) -> None:
+    def write_waiting(self) -> None:
         waiting = self.waiting
         while waiting:
             frame, counts = waiting[0]
@@ -325,7 +259,7 @@ class Session:
             self.waiting_bytes -= len(frame)
             self.connection.write(frame)
 
-    def _answer(self, first: int, last: int, state: bytes) -> None:
+    def answer_range(self, first: int, last: int, state: bytes) -> None:
         held = self.out_state
         if held is not None:
             if first == (self.out_last + 1) & MASK and state == held:
@@ -398,7 +332,7 @@ class Session:
         """The session is over: let go of everything that would be written or waited for."""
         self.ended = True
         for link in self.links.values():
-            self._drop_partial(link)
+            self.drop_partial(link)
             link.phase = GONE
         for link in self.own_links.values():
             link.phase = GONE
@@ -417,424 +351,20 @@ class Session:
 
     def forget(self, link: Link) -> None:
         """A link is going: its unsettled deliveries and its unfinished one are nobody's any more."""
-        self._drop_partial(link)
+        self.drop_partial(link)
         if link.unsettled_count:
             self.unsettled = {key: entry for key, entry in self.unsettled.items() if entry[0] is not link}
             self.disposing = {key: owner for key, owner in self.disposing.items() if owner is not link}
             link.unsettled_count = 0
 
-    def _drop_partial(self, link: Link) -> None:
+    def drop_partial(self, link: Link) -> None:
         if link.partial is not None:
             self.connection.partial_bytes -= len(link.partial)
             link.partial = None
 
-    # --- transfers in -----------------------------------------------------------------------------------------------
-
-    def on_transfer(self, data: bytes, offset: int, end: int, events: list[Event]) -> None:
-        """`offset` is where the list starts; ordinary transfers are read by hand, the others in general."""
-        stop = offset + 2 + data[offset + 1]
-        count = data[offset + 2]
-        if data[offset] != 0xC0 or count < 4 or stop > end:
-            self._on_transfer_in_general(data, offset, end, events)
-            return
-        at = offset + 3
-        code = data[at]
-        if code == 0x52:
-            handle = data[at + 1]
-            at += 2
-        elif code == 0x43:
-            handle = 0
-            at += 1
-        elif code == 0x70:
-            handle = _U32(data, at + 1)[0]
-            at += 5
-        else:
-            self._on_transfer_in_general(data, offset, end, events)
-            return
-        code = data[at]
-        if code == 0x70:
-            delivery_id = _U32(data, at + 1)[0]
-            at += 5
-        elif code == 0x52:
-            delivery_id = data[at + 1]
-            at += 2
-        elif code == 0x43:
-            delivery_id = 0
-            at += 1
-        else:
-            self._on_transfer_in_general(data, offset, end, events)
-            return
-        if data[at] != 0xA0:
-            self._on_transfer_in_general(data, offset, end, events)
-            return
-        if data[at + 1] > 32:
-            raise InvalidFieldError("transfer.delivery-tag is longer than 32 bytes")
-        tag_end = at + 2 + data[at + 1]
-        tag = data[at + 2 : tag_end]
-        at = tag_end
-        code = data[at]
-        if code == 0x43:
-            message_format = 0
-            at += 1
-        elif code == 0x70:
-            message_format = _U32(data, at + 1)[0]
-            at += 5
-        else:
-            self._on_transfer_in_general(data, offset, end, events)
-            return
-        bits = _TRANSFER_TAILS.get(data[at:stop], -1)
-        if bits < 0 or bits > 1 or at + count - 4 != stop:
-            self._on_transfer_in_general(data, offset, end, events)
-            return
-        link = self.links.get(handle)
-        if link is None or link.partial is not None or link.phase > ATTACHED or link.sender:
-            self._on_transfer_in_general(data, offset, end, events)
-            return
-        self.next_incoming_id = (self.next_incoming_id + 1) & MASK
-        self.incoming_left -= 1
-        if self.incoming_left <= _WINDOW_LOW and not self.session_flow_wanted:
-            self.want_flow(None)
-        link.delivery_count = (link.delivery_count + 1) & MASK
-        link.credit -= 1
-        if link.credit_top and link.credit <= link.credit_top >> 1 and not link.flow_wanted:
-            self.want_flow(link)
-        size = end - stop
-        events.append(
-            Transfer(
-                link,
-                delivery_id,
-                tag,
-                message_format,
-                bits == 1,
-                data[stop:end] if size <= link.size_max else None,
-                size,
-                None,
-            )
-        )
-
-    def _on_transfer_in_general(self, data: bytes, offset: int, end: int, events: list[Event]) -> None:
-        raw, stop = frames.raw_fields_of(data, offset, end)
-        fields = [decode_all(raw[index]) if index < len(raw) and index != 7 else None for index in range(11)]
-        handle = frames.needed_uint_field(fields, 0, "transfer.handle")
-        delivery_id = frames.uint_field(fields, 1, "transfer.delivery-id", -1)
-        if delivery_id > MASK:
-            raise InvalidFieldError("transfer.delivery-id is out of range")
-        tag = fields[2]
-        if tag is not None and (type(tag) is not bytes or len(tag) > 32):
-            raise InvalidFieldError("transfer.delivery-tag is not binary of up to 32 bytes")
-        message_format = frames.uint_field(fields, 3, "transfer.message-format", 0)
-        settled = frames.bool_field(fields, 4, "transfer.settled", False)
-        more = frames.bool_field(fields, 5, "transfer.more", False)
-        state = raw[7] if len(raw) > 7 and raw[7] != b"\x40" else None
-        aborted = frames.bool_field(fields, 9, "transfer.aborted", False)
-
-        self.next_incoming_id = (self.next_incoming_id + 1) & MASK
-        self.incoming_left -= 1
-        if self.incoming_left <= _WINDOW_LOW:
-            self.want_flow(None)
-        link = self._link(handle)
-        if link.phase > ATTACHED:
-            return
-        if link.sender:
-            raise PeerNotAllowedError("a transfer came on a link on which the peer receives")
-        if link.partial is None:
-            if delivery_id < 0 or tag is None:
-                raise InvalidFieldError("the first transfer of a delivery has no id or no tag")
-            link.partial = bytearray()
-            link.partial_size = 0
-            link.partial_id = delivery_id
-            link.partial_tag = tag
-            link.partial_format = message_format
-            link.partial_settled = settled
-            link.partial_state = state
-        else:
-            if delivery_id >= 0 and delivery_id != link.partial_id:
-                raise IllegalStateError("a delivery began before the one before it was complete")
-            link.partial_settled = link.partial_settled or settled
-            if state is not None:
-                link.partial_state = state
-        if aborted:
-            self._drop_partial(link)
-            self._count_delivery(link)
-            return
-        link.partial_size += end - stop
-        self._grow_partial(link, data[stop:end])
-        if not more:
-            self._finish_delivery(link, events)
-
-    def _grow_partial(self, link: Link, piece: bytes) -> None:
-        held = link.partial
-        if held is None:
-            return
-        if link.partial_size > link.size_max:
-            # Too large: the rest is only counted, and the owner told at the end.
-            self.connection.partial_bytes -= len(held)
-            held.clear()
-            return
-        held += piece
-        self.connection.partial_bytes += len(piece)
-        if self.connection.partial_bytes > PARTIAL_BYTES_MAX:
-            raise PeerLimitError(f"unfinished deliveries hold more than {PARTIAL_BYTES_MAX} bytes")
-
-    def _finish_delivery(self, link: Link, events: list[Event]) -> None:
-        held = link.partial
-        size = link.partial_size
-        payload = bytes(held) if held is not None and size <= link.size_max else None
-        self._drop_partial(link)
-        self._count_delivery(link)
-        state = None if link.partial_state is None else parse_state(link.partial_state)
-        events.append(
-            Transfer(
-                link,
-                link.partial_id,
-                link.partial_tag,
-                link.partial_format,
-                link.partial_settled,
-                payload,
-                size,
-                state,
-            )
-        )
-
-    def _count_delivery(self, link: Link) -> None:
-        link.delivery_count = (link.delivery_count + 1) & MASK
-        link.credit -= 1
-        if link.credit_top and link.credit <= link.credit_top >> 1:
-            self.want_flow(link)
-
-    def _link(self, handle: int) -> Link:
+    def link_at(self, handle: int) -> Link:
+        """The link that the peer writes with this handle."""
         link = self.links.get(handle)
         if link is None:
             raise UnattachedHandleError(f"no link is attached with handle {handle}")
         return link
-
-    # --- dispositions in --------------------------------------------------------------------------------------------
-
-    def on_disposition(self, data: bytes, offset: int, end: int, events: list[Event]) -> None:
-        """Ordinary dispositions are read by hand, the others in general."""
-        stop = offset + 2 + data[offset + 1]
-        if data[offset] != 0xC0 or data[offset + 2] < 5 or stop > end:
-            self._on_disposition_in_general(data, offset, end, events)
-            return
-        at = offset + 3
-        role = data[at]
-        code = data[at + 1]
-        if code == 0x70:
-            first = _U32(data, at + 2)[0]
-            at += 6
-        elif code == 0x52:
-            first = data[at + 2]
-            at += 3
-        elif code == 0x43:
-            first = 0
-            at += 2
-        else:
-            self._on_disposition_in_general(data, offset, end, events)
-            return
-        code = data[at]
-        if code == 0x70:
-            last = _U32(data, at + 1)[0]
-            at += 5
-        elif code == 0x52:
-            last = data[at + 1]
-            at += 2
-        elif code == 0x40:
-            last = first
-            at += 1
-        elif code == 0x43:
-            last = 0
-            at += 1
-        else:
-            self._on_disposition_in_general(data, offset, end, events)
-            return
-        settled = data[at]
-        state = _STATE_TAILS.get(data[at + 1 : stop])
-        if state is None or role & 0xFC != 0x40 or settled & 0xFC != 0x40 or role == 0x40 or role == 0x43:
-            self._on_disposition_in_general(data, offset, end, events)
-            return
-        if role == 0x41:
-            self._dispose_of(first, last, state, settled == 0x41, events)
-        else:
-            events.append(Outcome(self, first, last, state, settled == 0x41))
-
-    def _on_disposition_in_general(self, data: bytes, offset: int, end: int, events: list[Event]) -> None:
-        fields, stop = frames.fields_of(data, offset, end)
-        if stop != end:
-            raise DecodeError("bytes follow a disposition")
-        if not fields or not isinstance(fields[0], bool):
-            raise InvalidFieldError("disposition.role is missing")
-        first = frames.needed_uint_field(fields, 1, "disposition.first")
-        last = frames.uint_field(fields, 2, "disposition.last", first)
-        if last > MASK:
-            raise InvalidFieldError("disposition.last is out of range")
-        settled = frames.bool_field(fields, 3, "disposition.settled", False)
-        state = decode_state(fields[4]) if len(fields) > 4 else None
-        if fields[0]:
-            self._dispose_of(first, last, state, settled, events)
-        else:
-            events.append(Outcome(self, first, last, state, settled))
-
-    def _dispose_of(self, first: int, last: int, state: State | None, settled: bool, events: list[Event]) -> None:
-        """The peer's word on our deliveries `first` to `last`."""
-        if not settled and (state is None or isinstance(state, Received)):
-            return
-        unsettled = self.unsettled
-        deliveries: list[tuple[int, Link, bytes]] = []
-        if first == last:
-            entry = unsettled.get(first)
-            if entry is not None:
-                deliveries.append((first, entry[0], entry[1]))
-        else:
-            span = serial_difference(last, first)
-            if span < 0:
-                raise InvalidFieldError("disposition.last comes before disposition.first")
-            if span < len(unsettled):
-                for step in range(span + 1):
-                    number = (first + step) & MASK
-                    entry = unsettled.get(number)
-                    if entry is not None:
-                        deliveries.append((number, entry[0], entry[1]))
-            else:
-                for number, entry in unsettled.items():
-                    if 0 <= serial_difference(number, first) <= span:
-                        deliveries.append((number, entry[0], entry[1]))
-        if settled:
-            for number, link, _ in deliveries:
-                del unsettled[number]
-                link.unsettled_count -= 1
-        else:
-            # Moved, not kept: the same word said again must not be heard again.
-            disposing = self.disposing
-            if len(deliveries) != serial_difference(last, first) + 1:
-                self._answer_unknown(first, last, deliveries)
-            for number, link, _ in deliveries:
-                del unsettled[number]
-                disposing[number] = link
-        if deliveries:
-            events.append(Disposed(self, deliveries, state, settled))
-
-    def _answer_unknown(self, first: int, last: int, known: list[tuple[int, Link, bytes]]) -> None:
-        """Deliveries we no longer know but once sent: say so, or the peer waits for an answer in vain."""
-        if serial_difference(last, self.next_delivery_id) >= 0:
-            last = (self.next_delivery_id - 1) & MASK
-        at = first
-        if serial_difference(self.first_delivery_id, at) > 0:
-            at = self.first_delivery_id
-        taken = [number for number, _, _ in known]
-        taken += [number for number in self.disposing if 0 <= serial_difference(number, at) <= MASK >> 1]
-        taken.sort()
-        gaps = 0
-        for number in taken:
-            if serial_difference(number, last) > 0 or gaps >= _GAPS_MAX:
-                break
-            if serial_difference(number, at) > 0:
-                self._answer(at, (number - 1) & MASK, _DELIVERY_UNKNOWN)
-                gaps += 1
-            at = (number + 1) & MASK
-        if gaps < _GAPS_MAX and serial_difference(last, at) >= 0:
-            self._answer(at, last, _DELIVERY_UNKNOWN)
-
-    # --- flows, attaches, detaches in -------------------------------------------------------------------------------
-
-    def on_flow(self, data: bytes, offset: int, end: int, events: list[Event]) -> None:
-        """next-incoming-id, incoming-window, next-outgoing-id, outgoing-window, handle, delivery-count, link-credit,
-        available, drain, echo, properties."""
-        fields = frames.numbers_of(data, offset, end)
-        window = fields[1]
-        if window < 0:
-            raise InvalidFieldError("flow.incoming-window is missing")
-        was_closed = self.remote_window <= 0
-        # Without a next-incoming-id the peer has not seen our begin: all that was sent is still before it.
-        seen = fields[0] if fields[0] >= 0 else 1
-        self.remote_window = window - serial_difference(self.next_outgoing_id, seen)
-        if self.waiting:
-            self._write_waiting()
-        touched: Link | None = None
-        if fields[4] >= 0:
-            touched = self._link(fields[4])
-            if touched.phase <= ATTACHED:
-                self._on_link_flow(touched, fields[5], fields[6], fields[8] == 1, events)
-        if fields[9] == 1 and (touched is None or touched.phase <= ATTACHED):
-            self.want_flow(touched)
-        if was_closed and self.remote_window > 0:
-            for link in self.links.values():
-                if link.sender and link is not touched and link.phase == ATTACHED and link.credit > 0:
-                    events.append(Credit(link))
-
-    def _on_link_flow(self, link: Link, seen: int, granted: int, drain: bool, events: list[Event]) -> None:
-        if link.sender:
-            if granted >= 0:
-                ahead = serial_difference(link.delivery_count, seen) if seen >= 0 else link.delivery_count
-                link.credit = max(0, granted - ahead)
-            link.drain = drain
-            events.append(Credit(link))
-        elif link.drain and drain and seen >= 0:
-            # The answer to our drain: what was not delivered is given back.
-            link.delivery_count = seen
-            link.credit = 0
-            link.drain = False
-            events.append(Drained(link))
-
-    def on_attach(self, data: bytes, offset: int, end: int, events: list[Event]) -> None:
-        raw, _ = frames.raw_fields_of(data, offset, end)
-        # Source and target keep their bytes; unsettled (7) is never used, as links are not resumed.
-        fields = [None if index in (5, 6, 7) else decode_all(value) for index, value in enumerate(raw)]
-        name = frames.text_field(fields, 0, "attach.name")
-        handle = frames.needed_uint_field(fields, 1, "attach.handle")
-        if name is None or len(fields) < 3 or not isinstance(fields[2], bool):
-            raise InvalidFieldError("an attach has no name or no role")
-        if handle > self.connection.handle_max:
-            raise FramingError(f"handle {handle} is larger than the handle-max {self.connection.handle_max}")
-        if handle in self.links:
-            raise HandleInUseError(f"handle {handle} is in use by the link {self.links[handle].name!r}")
-        if self.connection.link_count >= LINKS_PER_CONNECTION_MAX:
-            raise PeerLimitError(f"a connection has no more than {LINKS_PER_CONNECTION_MAX} links")
-        we_send = fields[2]
-        if self.connection.client:
-            link = self._asked_for(name, we_send)
-        else:
-            link = Link(self, name, handle, we_send)
-        link.remote_handle = handle
-        link.source = parse_source(raw[5]) if len(raw) > 5 else None
-        link.target = parse_target(raw[6]) if len(raw) > 6 else None
-        link.snd_settle_mode = frames.small_field(fields, 3, "attach.snd-settle-mode", 2, 2)
-        link.rcv_settle_mode = frames.small_field(fields, 4, "attach.rcv-settle-mode", 0, 1)
-        link.max_message_size = frames.uint_field(fields, 10, "attach.max-message-size", 0)
-        link.properties = frames.map_field(fields, 13, "attach.properties")
-        if not we_send:
-            link.delivery_count = frames.uint_field(fields, 9, "attach.initial-delivery-count", 0) & MASK
-        self.links[handle] = link
-        self.connection.link_count += 1
-        if not self.connection.client:
-            events.append(Attached(link))
-        elif (link.target if we_send else link.source) is not None and link.phase == ATTACHING:
-            # Without that terminus the attach is a refusal, and the detach with the reason follows.
-            link.phase = ATTACHED
-            if link.credit_top:
-                self.want_flow(link)
-            events.append(Attached(link))
-
-    def _asked_for(self, name: str, we_send: bool) -> Link:
-        for link in self.own_links.values():
-            if link.remote_handle < 0 and link.name == name and link.sender == we_send:
-                return link
-        raise PeerNotAllowedError("the peer attached a link that we did not ask for")
-
-    def on_detach(self, data: bytes, offset: int, end: int, events: list[Event]) -> None:
-        fields, _ = frames.fields_of(data, offset, end)
-        link = self._link(frames.needed_uint_field(fields, 0, "detach.handle"))
-        closed = frames.bool_field(fields, 1, "detach.closed", False)
-        error = frames.error_field(fields, 2)
-        ours = link.phase == DETACHING
-        if not ours:
-            if link.phase == ATTACHING and not self.connection.client:
-                link.refuse_silently()
-            self.forget(link)
-            link.phase = GONE
-            self.write_behind(frames.detach_frame(self.channel, link.handle, closed, None))
-        link.phase = GONE
-        del self.links[link.remote_handle]
-        self.own_links.pop(link.handle, None)
-        self.connection.link_count -= 1
-        if not ours or self.connection.client:
-            events.append(Detached(link, closed, error))

@@ -1,0 +1,167 @@
+"""Dispositions in: what the peer says about deliveries.
+
+Three rules. An ordinary disposition is read by hand, everything else the general way. The same word said twice about a
+delivery is heard once. A delivery that we no longer know is answered here, or the peer would wait in vain.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from twinbus.amqp import frames
+from twinbus.amqp.events import Disposed, Event, Outcome
+from twinbus.amqp.link import Link
+from twinbus.amqp.serial import MASK, serial_difference
+from twinbus.amqp.states import KNOWN_STATES, AmqpError, Received, State, decode_state, state_rejected
+from twinbus.errors import DecodeError, InvalidFieldError
+
+if TYPE_CHECKING:
+    from twinbus.amqp.session import Session
+
+_U32: Final = Struct(">I").unpack_from
+# Ranges of unknown deliveries answered for one disposition: a short frame must not cause a long answer.
+_GAPS_MAX: Final = 64
+_DELIVERY_UNKNOWN: Final = state_rejected(
+    AmqpError("amqp:not-found", "The delivery is not known on this session: it was settled before or never sent.")
+)
+
+
+def _state_tails() -> dict[bytes, State]:
+    """What can follow `settled` in an ordinary disposition: a common state, then batchable or nothing."""
+    return {
+        raw + batchable: state for raw, state in KNOWN_STATES.items() for batchable in (b"", b"\x40", b"\x41", b"\x42")
+    }
+
+
+_STATE_TAILS: Final = _state_tails()
+
+
+def on_disposition(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+    """Ordinary dispositions are read by hand, the others in general."""
+    stop = offset + 2 + data[offset + 1]
+    if data[offset] != 0xC0 or data[offset + 2] < 5 or stop > end:
+        on_disposition_in_general(session, data, offset, end, events)
+        return
+    at = offset + 3
+    role = data[at]
+    code = data[at + 1]
+    if code == 0x70:
+        first = _U32(data, at + 2)[0]
+        at += 6
+    elif code == 0x52:
+        first = data[at + 2]
+        at += 3
+    elif code == 0x43:
+        first = 0
+        at += 2
+    else:
+        on_disposition_in_general(session, data, offset, end, events)
+        return
+    code = data[at]
+    if code == 0x70:
+        last = _U32(data, at + 1)[0]
+        at += 5
+    elif code == 0x52:
+        last = data[at + 1]
+        at += 2
+    elif code == 0x40:
+        last = first
+        at += 1
+    elif code == 0x43:
+        last = 0
+        at += 1
+    else:
+        on_disposition_in_general(session, data, offset, end, events)
+        return
+    settled = data[at]
+    state = _STATE_TAILS.get(data[at + 1 : stop])
+    if state is None or role & 0xFC != 0x40 or settled & 0xFC != 0x40 or role == 0x40 or role == 0x43:
+        on_disposition_in_general(session, data, offset, end, events)
+        return
+    if role == 0x41:
+        dispose_of(session, first, last, state, settled == 0x41, events)
+    else:
+        events.append(Outcome(session, first, last, state, settled == 0x41))
+
+
+def on_disposition_in_general(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+    fields, stop = frames.fields_of(data, offset, end)
+    if stop != end:
+        raise DecodeError("bytes follow a disposition")
+    if not fields or not isinstance(fields[0], bool):
+        raise InvalidFieldError("disposition.role is missing")
+    first = frames.needed_uint_field(fields, 1, "disposition.first")
+    last = frames.uint_field(fields, 2, "disposition.last", first)
+    if last > MASK:
+        raise InvalidFieldError("disposition.last is out of range")
+    settled = frames.bool_field(fields, 3, "disposition.settled", False)
+    state = decode_state(fields[4]) if len(fields) > 4 else None
+    if fields[0]:
+        dispose_of(session, first, last, state, settled, events)
+    else:
+        events.append(Outcome(session, first, last, state, settled))
+
+
+def dispose_of(
+    session: Session, first: int, last: int, state: State | None, settled: bool, events: list[Event]
+) -> None:
+    """The peer's word on our deliveries `first` to `last`."""
+    if not settled and (state is None or isinstance(state, Received)):
+        return
+    unsettled = session.unsettled
+    deliveries: list[tuple[int, Link, bytes]] = []
+    if first == last:
+        entry = unsettled.get(first)
+        if entry is not None:
+            deliveries.append((first, entry[0], entry[1]))
+    else:
+        span = serial_difference(last, first)
+        if span < 0:
+            raise InvalidFieldError("disposition.last comes before disposition.first")
+        if span < len(unsettled):
+            for step in range(span + 1):
+                number = (first + step) & MASK
+                entry = unsettled.get(number)
+                if entry is not None:
+                    deliveries.append((number, entry[0], entry[1]))
+        else:
+            for number, entry in unsettled.items():
+                if 0 <= serial_difference(number, first) <= span:
+                    deliveries.append((number, entry[0], entry[1]))
+    if settled:
+        for number, link, _ in deliveries:
+            del unsettled[number]
+            link.unsettled_count -= 1
+    else:
+        # Moved, not kept: the same word said again must not be heard again.
+        disposing = session.disposing
+        if len(deliveries) != serial_difference(last, first) + 1:
+            answer_unknown(session, first, last, deliveries)
+        for number, link, _ in deliveries:
+            del unsettled[number]
+            disposing[number] = link
+    if deliveries:
+        events.append(Disposed(session, deliveries, state, settled))
+
+
+def answer_unknown(session: Session, first: int, last: int, known: list[tuple[int, Link, bytes]]) -> None:
+    """Deliveries we no longer know but once sent: say so, or the peer waits for an answer in vain."""
+    if serial_difference(last, session.next_delivery_id) >= 0:
+        last = (session.next_delivery_id - 1) & MASK
+    at = first
+    if serial_difference(session.first_delivery_id, at) > 0:
+        at = session.first_delivery_id
+    taken = [number for number, _, _ in known]
+    taken += [number for number in session.disposing if 0 <= serial_difference(number, at) <= MASK >> 1]
+    taken.sort()
+    gaps = 0
+    for number in taken:
+        if serial_difference(number, last) > 0 or gaps >= _GAPS_MAX:
+            break
+        if serial_difference(number, at) > 0:
+            session.answer_range(at, (number - 1) & MASK, _DELIVERY_UNKNOWN)
+            gaps += 1
+        at = (number + 1) & MASK
+    if gaps < _GAPS_MAX and serial_difference(last, at) >= 0:
+        session.answer_range(at, last, _DELIVERY_UNKNOWN)

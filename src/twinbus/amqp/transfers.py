@@ -1,0 +1,230 @@
+"""Transfers in: from frames to whole deliveries.
+
+Three rules. An ordinary transfer, one frame and nothing unusual, is read by hand; everything else goes the general way
+and comes out the same. A delivery larger than its link allows is counted to its end and reported without a payload.
+What unfinished deliveries hold is bounded for the whole connection.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from twinbus.amqp import frames
+from twinbus.amqp.codec import decode_all
+from twinbus.amqp.events import Event, Transfer
+from twinbus.amqp.link import ATTACHED, Link
+from twinbus.amqp.serial import MASK
+from twinbus.amqp.states import parse_state
+from twinbus.errors import IllegalStateError, InvalidFieldError, PeerLimitError, PeerNotAllowedError
+from twinbus.limits import INCOMING_WINDOW_TRANSFERS, PARTIAL_BYTES_MAX
+
+if TYPE_CHECKING:
+    from twinbus.amqp.session import Session
+
+_U32: Final = Struct(">I").unpack_from
+_WINDOW_LOW: Final = INCOMING_WINDOW_TRANSFERS // 2
+
+
+def _transfer_tails() -> dict[bytes, int]:
+    """What can follow the message format of an ordinary transfer: 1 settled, 2 more.
+
+    settled, more, rcv-settle-mode, state, resume, aborted, batchable; writers leave out trailing ones.
+    """
+    flags = (b"\x40", b"\x41", b"\x42")
+    tails: dict[bytes, int] = {b"": 0}
+    for settled in flags:
+        bit = 1 if settled == b"\x41" else 0
+        tails[settled] = bit
+        for more in flags:
+            bits = bit | (2 if more == b"\x41" else 0)
+            head = settled + more
+            for rest in (b"", b"\x40", b"\x40\x40"):
+                tails[head + rest] = bits
+            for resume in (b"\x40", b"\x42"):
+                tails[head + b"\x40\x40" + resume] = bits
+                for aborted in (b"\x40", b"\x42"):
+                    tails[head + b"\x40\x40" + resume + aborted] = bits
+                    for batchable in flags:
+                        tails[head + b"\x40\x40" + resume + aborted + batchable] = bits
+    return tails
+
+
+_TRANSFER_TAILS: Final = _transfer_tails()
+
+
+def on_transfer(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+    """`offset` is where the list starts; ordinary transfers are read by hand, the others in general."""
+    stop = offset + 2 + data[offset + 1]
+    count = data[offset + 2]
+    if data[offset] != 0xC0 or count < 4 or stop > end:
+        on_transfer_in_general(session, data, offset, end, events)
+        return
+    at = offset + 3
+    code = data[at]
+    if code == 0x52:
+        handle = data[at + 1]
+        at += 2
+    elif code == 0x43:
+        handle = 0
+        at += 1
+    elif code == 0x70:
+        handle = _U32(data, at + 1)[0]
+        at += 5
+    else:
+        on_transfer_in_general(session, data, offset, end, events)
+        return
+    code = data[at]
+    if code == 0x70:
+        delivery_id = _U32(data, at + 1)[0]
+        at += 5
+    elif code == 0x52:
+        delivery_id = data[at + 1]
+        at += 2
+    elif code == 0x43:
+        delivery_id = 0
+        at += 1
+    else:
+        on_transfer_in_general(session, data, offset, end, events)
+        return
+    if data[at] != 0xA0:
+        on_transfer_in_general(session, data, offset, end, events)
+        return
+    if data[at + 1] > 32:
+        raise InvalidFieldError("transfer.delivery-tag is longer than 32 bytes")
+    tag_end = at + 2 + data[at + 1]
+    tag = data[at + 2 : tag_end]
+    at = tag_end
+    code = data[at]
+    if code == 0x43:
+        message_format = 0
+        at += 1
+    elif code == 0x70:
+        message_format = _U32(data, at + 1)[0]
+        at += 5
+    else:
+        on_transfer_in_general(session, data, offset, end, events)
+        return
+    bits = _TRANSFER_TAILS.get(data[at:stop], -1)
+    if bits < 0 or bits > 1 or at + count - 4 != stop:
+        on_transfer_in_general(session, data, offset, end, events)
+        return
+    link = session.links.get(handle)
+    if link is None or link.partial is not None or link.phase > ATTACHED or link.sender:
+        on_transfer_in_general(session, data, offset, end, events)
+        return
+    session.next_incoming_id = (session.next_incoming_id + 1) & MASK
+    session.incoming_left -= 1
+    if session.incoming_left <= _WINDOW_LOW and not session.session_flow_wanted:
+        session.want_flow(None)
+    link.delivery_count = (link.delivery_count + 1) & MASK
+    link.credit -= 1
+    if link.credit_top and link.credit <= link.credit_top >> 1 and not link.flow_wanted:
+        session.want_flow(link)
+    size = end - stop
+    events.append(
+        Transfer(
+            link,
+            delivery_id,
+            tag,
+            message_format,
+            bits == 1,
+            data[stop:end] if size <= link.size_max else None,
+            size,
+            None,
+        )
+    )
+
+
+def on_transfer_in_general(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+    raw, stop = frames.raw_fields_of(data, offset, end)
+    fields = [decode_all(raw[index]) if index < len(raw) and index != 7 else None for index in range(11)]
+    handle = frames.needed_uint_field(fields, 0, "transfer.handle")
+    delivery_id = frames.uint_field(fields, 1, "transfer.delivery-id", -1)
+    if delivery_id > MASK:
+        raise InvalidFieldError("transfer.delivery-id is out of range")
+    tag = fields[2]
+    if tag is not None and (type(tag) is not bytes or len(tag) > 32):
+        raise InvalidFieldError("transfer.delivery-tag is not binary of up to 32 bytes")
+    message_format = frames.uint_field(fields, 3, "transfer.message-format", 0)
+    settled = frames.bool_field(fields, 4, "transfer.settled", False)
+    more = frames.bool_field(fields, 5, "transfer.more", False)
+    state = raw[7] if len(raw) > 7 and raw[7] != b"\x40" else None
+    aborted = frames.bool_field(fields, 9, "transfer.aborted", False)
+
+    session.next_incoming_id = (session.next_incoming_id + 1) & MASK
+    session.incoming_left -= 1
+    if session.incoming_left <= _WINDOW_LOW:
+        session.want_flow(None)
+    link = session.link_at(handle)
+    if link.phase > ATTACHED:
+        return
+    if link.sender:
+        raise PeerNotAllowedError("a transfer came on a link on which the peer receives")
+    if link.partial is None:
+        if delivery_id < 0 or tag is None:
+            raise InvalidFieldError("the first transfer of a delivery has no id or no tag")
+        link.partial = bytearray()
+        link.partial_size = 0
+        link.partial_id = delivery_id
+        link.partial_tag = tag
+        link.partial_format = message_format
+        link.partial_settled = settled
+        link.partial_state = state
+    else:
+        if delivery_id >= 0 and delivery_id != link.partial_id:
+            raise IllegalStateError("a delivery began before the one before it was complete")
+        link.partial_settled = link.partial_settled or settled
+        if state is not None:
+            link.partial_state = state
+    if aborted:
+        session.drop_partial(link)
+        count_delivery(session, link)
+        return
+    link.partial_size += end - stop
+    grow_partial(session, link, data[stop:end])
+    if not more:
+        finish_delivery(session, link, events)
+
+
+def grow_partial(session: Session, link: Link, piece: bytes) -> None:
+    held = link.partial
+    if held is None:
+        return
+    if link.partial_size > link.size_max:
+        # Too large: the rest is only counted, and the owner told at the end.
+        session.connection.partial_bytes -= len(held)
+        held.clear()
+        return
+    held += piece
+    session.connection.partial_bytes += len(piece)
+    if session.connection.partial_bytes > PARTIAL_BYTES_MAX:
+        raise PeerLimitError(f"unfinished deliveries hold more than {PARTIAL_BYTES_MAX} bytes")
+
+
+def finish_delivery(session: Session, link: Link, events: list[Event]) -> None:
+    held = link.partial
+    size = link.partial_size
+    payload = bytes(held) if held is not None and size <= link.size_max else None
+    session.drop_partial(link)
+    count_delivery(session, link)
+    state = None if link.partial_state is None else parse_state(link.partial_state)
+    events.append(
+        Transfer(
+            link,
+            link.partial_id,
+            link.partial_tag,
+            link.partial_format,
+            link.partial_settled,
+            payload,
+            size,
+            state,
+        )
+    )
+
+
+def count_delivery(session: Session, link: Link) -> None:
+    link.delivery_count = (link.delivery_count + 1) & MASK
+    link.credit -= 1
+    if link.credit_top and link.credit <= link.credit_top >> 1:
+        session.want_flow(link)
