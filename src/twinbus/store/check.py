@@ -99,7 +99,8 @@ def compact(folder: Path, to: Path, progress: Progress | None = None) -> tuple[i
                 shutil.rmtree(unfinished)
             unfinished.mkdir(mode=0o700)
             with env.begin() as txn:
-                _copy(txn, tables, unfinished, progress or _silent)
+                # Appended in order, its pages are full: twice the source is more than it can need.
+                _copy(txn, tables, unfinished, 2 * _map_bytes(folder), progress or _silent)
         except (lmdb.Error, OSError) as error:
             raise StoreError(f"The compact copy to {to} failed: {error}.") from error
         finally:
@@ -179,11 +180,10 @@ def _list(found: list[_T], item: _T) -> None:
         found.append(item)
 
 
-def _copy(txn: lmdb.Transaction[bytes], tables: Tables, to: Path, progress: Progress) -> None:
+def _copy(txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int, progress: Progress) -> None:
     total = sum(txn.stat(table)["entries"] for table in tables)
     done = 0
-    # Appended in order, so the pages are full; a little more than the source at worst.
-    copy, copies = open_environment(to, map_bytes=2 * txn.env.info()["map_size"], sync=False)
+    copy, copies = open_environment(to, map_bytes=map_bytes, sync=False)
     try:
         for table in Table:
             for rows in _batches(txn, tables, table):
