@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import gc
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -73,8 +72,6 @@ class Broker:
         self._stopping: asyncio.Event | None = None
         # What ended the broker's thread, if anything did.
         self._failures: list[BaseException] = []
-        # The collector's settings before the broker changed them for the whole process.
-        self._gc_thresholds = gc.get_threshold()
         self._add_queues(queues)
 
     def __enter__(self) -> Broker:
@@ -98,7 +95,6 @@ class Broker:
         if self._config.data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="twinbus-", ignore_cleanup_errors=True)
             self._config = replace(self._config, data=Path(self._temporary.name))
-        self._gc_thresholds = gc.get_threshold()
         ready = threading.Event()
         self._failures = []
         self._thread = threading.Thread(target=self._run, args=(ready,), name="twinbus-broker", daemon=True)
@@ -121,7 +117,6 @@ class Broker:
         if thread.is_alive():
             raise TimeoutError(f"The broker did not stop within {_WAIT_S:.0f} seconds.")
         self._thread = None
-        gc.set_threshold(*self._gc_thresholds)
         if self._failures:
             raise self._failures[0]
 

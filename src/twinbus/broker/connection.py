@@ -83,6 +83,8 @@ class Connection(asyncio.Protocol):
         self._orderly = False
         # Runs out when the peer does not get as far as an open, or a token, in time.
         self._deadline: asyncio.TimerHandle | None = None
+        # When that is, by the clock; 0 when nothing is awaited.
+        self._deadline_ms = 0
         # The next heartbeat.
         self._heartbeat: asyncio.TimerHandle | None = None
         # The next claim to run out.
@@ -113,7 +115,7 @@ class Connection(asyncio.Protocol):
             logger.warning("connection refused: %s", refusal)
             self._transport.abort()
             return
-        self._deadline = self.host.loop.call_later(HANDSHAKE_TIMEOUT_MS / 1000, self._too_slow, "handshake")
+        self._set_deadline(HANDSHAKE_TIMEOUT_MS)
         self.engine.heard(self.host.clock.now_ms())
 
     def data_received(self, data: bytes) -> None:
@@ -230,11 +232,7 @@ class Connection(asyncio.Protocol):
         pass
 
     def _on_opened(self, event: Opened) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if not self.claims and not self.host.dev:
-            self._deadline = self.host.loop.call_later(TOKEN_TIMEOUT_MS / 1000, self._too_slow, "token")
+        self._set_deadline(0 if self.claims or self.host.dev else TOKEN_TIMEOUT_MS)
         self._beat()
 
     def _on_sasl_init(self, event: SaslInit) -> None:
@@ -262,9 +260,7 @@ class Connection(asyncio.Protocol):
 
     def add_claim(self, audience: str, claim: Claim) -> None:
         self.claims[audience] = claim
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._set_deadline(0)
         self._watch_expiry()
 
     def require(self, path: str, right: str) -> None:
@@ -290,6 +286,15 @@ class Connection(asyncio.Protocol):
         wait_s = first_s - self.host.clock.now_ms() / 1000 + TOKEN_EXPIRY_GRACE_MS / 1000
         # Timers take no longer waits than this, and a look once a day costs nothing.
         self._expiry = self.host.loop.call_later(min(max(wait_s, 0.05), 86_400), self.check_claims)
+
+    def check_time(self) -> None:
+        """Look at the clock again: somebody stepped it."""
+        now_ms = self.host.clock.now_ms()
+        if self._deadline_ms and now_ms >= self._deadline_ms:
+            self._too_slow()
+        elif self.engine.remote_open is not None:
+            self._beat()
+            self.check_claims()
 
     def check_claims(self) -> None:
         """Forget claims that ran out and detach the links that no other claim carries."""
@@ -363,16 +368,29 @@ class Connection(asyncio.Protocol):
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def _too_slow(self, what: str) -> None:
-        self._deadline = None
-        logger.info("a client did not get through its %s in time: its connection is closed", what)
+    def _set_deadline(self, wait_ms: int) -> None:
+        """The peer has this long for its next step; 0 for ever."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._deadline_ms = self.host.clock.now_ms() + wait_ms if wait_ms else 0
+        if wait_ms:
+            self._deadline = self.host.loop.call_later(wait_ms / 1000, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._set_deadline(0)
         if self.engine.remote_open is None:
+            logger.info("a client did not open its connection in time: it is cut")
             self.abort()
         else:
+            logger.info("a client put no valid token in time: its connection is closed")
             text = "The connection has no valid token: put one to $cbs within 20 seconds."
             self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))
 
     def _beat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None
         now_ms = self.host.clock.now_ms()
         next_ms = self.engine.tick(now_ms)
         if self.engine.timed_out:

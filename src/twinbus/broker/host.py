@@ -177,10 +177,11 @@ class NamespaceHost:
         for connection in list(self._connections):
             connection.abort()
 
-    def check_claims(self) -> None:
+    def check_time(self) -> None:
         """Called by whoever stepped the clock."""
+        self.timers.run()
         for connection in list(self._connections):
-            connection.check_claims()
+            connection.check_time()
 
     # --- entities ---------------------------------------------------------------------------------------------------
 

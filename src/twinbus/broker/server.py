@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -17,10 +16,6 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ConfigError, EntityNotFoundError
 
 logger = logging.getLogger(__name__)
-
-# The collector looks at young objects only this often: the message path makes no cycles, and a full collection over a
-# million queued messages would stop the loop for hundreds of milliseconds.
-GC_THRESHOLDS = (200_000, 50, 1_000)
 
 
 @dataclass(frozen=True)
@@ -70,10 +65,6 @@ class Server:
         except BaseException:
             await self.stop()
             raise
-        # Whatever recovery built lives on: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
     async def _start_namespace(self, namespace: NamespaceConfig, data: Path) -> None:
         folder = data / namespace.name.lower()
@@ -131,7 +122,6 @@ class Server:
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
-        gc.unfreeze()
 
     def _fail(self, error: BaseException) -> None:
         """A store cannot be written: cut everybody off, so that nobody waits for an answer that cannot come."""
@@ -146,5 +136,4 @@ class Server:
     def step(self) -> None:
         """Have everything that depends on the clock look at it again: for tests that step it."""
         for host in self.hosts.values():
-            host.timers.run()
-            host.check_claims()
+            host.check_time()
