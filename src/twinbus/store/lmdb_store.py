@@ -204,10 +204,10 @@ class Store:
             raise StoreError("A snapshot is being read: begin a commit after it.")
         if facts.empty:
             return Prepared(self, facts, None)
-        if self._space.due:
-            self._judge()
-        self._end_reads()
         try:
+            if self._space.due:
+                self._judge()
+            self._end_reads()
             self._ensure_tail(facts)
             try:
                 txn = self._filled(facts)
