@@ -34,7 +34,7 @@ types: $(STAMP) ## check the types (mypy strict)
 	$(BIN)/mypy
 
 bench: $(STAMP) ## measure the broker beside its peers
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python bench/run.py $(ARGS)
 
 faults: $(STAMP) ## kill the broker under load again and again
 	$(BIN)/python -m pytest --timeout=1800 tests/faults $(ARGS)
