@@ -1,4 +1,4 @@
-"""From the wire to the disk and back: what a sender wrote comes out, with the broker's own annotations and no others."""
+"""From the wire to the disk and back: what a sender wrote comes out, with the broker's own annotations and no more."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ def test_batch_bounds() -> None:
 def test_application_property_bounds() -> None:
     with pytest.raises(ArgumentError, match="'big'"):
         intake().message(message(application_properties={"big": "x" * 33_000}).encode(), NOW, UNLIMITED_MS)
+    properties = {f"k{number}": "x" * 1_000 for number in range(70)}
     with pytest.raises(ArgumentError, match="all together"):
-        properties = {f"k{number}": "x" * 1_000 for number in range(70)}
         intake().message(message(application_properties=properties).encode(), NOW, UNLIMITED_MS)
     fits = {"a": "x" * 30_000, "b": "x" * 30_000}
     assert intake().message(message(application_properties=fits).encode(), NOW, UNLIMITED_MS).message_id == "m1"

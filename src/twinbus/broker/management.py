@@ -135,8 +135,17 @@ class Management:
             raise ArgumentError(f"message-count {count} is out of range: 1 to {PEEK_MESSAGES_MAX}.")
         count = min(count, PEEK_MESSAGES_MAX)
         session_id = arguments.get("session-id")
+        # One snapshot for index and bodies: a commit that ends between the two could take a body away.
+        with self._host.store.snapshot():
+            payloads = self._peeked(queue, first, count, None if session_id is None else str(session_id))
+        if payloads:
+            request.answer_management(200, "OK", {"messages": payloads})
+        else:
+            request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+
+    def _peeked(self, queue: Queue, first: int, count: int, session_id: str | None) -> list[dict[str, bytes]]:
         if session_id is not None and queue.settings.requires_session:
-            found = queue.peek_session(str(session_id), first, count, self._host.clock.now_ms())
+            found = queue.peek_session(session_id, first, count, self._host.clock.now_ms())
         else:
             found = self._page(queue, first, count)
         payloads: list[dict[str, bytes]] = []
@@ -147,10 +156,7 @@ class Management:
             if payloads and size > PEEK_BYTES_MAX:
                 break
             payloads.append({"message": payload})
-        if payloads:
-            request.answer_management(200, "OK", {"messages": payloads})
-        else:
-            request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+        return payloads
 
     def _page(self, queue: Queue, first: int, count: int) -> list[Message]:
         """Messages in sequence order from the store's index: its keys are in that order already."""
