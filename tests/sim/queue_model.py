@@ -1,7 +1,8 @@
 """A queue as simple as it can be told: one list of messages, every question answered by looking at all of them.
 
-The real queue is compared with it after random commands, commits and crashes. What the facts of a commit will have made durable
-is a deep copy taken when they are closed; a crash goes back to the last copy whose commit finished, without locks.
+The real queue is compared with it after random commands, commits and crashes. What the facts of a commit will have
+made durable is a deep copy taken when they are closed; a crash goes back to the last copy whose commit finished, without
+locks.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ class Model:
 
     def free_session(self, session: str, now_ms: int) -> None:
         del self.sessions[session]
-        for message in [held for held in self.messages if held.session == session and held.queue == MAIN and held.token]:
+        for message in [held for held in self.locked(MAIN) if held.session == session]:
             self.give_back(message, True, now_ms)
 
     def tick(self, now_ms: int) -> None:
@@ -216,9 +217,9 @@ class Model:
                 self.give_back(message, True, now_ms)
         for message in list(self.messages):
             shown = message.waits_for is None and message.token is None and message.queue == MAIN
-            if message.state == ACTIVE and shown and message.expires_ms is not None:
-                if message.expires_ms // 1000 < now_ms // 1000:
-                    self.expire(message)
+            over = message.expires_ms is not None and message.expires_ms // 1000 < now_ms // 1000
+            if message.state == ACTIVE and shown and over:
+                self.expire(message)
         due = [
             message
             for message in self.messages

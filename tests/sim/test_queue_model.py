@@ -1,7 +1,7 @@
 """Random commands, commits and crashes on a real queue, compared with the naive one of `queue_model`.
 
-Checked after every step: nothing accepted is lost, nothing completed comes back, order by sequence number, counts and bytes, no
-two live locks for a message, dead letters with the right reason, rows in the store, and no deadline forgotten.
+Checked after every step: nothing accepted is lost, nothing completed comes back, order by sequence number, counts and
+bytes, no two live locks for a message, dead letters with the right reason, rows in the store, and no deadline forgotten.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from queue_model import ACTIVE, DEAD, DEFERRED, MAIN, SCHEDULED, Held, Model
 from rules_house import House, new
 
@@ -37,7 +44,10 @@ class QueueMachine(RuleBasedStateMachine):
     sessionful = False
 
     @initialize(
-        duplicates=st.booleans(), dead_letter=st.booleans(), max_count=st.integers(1, 3), ttl_s=st.sampled_from([None, 7])
+        duplicates=st.booleans(),
+        dead_letter=st.booleans(),
+        max_count=st.integers(1, 3),
+        ttl_s=st.sampled_from([None, 7]),
     )
     def build(self, duplicates: bool, dead_letter: bool, max_count: int, ttl_s: int | None) -> None:
         ttl = {} if ttl_s is None else {"default_ttl_ms": ttl_s * 1000}
@@ -505,4 +515,3 @@ PROFILE = settings(
 @pytest.mark.parametrize("machine", [QueueMachine, SessionQueueMachine])
 def test_queue_follows_the_model(machine: type[QueueMachine]) -> None:
     run_state_machine_as_test(machine, settings=PROFILE)
-

@@ -34,6 +34,8 @@ SESSION_NEEDED_TEXT: Final = (
 class Accepting(Settlement):
     """Sessions of a queue that has them."""
 
+    __slots__ = ()
+
     def accept_session(self, session_id: str | None, now_ms: int) -> Session | None:
         """Lock a session by id, messages or not; or, for None, the free one with messages that has waited longest."""
         self._check_receivable()

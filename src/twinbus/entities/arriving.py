@@ -19,6 +19,8 @@ from .session import Session
 class Arriving(Holding):
     """Arrivals, returns and recovery."""
 
+    __slots__ = ()
+
     # --- arriving ---------------------------------------------------------------------------------------------------
 
     def _next_seq(self, facts: Facts) -> int:

@@ -55,6 +55,44 @@ class Counts(NamedTuple):
 class Holding:
     """The messages of one queue."""
 
+    __slots__ = (
+        "_active",
+        "_arrivals",
+        "_available",
+        "_bodies",
+        "_bytes",
+        "_commons",
+        "_default_ttl_ms",
+        "_deferred",
+        "_deferred_count",
+        "_duplicates",
+        "_expiry",
+        "_group",
+        "_last_seq",
+        "_lock_duration_ms",
+        "_locks",
+        "_quota_bytes",
+        "_receivable",
+        "_reserved_seq",
+        "_schedule",
+        "_sendable",
+        "_sessions",
+        "accessed_ms",
+        "created_ms",
+        "dead_letters",
+        "deleted",
+        "entity_id",
+        "links",
+        "on_available",
+        "on_deleted",
+        "on_session_lost",
+        "path",
+        "pings",
+        "settings",
+        "updated_ms",
+        "wake_ms",
+    )
+
     def __init__(
         self,
         settings: QueueSettings,
@@ -100,9 +138,11 @@ class Holding:
         self._last_seq = 0
         # Sequence numbers up to this one are written down as used.
         self._reserved_seq = 0
-        # Messages and bytes by place.
+        # Active messages, locked ones included.
         self._active = 0
+        # Deferred messages, locked ones included.
         self._deferred_count = 0
+        # Bytes of all its messages.
         self._bytes = 0
         # Available messages; unused on a session queue, where each session has its own.
         self._available = Available()
@@ -122,6 +162,16 @@ class Holding:
         self._group: Facts | None = None
         # Messages to make visible when those facts are durable.
         self._arrivals: list[Message] = []
+        # From the settings, kept apart because every acquire needs it.
+        self._lock_duration_ms = settings.lock_duration_ms
+        # From the settings: the ceiling for time to live.
+        self._default_ttl_ms = settings.default_ttl_ms
+        # From the settings: bytes at which sends are refused, the dead-letter queue's included.
+        self._quota_bytes = settings.quota_bytes
+        # The status lets messages in.
+        self._sendable = True
+        # The status lets messages out.
+        self._receivable = True
         if dead_letters is not None:
             if settings.requires_duplicate_detection:
                 self._duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
@@ -130,17 +180,13 @@ class Holding:
         self._apply(settings)
 
     def _apply(self, settings: QueueSettings) -> None:
-        """Take over settings; the fields here are read for every message."""
+        """Take over settings."""
         self.settings = settings
-        # Kept apart because every acquire needs it.
         self._lock_duration_ms = settings.lock_duration_ms
-        # The entity's ceiling for time to live.
         self._default_ttl_ms = settings.default_ttl_ms
-        # Whether the status lets messages in and out.
+        self._quota_bytes = settings.quota_bytes
         self._sendable = settings.status not in (DISABLED, SEND_DISABLED)
         self._receivable = settings.status not in (DISABLED, RECEIVE_DISABLED)
-        # Size of the queue and its dead-letter queue together at which sends are refused.
-        self._quota_bytes = settings.quota_bytes
 
     @property
     def counts(self) -> Counts:

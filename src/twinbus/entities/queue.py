@@ -49,6 +49,8 @@ SESSION_ID_MISSING_TEXT: Final = (
 class Queue(Accepting):
     """One queue, or one dead-letter queue."""
 
+    __slots__ = ()
+
     def _self(self) -> Queue:
         return self
 
@@ -165,8 +167,9 @@ class Queue(Accepting):
             session.members += 1
         seq = self._next_seq(facts)
         body = self._bodies.store(new.body, facts)
-        message = Message(seq, body, new.size, enqueued_ms, expires_ms, state, 0, session, None)
-        self._bytes += new.size
+        size = self._bodies.size(new.size)
+        message = Message(seq, body, size, enqueued_ms, expires_ms, state, 0, session, None)
+        self._bytes += size
         facts.index.append((KEY.pack(self.entity_id, seq), pack(message, session_id)))
         self._show_after(message, facts)
         return seq

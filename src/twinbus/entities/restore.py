@@ -94,6 +94,7 @@ def _restore_entity(namespace: Namespace, key: bytes, value: bytes, now_ms: int)
 def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> None:
     unpack_key = KEY.unpack
     unpack_head = HEAD.unpack_from
+    shared_size = namespace._commons.bodies.size
     last_id = -1
     queue: Queue | None = None
     plain = False
@@ -110,11 +111,11 @@ def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> Non
                 last_id = entity_id
                 queue = namespace._by_id.get(entity_id)
                 plain = queue is not None and (queue.dead_letters is None or not queue.settings.requires_session)
-            version, flags, delivery_count, body, size, enqueued_ms, expires_ms = unpack_head(value)
+            version, flags, count, body, size, enqueued_ms, expires_ms = unpack_head(value)
             if flags == ACTIVE and plain and version == VERSION:
                 size_total += size
                 messages.append(
-                    Message(seq, body, size, enqueued_ms, expires_ms or None, ACTIVE, delivery_count, None, None)
+                    Message(seq, body, shared_size(size), enqueued_ms, expires_ms or None, ACTIVE, count, None, None)
                 )
             else:
                 if queue is not None and messages:

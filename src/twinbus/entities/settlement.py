@@ -20,6 +20,8 @@ Changes = dict[str, str | bytes]
 class Settlement(Arriving):
     """Settlement by lock token."""
 
+    __slots__ = ()
+
     def complete(self, token: bytes, now_ms: int, facts: Facts) -> None:
         """Remove the message for good."""
         message = self._locked(token, now_ms)
