@@ -33,15 +33,16 @@ def _free_port() -> int:
 
 
 class RabbitMq:
-    """`with RabbitMq() as peer: peer.declare("bench")`, then AMQP 1.0 on 127.0.0.1:peer.port, guest/guest."""
+    """`with RabbitMq(folder) as peer: peer.declare("bench")`, then AMQP 1.0 on 127.0.0.1:peer.port, guest/guest."""
 
     name = "rabbitmq"
+    user = password = "guest"
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         if not (SCRIPTS / "rabbitmq-server").exists():
             raise RabbitMqMissing(MISSING)
         # Data, logs, cookie and configuration; removed at the end.
-        self.folder = Path(tempfile.mkdtemp(prefix="twinbus-bench-rabbitmq-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="rabbitmq-", dir=folder))
         # The AMQP port; both protocol versions speak on it.
         self.port = _free_port()
         self.epmd_port = _free_port()

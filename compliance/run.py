@@ -73,6 +73,7 @@ class Suite:
             "TWINBUS_ENDPOINT": service.endpoint,
             "TWINBUS_KEY_NAME": parts["SharedAccessKeyName"],
             "TWINBUS_KEY": parts["SharedAccessKey"],
+            "TWINBUS_POLICIES": json.dumps(service.policies),
             "TWINBUS_CREDENTIAL": "token" if service.dev else "key",
         }
 

@@ -6,6 +6,7 @@ It is started the way a user starts it (`twinbus serve`), with a fresh data fold
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 
 READY_TIMEOUT_S = 30.0
+# Shared access policies of limited rights, for the tests of rights.
+POLICIES = {"everything": ["Manage", "Send", "Listen"], "listen-only": ["Listen"], "send-only": ["Send"]}
 STOP_TIMEOUT_S = 20.0
 
 
@@ -38,6 +41,8 @@ class Service:
         self.log = log
         # What the ready file says of the namespace; set when it serves.
         self.ready: dict[str, object] = {}
+        # Policy name -> its key, made for this run.
+        self.policies = {name: secrets.token_urlsafe(32) for name in POLICIES}
         # The data folder, removed at the end.
         self.folder = tempfile.TemporaryDirectory(prefix="twinbus-compliance-")
         # The child; None before start and after stop.
@@ -53,9 +58,10 @@ class Service:
 
     def __enter__(self) -> Service:
         ready_file = Path(self.folder.name) / "ready.json"
-        command = [str(Path(sys.executable).with_name("twinbus")), "serve"]
-        command += ["--namespace", f"{self.namespace}:{free_port()}", "--ready-file", str(ready_file)]
-        command += ["--data", str(Path(self.folder.name) / "data")]
+        configuration = Path(self.folder.name) / "twinbus.toml"
+        configuration.write_text(self._configuration())
+        command = [str(Path(sys.executable).with_name("twinbus")), "serve", "--config", str(configuration)]
+        command += ["--data", str(Path(self.folder.name) / "data"), "--ready-file", str(ready_file)]
         if self.dev:
             command.append("--dev")
         with self.log.open("wb") as log:
@@ -81,6 +87,15 @@ class Service:
                 process.kill()
                 process.wait()
         self.folder.cleanup()
+
+    def _configuration(self) -> str:
+        place = f"namespaces.{self.namespace}"
+        lines = [f"[{place}]", f"port = {free_port()}"]
+        for name, rights in POLICIES.items():
+            # A JSON list of texts is one in TOML too.
+            lines += [f"[{place}.policies.{name}]", f"rights = {json.dumps(rights)}"]
+            lines += [f'primary_key = "{self.policies[name]}"']
+        return "\n".join(lines) + "\n"
 
     def troubles(self) -> list[str]:
         """What went wrong in the broker itself, whatever the tests say: it died, or it logged a traceback."""

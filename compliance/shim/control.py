@@ -39,13 +39,9 @@ class Control:
         self.request("twinbus:create-queue", {"path": path, **settings})
 
     def delete_queue(self, path: str) -> None:
-        self.request("twinbus:delete-queue", {"path": path})
+        self.request("twinbus:delete-queue", {"name": path})
 
-    def create_policy(self, name: str, rights: list[str], path: str = "") -> str:
-        """Returns the new policy's key."""
-        return str(self.request("twinbus:create-policy", {"name": name, "rights": rights, "path": path})["key"])
-
-    def request(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+    def request(self, operation: str, body: dict[str, Any]) -> None:
         audience = f"sb://{self.endpoint}/{NODE}"
         auth = SASTokenAuth(audience, audience, self.key_name, self.key)
         client = AMQPClient(self.endpoint, auth=auth, use_tls=False)
@@ -54,7 +50,7 @@ class Control:
             while not client.client_ready():
                 pass
             message = Message(value=body, properties=Properties(reply_to=NODE), application_properties={})
-            status, description, response = client.mgmt_request(
+            status, description, _ = client.mgmt_request(
                 message,
                 operation=operation,
                 operation_type=b"entity-mgmt",
@@ -68,8 +64,3 @@ class Control:
         if not 200 <= int(status) < 300:
             text = description.decode() if isinstance(description, bytes) else description
             raise RuntimeError(f"{operation} of {body}: {status} {text}")
-        value = response.value if isinstance(response.value, dict) else {}
-        return {
-            key.decode() if isinstance(key, bytes) else key: item.decode() if isinstance(item, bytes) else item
-            for key, item in value.items()
-        }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import os
 import sys
 import time
@@ -31,6 +32,8 @@ NAMESPACE = "twinbus-under-test.invalid"
 ENDPOINT = os.environ["TWINBUS_ENDPOINT"]
 KEY_NAME = os.environ["TWINBUS_KEY_NAME"]
 KEY = os.environ["TWINBUS_KEY"]
+# Policy name -> key, of the policies in service.py.
+POLICIES: dict[str, str] = json.loads(os.environ["TWINBUS_POLICIES"])
 # "token": bearer tokens nobody can check (a broker in development mode takes them); "key": real signatures.
 CREDENTIAL = os.environ.get("TWINBUS_CREDENTIAL", "token")
 
@@ -200,15 +203,16 @@ class Subscription(Preparer):
 
 
 class AuthorizationRule(Preparer):
-    """A shared access policy of limited rights, on the namespace or on the queue made before it."""
+    """A shared access policy of the wanted rights; the broker was started with one of each kind."""
 
     def make(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         on_queue = self.options.get("on_queue", False)
         queue = arguments["servicebus_queue"].name if on_queue else ""
-        rights = self.options.get("access_rights", ["Manage", "Send", "Listen"])
-        key = control().create_policy(name, [str(right) for right in rights], queue)
+        rights = tuple(self.options.get("access_rights", ()))
+        policy = {("Listen",): "listen-only", ("Send",): "send-only"}.get(rights, "everything")
+        text = connection_string(policy, POLICIES[policy], queue)
         parameter = "servicebus_queue_authorization_rule" if on_queue else "servicebus_authorization_rule"
-        return {parameter: Resource(name), f"{parameter}_connection_string": connection_string(name, key, queue)}
+        return {parameter: Resource(policy), f"{parameter}_connection_string": text}
 
 
 # --- packages that exist only in the cloud team's repository ----------------------------------------------------------

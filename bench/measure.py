@@ -1,0 +1,75 @@
+"""What the bench asks the machine: CPU and memory of a process, one load run, and the middle of several figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+LOAD = Path(__file__).with_name("load.py")
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+
+
+class PeerProcess(Protocol):
+    """What the bench needs of a broker."""
+
+    name: str
+    port: int
+    user: str
+    password: str
+
+    @property
+    def pid(self) -> int: ...
+
+    def address(self, queue: str) -> str: ...
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds a process used so far, user and system, all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_S
+
+
+def rss_bytes(pid: int) -> int:
+    """Anonymous memory: what the process holds itself. Pages of a mapped file are the system's to drop."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no RssAnon in /proc/PID/status")
+
+
+def load(peer: PeerProcess, phase: str, count: int, *, queue: str = "bench", **options: int) -> dict[str, Any]:
+    """One run of load.py in its own process, with the broker's CPU time a message beside its figures."""
+    command = [sys.executable, str(LOAD), "--port", str(peer.port), "--user", peer.user, "--password", peer.password]
+    command += ["--address", peer.address(queue), "--phase", phase, "--count", str(count)]
+    for name, value in options.items():
+        command += [f"--{name}", str(value)]
+    before = cpu_s(peer.pid)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"The load on {peer.name} ({phase}) failed:\n{done.stdout}{done.stderr}")
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    figures["rate"] = figures["messages"] / figures["seconds"]
+    figures["cpu_us"] = 1e6 * (cpu_s(peer.pid) - before) / count
+    return figures
+
+
+def median(rows: Iterable[dict[str, Any]], name: str) -> float:
+    return statistics.median(row[name] for row in rows)
+
+
+def machine() -> dict[str, Any]:
+    """Where the figures were taken; they mean nothing elsewhere."""
+    model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {
+        "cores": os.cpu_count(),
+        "cpu": model[0].partition(":")[2].strip() if model else platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
