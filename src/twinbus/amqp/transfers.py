@@ -26,27 +26,19 @@ _U32: Final = Struct(">I").unpack_from
 _WINDOW_LOW: Final = INCOMING_WINDOW_TRANSFERS // 2
 
 
-def _transfer_tails() -> dict[bytes, int]:
-    """What can follow the message format of an ordinary transfer: 1 settled, 2 more.
+def _transfer_tails() -> dict[bytes, bool]:
+    """What can follow the message format of an ordinary transfer, and whether it says settled.
 
     settled, more, rcv-settle-mode, state, resume, aborted, batchable; writers leave out trailing ones.
     """
-    flags = (b"\x40", b"\x41", b"\x42")
-    tails: dict[bytes, int] = {b"": 0}
-    for settled in flags:
-        bit = 1 if settled == b"\x41" else 0
-        tails[settled] = bit
-        for more in flags:
-            bits = bit | (2 if more == b"\x41" else 0)
-            head = settled + more
-            for rest in (b"", b"\x40", b"\x40\x40"):
-                tails[head + rest] = bits
-            for resume in (b"\x40", b"\x42"):
-                tails[head + b"\x40\x40" + resume] = bits
-                for aborted in (b"\x40", b"\x42"):
-                    tails[head + b"\x40\x40" + resume + aborted] = bits
-                    for batchable in flags:
-                        tails[head + b"\x40\x40" + resume + aborted + batchable] = bits
+    unset = (b"\x40", b"\x42")
+    choices = ((b"\x40", b"\x41", b"\x42"), unset, (b"\x40",), (b"\x40",), unset, unset, (b"\x40", b"\x41", b"\x42"))
+    tails: dict[bytes, bool] = {b"": False}
+    longest = [b""]
+    for field in choices:
+        longest = [tail + value for tail in longest for value in field]
+        for tail in longest:
+            tails[tail] = tail[0] == 0x41
     return tails
 
 
@@ -105,8 +97,8 @@ def on_transfer(session: Session, data: bytes, offset: int, end: int, events: li
     else:
         on_transfer_in_general(session, data, offset, end, events)
         return
-    bits = _TRANSFER_TAILS.get(data[at:stop], -1)
-    if bits < 0 or bits > 1 or at + count - 4 != stop:
+    settled = _TRANSFER_TAILS.get(data[at:stop])
+    if settled is None or at + count - 4 != stop:
         on_transfer_in_general(session, data, offset, end, events)
         return
     link = session.links.get(handle)
@@ -128,7 +120,7 @@ def on_transfer(session: Session, data: bytes, offset: int, end: int, events: li
             delivery_id,
             tag,
             message_format,
-            bits == 1,
+            settled,
             data[stop:end] if size <= link.size_max else None,
             size,
             None,
