@@ -64,6 +64,11 @@ def test_unlocked_delivery_says_that_it_has_no_delivery_annotations() -> None:
     assert "x-opt-locked-until" not in (got.message_annotations or {})
 
 
+def test_taken_message_is_shown_as_active() -> None:
+    got = through(message(), held(state=3), token=None)
+    assert "x-opt-message-state" not in (got.message_annotations or {})
+
+
 @pytest.mark.parametrize("state", [1, 2])
 def test_state_is_told_when_it_is_not_active(state: int) -> None:
     got = through(message(), held(state=state))

@@ -12,7 +12,7 @@ from struct import Struct
 
 from twinbus.amqp.codec import decode, encode, skip
 from twinbus.amqp.sections import locate
-from twinbus.entities.message import Message
+from twinbus.entities.message import ACTIVE, DEFERRED, SCHEDULED, Message
 
 # version, durable (0, 1, 2 = absent), priority (255 = absent), ttl (all ones = absent), message annotation pairs and
 # their bytes, delivery annotation pairs and their bytes
@@ -71,7 +71,7 @@ def _header(durable: int, priority: int, ttl: int, delivery_count: int) -> bytes
 
 
 def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes:
-    """The message as a receiver gets it, with its lock when `token` is given."""
+    """The message as a receiver gets it, with its lock when `token` is given. A taken one is shown as active."""
     _version, durable, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = _unpack_head(stored)
     key = (durable, priority, ttl, message.delivery_count)
     header = _HEADERS.get(key)
@@ -82,7 +82,7 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
     if message.changes is not None:
         tail = with_changes(tail, message.changes)
-    if token is not None and pairs == 0 and delivery_pairs == 0 and message.state == 0:
+    if token is not None and pairs == 0 and delivery_pairs == 0 and message.state == ACTIVE:
         first, second, third, rest = _unpack_token(token)
         annotations = _pack_locked(
             _TOKEN_OPEN,
@@ -102,7 +102,7 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     at = HEAD_BYTES + pairs_bytes
     own = stored[HEAD_BYTES:at] + _pack_common(_SEQUENCE, message.seq, _ENQUEUED, message.enqueued_ms)
     items = 4 + pairs * 2
-    if message.state != 0:
+    if message.state in (DEFERRED, SCHEDULED):
         own += _pack_state(_STATE, message.state)
         items += 2
     theirs = stored[at : at + delivery_bytes]
