@@ -52,6 +52,9 @@ class Policy:
     primary_key: str = field(repr=False)
     secondary_key: str = field(default="", repr=False)
     scope: str = ""
+    # When it was made and last changed; 0 for policies of the configuration. Two policies are the same without them.
+    created_ms: int = field(default=0, compare=False)
+    modified_ms: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > POLICY_NAME_CHARS_MAX or not self.name.isprintable():
@@ -108,6 +111,19 @@ class Policies:
             else:
                 del self._by_name[name]
         self._counts.pop(scope, None)
+
+    def scoped(self, scope: str) -> list[Policy]:
+        """The policies of exactly that scope, by name."""
+        scope = normalised(scope)
+        return sorted((policy for policy in self if policy.scope == scope), key=lambda policy: policy.name.lower())
+
+    def replace_scope(self, scope: str, policies: Iterable[Policy]) -> None:
+        """Put others in the place of a scope's policies: all of them, or none when one is wrong."""
+        new = list(policies)
+        Policies(new)
+        self.remove_scope(scope)
+        for policy in new:
+            self.add(policy)
 
     def find(self, key_name: str, path: str) -> list[Policy]:
         """The policies of that name whose scope covers `path` (normalised)."""

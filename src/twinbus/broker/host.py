@@ -15,6 +15,7 @@ from twinbus.auth.policies import Policies, Policy
 from twinbus.broker.commits import CommitLoop
 from twinbus.broker.dispatcher import Dispatcher
 from twinbus.broker.intake import Intake
+from twinbus.broker.stored_policies import policies_key, policies_row, read_policies
 from twinbus.broker.timers import Timers
 from twinbus.broker.tracking import Tracker
 from twinbus.clock import Clock
@@ -72,6 +73,7 @@ class NamespaceHost:
         policies: Iterable[Policy],
         on_failure: Callable[[BaseException], None],
         sync: bool = True,
+        sku: str = "Standard",
     ) -> None:
         # The namespace's name.
         self.name = name
@@ -79,6 +81,8 @@ class NamespaceHost:
         self.clock = clock
         # Development mode: any key, any token.
         self.dev = dev
+        # What the namespace claims to be to admin clients; "Premium" lets them ask for large messages.
+        self.sku = sku
         # Who may do what.
         self.policies = Policies(policies)
         # What this broker calls itself to AMQP peers.
@@ -108,6 +112,7 @@ class NamespaceHost:
             now_ms=clock.now_ms(),
             tokens=self.tokens,
         )
+        self._restore_policies()
         # The only writer of the store.
         self.commits = CommitLoop(self.store, name, on_failure)
         # Deadlines.
@@ -204,6 +209,7 @@ class NamespaceHost:
     def delete_queue(self, path: str) -> None:
         queue = self.entities.queue(path)
         self.entities.delete_queue(path, self.clock.now_ms(), self.commits.facts)
+        self.drop_policies(queue.path)
         self.bury(queue)
         self.commits.request()
 
@@ -220,6 +226,26 @@ class NamespaceHost:
             if dispatcher is not None:
                 dispatcher.close(error)
         self._sweep(None)
+
+    # --- policies ---------------------------------------------------------------------------------------------------
+
+    def set_policies(self, path: str, policies: list[Policy]) -> None:
+        """Give an entity these policies in place of those it has, for good."""
+        self.policies.replace_scope(path, policies)
+        self.commits.facts.rows.append(policies_row(path, policies))
+        self.commits.request()
+
+    def drop_policies(self, path: str) -> None:
+        """An entity is gone, and its policies with it: one of the same name later must not inherit its keys."""
+        self.policies.remove_scope(path)
+        self.commits.facts.deletes.append((Table.META, policies_key(path)))
+
+    def _restore_policies(self) -> None:
+        """The configuration's policies are there already; of two with one name, its own counts."""
+        for policy in read_policies(self.store.scan(Table.META)):
+            configured = {other.name.lower() for other in self.policies.scoped(policy.scope)}
+            if policy.name.lower() not in configured:
+                self.policies.add(policy)
 
     def _sweep(self, _: object) -> None:
         if self.entities.sweep(self.commits.facts, SWEEP_ROWS):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from twinbus.entities.effects import EffectKind
+
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
 
@@ -44,7 +46,9 @@ class Timers:
             self._handle.cancel()
             self._handle = None
         host = self._host
-        host.entities.tick(host.clock.now_ms(), host.commits.facts)
+        for effect in host.entities.tick(host.clock.now_ms(), host.commits.facts):
+            if effect.kind is EffectKind.IDLE_DELETED:
+                host.drop_policies(effect.queue.path)
         host.commits.request_if_needed()
         self.reschedule()
 
