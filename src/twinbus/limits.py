@@ -40,6 +40,19 @@ POLICIES_PER_SCOPE_MAX: Final = 12
 POLICY_NAME_CHARS_MAX: Final = 256
 POLICY_KEY_CHARS_MAX: Final = 256
 
+# --- one port: what a socket may do before it is an AMQP connection, and HTTP ----------------------------------------
+ARRIVALS_MAX: Final = 1_000  # sockets that have not said yet what they speak; one more cuts the oldest
+SHUTDOWN_TIMEOUT_MS: Final = 2_000  # for the peer's part in closing TLS or a WebSocket
+HTTP_CONNECTIONS_MAX: Final = 5_000  # WebSockets among them
+HTTP_LINE_BYTES_MAX: Final = 8_192
+HTTP_FIELD_BYTES_MAX: Final = 32_768  # a header: tokens of large directories come in one
+HTTP_FIELDS_MAX: Final = 100
+HTTP_BODY_BYTES_MAX: Final = 2 * 1024 * 1024
+HTTP_BODIES_BYTES_MAX: Final = 64 * 1024 * 1024  # bodies being read at one time: nobody has been asked for a key yet
+HTTP_BODY_TIMEOUT_MS: Final = 30_000
+HTTP_IDLE_TIMEOUT_MS: Final = 75_000  # from one answer to the next request, reading the answer included
+WEBSOCKET_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+
 # --- messages -------------------------------------------------------------------------------------------------------
 MESSAGE_BYTES_DEFAULT: Final = 256 * 1024
 MESSAGE_BYTES_MAX: Final = 100 * 1024 * 1024
@@ -98,3 +111,9 @@ EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
 
 # --- configuration --------------------------------------------------------------------------------------------------
 CONFIG_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# --- subscription rules -----------------------------------------------------------------------------------------------
+SQL_TEXT_CHARS_MAX: Final = 1_024
+SQL_DEPTH_MAX: Final = 64  # levels of parentheses, NOT and signs that mean something: what walks them is recursive
+SQL_STATEMENTS_MAX: Final = 32
+RULE_VALUES_MAX: Final = 256  # parameters of a text, or properties of a correlation filter
