@@ -1,8 +1,8 @@
 """A queue as simple as it can be told: one list of messages, every question answered by looking at all of them.
 
 The real queue is compared with it after random commands, commits and crashes. What the facts of a commit will have
-made durable is a deep copy taken when they are closed; a crash goes back to the last copy whose commit finished, without
-locks.
+made durable is a deep copy taken when they are closed; a crash goes back to the last copy whose commit finished,
+without locks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random commands, commits and crashes on a real queue, compared with the naive one of `queue_model`.
 
 Checked after every step: nothing accepted is lost, nothing completed comes back, order by sequence number, counts and
-bytes, no two live locks for a message, dead letters with the right reason, rows in the store, and no deadline forgotten.
+bytes, no two live locks for a message, dead letters with the right reason, rows in the store, no deadline forgotten.
 """
 
 from __future__ import annotations

@@ -173,6 +173,10 @@ class Arriving(Holding):
         at_ms = self._schedule.deadline_ms()
         if at_ms is not None and at_ms < self.wake_ms:
             self._wake(at_ms)
+        if self._duplicates is not None:
+            at_ms = self._duplicates.deadline_ms()
+            if at_ms is not None and at_ms < self.wake_ms:
+                self._wake(at_ms)
 
     # --- recovery ---------------------------------------------------------------------------------------------------
 
@@ -226,7 +230,12 @@ class Arriving(Holding):
             self._duplicates.restore(message_id, seq, seen_ms)
 
     def restored(self) -> None:
-        """Everything is back: sessions with messages can be accepted."""
+        """Everything is back: sessions with messages can be accepted, the one with the oldest message first."""
         if self._sessions is not None:
-            for session in self._sessions.by_id.values():
+            waiting = [session for session in self._sessions.by_id.values() if session.available.fresh]
+            for session in sorted(waiting, key=_first_seq):
                 self._sessions.offer(session)
+
+
+def _first_seq(session: Session) -> int:
+    return session.available.fresh[0].seq

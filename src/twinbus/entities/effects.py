@@ -16,6 +16,7 @@ class EffectKind(enum.Enum):
     SESSIONS_LOST = "session locks lapsed"
     EXPIRED = "messages expired"
     ACTIVATED = "scheduled messages activated"
+    IDS_FORGOTTEN = "message ids past the duplicates window"
     IDLE_DELETED = "deleted for being idle"
 
 

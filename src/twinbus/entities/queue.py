@@ -293,7 +293,8 @@ class Queue(Accepting):
         self._note(effects, EffectKind.EXPIRED, self._expire_due(now_ms, facts))
         self._note(effects, EffectKind.ACTIVATED, self._activate_due(now_ms, facts))
         if self._duplicates is not None:
-            self._duplicates.purge(now_ms, TICK_MESSAGES_MAX, facts)
+            forgotten = self._duplicates.purge(now_ms, TICK_MESSAGES_MAX, facts)
+            self._note(effects, EffectKind.IDS_FORGOTTEN, forgotten)
         self.arm(now_ms)
         return effects
 
