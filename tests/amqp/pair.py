@@ -89,6 +89,8 @@ class Pair:
         self.client_events: list[Event] = []
         self.to_server: list[Frame] = []
         self.to_client: list[Frame] = []
+        self.client_bytes = bytearray()
+        self.server_bytes = bytearray()
         self.client.start(sasl=sasl, pipelined=pipelined)
 
     def pieces(self, data: bytes) -> list[bytes]:
@@ -100,6 +102,7 @@ class Pair:
         """One exchange in each direction; whether anything moved."""
         out = self.client.take_output()
         self.to_server += frames_in(out)
+        self.client_bytes += out
         for piece in self.pieces(out):
             queue = self.server.receive(piece)
             while queue:
@@ -113,6 +116,7 @@ class Pair:
                     self.on_server(event)
         back = self.server.take_output()
         self.to_client += frames_in(back)
+        self.server_bytes += back
         for piece in self.pieces(back):
             for event in self.client.receive(piece):
                 self.client_events.append(event)

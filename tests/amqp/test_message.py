@@ -38,7 +38,8 @@ def full() -> AmqpMessage:
 
 
 def fields(message: AmqpMessage) -> dict[str, object]:
-    return {name: getattr(message, name) for name in AmqpMessage.__slots__}
+    named = ((name, getattr(message, name)) for name in dir(message) if not name.startswith("_"))
+    return {name: value for name, value in named if not callable(value)}
 
 
 @pytest.mark.parametrize("kind", ["data", "several", "value", "null", "sequence", "none"])

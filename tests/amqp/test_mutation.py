@@ -31,15 +31,6 @@ OUTPUT_BYTES_PER_INPUT_BYTE_MAX = 40
 def recorded() -> bytes:
     """All that a busy client sends, from its first byte to its close."""
     pair = Pair(client={"frame_bytes_max": 512}, server={"frame_bytes_max": 512})
-    written = bytearray()
-    take = pair.client.take_output
-
-    def tee() -> bytes:
-        out = take()
-        written.extend(out)
-        return out
-
-    pair.client.take_output = tee  # type: ignore[method-assign]
     pair.on_server = serve
     session = pair.session()
     out = session.attach_sender("out", target=Target("q"))
@@ -61,7 +52,7 @@ def recorded() -> bytes:
     session.end()
     pair.client.close()
     pair.run()
-    return bytes(written)
+    return bytes(pair.client_bytes)
 
 
 def serve(event: Event) -> None:
@@ -195,15 +186,6 @@ def test_a_cut_conversation(size: int) -> None:
 @given(EDITS)
 def test_the_client_is_as_patient_as_the_server(edits: list[tuple[str, int, bytes]]) -> None:
     pair = Pair()
-    heard = bytearray()
-    take = pair.server.take_output
-
-    def tee() -> bytes:
-        out = take()
-        heard.extend(out)
-        return out
-
-    pair.server.take_output = tee  # type: ignore[method-assign]
     link = pair.sender()
     for number in range(5):
         link.send(b"x", tag=bytes([number]), settled=False)
@@ -212,5 +194,5 @@ def test_the_client_is_as_patient_as_the_server(edits: list[tuple[str, int, byte
     client = Connection(Role.CLIENT, container_id="client", hostname="localhost")
     client.start(sasl=("ANONYMOUS", None), pipelined=True)
     client.begin().attach_sender("out", target=Target("q"))
-    client.receive(edited(bytes(heard), edits))
+    client.receive(edited(bytes(pair.server_bytes), edits))
     client.take_output()

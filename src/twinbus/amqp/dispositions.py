@@ -75,7 +75,7 @@ def on_disposition(session: Session, data: bytes, offset: int, end: int, events:
         on_disposition_in_general(session, data, offset, end, events)
         return
     settled = data[at]
-    state = _STATE_TAILS.get(data[at + 1 : stop])
+    state = _STATE_TAILS.get(data[at + 1 : stop]) if at < stop else None
     if state is None or role & 0xFC != 0x40 or settled & 0xFC != 0x40 or role == 0x40 or role == 0x43:
         on_disposition_in_general(session, data, offset, end, events)
         return

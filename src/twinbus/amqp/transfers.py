@@ -97,8 +97,9 @@ def on_transfer(session: Session, data: bytes, offset: int, end: int, events: li
     else:
         on_transfer_in_general(session, data, offset, end, events)
         return
-    settled = _TRANSFER_TAILS.get(data[at:stop])
-    if settled is None or at + count - 4 != stop:
+    # Checked before the slice: compiled, a slice that ends before it starts is an error of its own.
+    settled = _TRANSFER_TAILS.get(data[at:stop]) if at + count - 4 == stop else None
+    if settled is None:
         on_transfer_in_general(session, data, offset, end, events)
         return
     link = session.links.get(handle)
