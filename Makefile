@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types bench faults fuzz compat compliance docs
+.PHONY: help setup test lint types bench faults fuzz compat compliance compiled docs
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -50,3 +50,7 @@ compliance: $(STAMP) ## run the official SDK's own live tests against the broker
 
 docs: $(STAMP) ## check the documentation: links, examples, and what it promises
 	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+
+compiled: $(STAMP) ## build a wheel with the hot modules compiled by mypyc, into dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=69' wheel
+	TWINBUS_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
