@@ -22,7 +22,7 @@ LINKS_PER_CONNECTION_MAX: Final = 10_000
 PARTIAL_BYTES_MAX: Final = 128 * 1024 * 1024  # multi-frame deliveries being assembled on one connection
 HEARTBEAT_INTERVAL_MS_MIN: Final = 250
 INCOMING_WINDOW_TRANSFERS: Final = 5_000
-UNSETTLED_DELIVERIES_MAX: Final = 100_000
+UNSETTLED_DELIVERIES_MAX: Final = 10_000
 WRITE_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 WRITE_BUFFER_BYTES_HIGH: Final = 1024 * 1024
 IDLE_TIMEOUT_MS: Final = 240_000
@@ -93,6 +93,11 @@ PEEK_BYTES_MAX: Final = 768 * 1024
 BATCH_DELETE_MESSAGES_MAX: Final = 500
 SEQUENCE_NUMBERS_MAX: Final = 4_500
 SESSIONS_PAGE_MAX: Final = 100
+
+# --- administration over HTTP -----------------------------------------------------------------------------------------
+ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
+ADMIN_PAGE_ENTRIES_MAX: Final = 100
+ADMIN_COMMIT_TIMEOUT_MS: Final = 30_000
 
 # --- store ----------------------------------------------------------------------------------------------------------
 STORE_MAP_BYTES_DEFAULT: Final = 256 * 1024**3
