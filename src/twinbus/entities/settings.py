@@ -80,14 +80,8 @@ class QueueSettings:
             raise ArgumentError(
                 f"user_metadata has {len(self.user_metadata)} characters, the limit is {USER_METADATA_CHARS_MAX}."
             )
-        if self.requires_session and self.forward_to is not None:
-            raise ArgumentError("forward_to cannot be set on a queue that requires sessions.")
-        for name, target in (
-            ("forward_to", self.forward_to),
-            ("forward_dead_letters_to", self.forward_dead_letters_to),
-        ):
-            if target is not None and target.lower() == self.path.lower():
-                raise ArgumentError(f"{name} {target!r} names the queue itself.")
+        # Forwarding from a queue with sessions, or to the queue itself, is no mistake to the service: the first never
+        # happens, the second ends after the allowed number of hops.
 
     @property
     def quota_bytes(self) -> int:
