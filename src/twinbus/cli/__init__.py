@@ -1,0 +1,1 @@
+"""The command `twinbus`, one file for each of its commands."""

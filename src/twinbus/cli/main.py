@@ -1,0 +1,61 @@
+"""`twinbus`: puts the commands together, and turns our errors into one line and an exit code.
+
+Exit codes: 0 done, 1 the service, the disk or a check says no, 2 the command line or a configuration file is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from twinbus import __version__
+from twinbus.cli.check import check
+from twinbus.cli.compact import compact
+from twinbus.cli.queue import queues
+from twinbus.cli.serve import serve
+from twinbus.errors import ConfigError, TwinbusError
+
+app = typer.Typer(
+    name="twinbus",
+    help="A durable Service Bus broker that the official SDKs talk to.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.add_typer(queues, name="queue")
+app.command()(check)
+app.command()(compact)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"twinbus {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The entry point. Ends the process with the exit code."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="twinbus")
+    except TwinbusError as error:
+        typer.echo(f"twinbus: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does: nobody is left to tell.
+        sys.stderr.close()
+        sys.exit(1)
+    sys.exit(0)

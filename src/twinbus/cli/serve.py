@@ -1,0 +1,208 @@
+"""`twinbus serve`: runs the broker in the foreground until it is told to stop.
+
+Rules:
+- The command line wins over the configuration file.
+- The ready file appears when clients can connect, and is gone when the broker is.
+- SIGTERM and SIGINT stop in good order; a second one does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.broker.config import LOOPBACK, BrokerConfig, NamespaceConfig
+from twinbus.broker.config_file import load_config
+from twinbus.broker.config_toml import TomlConfig
+from twinbus.broker.keys import write_private
+from twinbus.cli.folders import default_data
+from twinbus.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from twinbus.broker.server import Endpoint, Server
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def serve(
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace", "-n", metavar="NAME[:PORT]", help="A namespace to serve. Port 0 or none: a free one."
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The emulator's config.json, or our TOML.")
+    ] = None,
+    dev: Annotated[bool, typer.Option("--dev", help="Accept any key and any token, as the emulator does.")] = False,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help=f"Where to listen [{LOOPBACK}].")] = None,
+    allow_plaintext: Annotated[
+        bool, typer.Option("--allow-plaintext", help="Listen beyond this machine without TLS.")
+    ] = False,
+    ready_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Written when clients can connect: where and how, as JSON.")
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="What the log shows, on the error stream.")] = LogLevel.WARNING,
+) -> None:
+    """Run the broker."""
+    logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    told = merged(
+        load_config(config) if config is not None else TomlConfig(),
+        namespaces=namespace or [],
+        data=data,
+        host=host,
+        dev=dev,
+        allow_plaintext=allow_plaintext,
+    )
+    told.check()
+    for warning in told.warnings():
+        typer.echo(f"twinbus: warning: {warning}", err=True)
+    if ready_file is not None:
+        # One that a killed broker left behind would mislead whoever waits for ours.
+        ready_file.unlink(missing_ok=True)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(told, ready_file))
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+
+
+def merged(
+    file: TomlConfig,
+    *,
+    namespaces: list[str],
+    data: Path | None,
+    host: str | None,
+    dev: bool,
+    allow_plaintext: bool,
+) -> BrokerConfig:
+    """The file's settings with the command line's over them."""
+    served = {each.name.lower(): each for each in file.namespaces}
+    for text in namespaces:
+        name, port = _name_and_port(text)
+        known = served.get(name.lower())
+        if known is None:
+            served[name.lower()] = NamespaceConfig(name, port or 0)
+        elif port is not None:
+            served[name.lower()] = replace(known, port=port)
+    # A name twice in the file is for `check` to refuse; the mapping above must not hide it.
+    if len({each.name.lower() for each in file.namespaces}) != len(file.namespaces):
+        BrokerConfig(file.namespaces).check()
+    return BrokerConfig(
+        list(served.values()),
+        data=(data or file.data or default_data()).expanduser().absolute(),
+        host=host or file.host or LOOPBACK,
+        dev=dev or bool(file.dev),
+        allow_plaintext=allow_plaintext or bool(file.allow_plaintext),
+    )
+
+
+def _name_and_port(text: str) -> tuple[str, int | None]:
+    name, colon, port = text.partition(":")
+    if not colon:
+        return name, None
+    if not (port.isascii() and port.isdigit() and int(port[:6]) <= 65535):
+        raise ConfigError(f"--namespace {text!r}: the port must be a number from 0 to 65535.")
+    return name, int(port)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
+    from twinbus.broker.server import Server
+    from twinbus.broker.tuning import tune_process
+
+    stop = asyncio.Event()
+    _on_signals(stop)
+    server = Server(config)
+    await server.start()
+    tune_process()
+    try:
+        if ready_file is not None:
+            _write_ready(ready_file, server.endpoints)
+        _announce(config, server.endpoints)
+        await _first(stop, server.failed)
+    finally:
+        await _stopped(server)
+    if server.failure is not None:
+        raise StoreError(f"The broker stopped because its store failed: {server.failure}")
+
+
+async def _stopped(server: Server) -> None:
+    try:
+        await server.stop()
+    except Exception:
+        # After a failed store nothing more can be saved, and the failure itself is the better message.
+        if server.failure is None:
+            raise
+        logging.getLogger(__name__).exception("stopping after the failure")
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, told)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _write_ready(path: Path, endpoints: Mapping[str, Endpoint]) -> None:
+    namespaces = {
+        name: {
+            "connection_string": endpoint.connection_string,
+            "host": endpoint.host,
+            "port": endpoint.port,
+            "admin_url": endpoint.admin_url,
+        }
+        for name, endpoint in endpoints.items()
+    }
+    try:
+        write_private(path, json.dumps({"namespaces": namespaces}, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"The ready file {path} cannot be written: {error.strerror}.") from None
+
+
+def _announce(config: BrokerConfig, endpoints: Mapping[str, Endpoint]) -> None:
+    lines = [f"Twinbus keeps its data in {config.data}."]
+    if config.dev:
+        lines.append("Development mode: any key and any token is accepted.")
+    for name, endpoint in endpoints.items():
+        lines += ["", f"{name} on {endpoint.host}:{endpoint.port}", endpoint.connection_string]
+    # Plain text, never wrapped: the strings are there to be pasted.
+    typer.echo("\n".join(lines))

@@ -1,0 +1,33 @@
+"""How the commands show things: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+# Wide enough that a table in a file or pipe is not cut to a terminal's width.
+_PIPE_COLUMNS = 200
+
+
+def console() -> Console:
+    """The standard output; styled only when it is a terminal."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
+
+
+def show_table(columns: list[str], rows: list[list[str]], numbers: tuple[str, ...] = ()) -> None:
+    """A table; the columns in `numbers` are aligned as such."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def show_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,296 @@
+"""`twinbus serve` as a process: what it prints, writes, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
+
+from twinbus.auth.connection_string import ConnectionString
+from twinbus.broker.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.config_toml import TomlConfig
+from twinbus.broker.server import Endpoint
+from twinbus.cli.main import run
+from twinbus.cli.serve import merged
+from twinbus.entities.settings import QueueSettings
+from twinbus.errors import ConfigError, StoreError
+
+TWINBUS = [sys.executable, "-c", "from twinbus.cli.main import run; run()"]
+
+
+@contextmanager
+def serving(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    """A broker process and its ready file's namespaces."""
+    ready = folder / "ready.json"
+    ready.unlink(missing_ok=True)
+    process = subprocess.Popen(
+        [*TWINBUS, "serve", "--ready-file", str(ready), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"it did not start: {process.communicate()}")
+            time.sleep(0.01)
+        yield process, json.loads(ready.read_text())["namespaces"]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[str, str]:
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    return out, err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command that cannot start says; it must say it in one line."""
+    with pytest.raises(SystemExit) as caught:
+        run(["serve", *arguments])
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("twinbus: ")
+    assert len(captured.err.splitlines()) == 1
+    return captured.err
+
+
+def exchange(connection_string: str, queue: str) -> str:
+    with ServiceBusClient.from_connection_string(connection_string) as client:
+        with client.get_queue_sender(queue) as sender:
+            sender.send_messages(ServiceBusMessage("hello"))
+        with client.get_queue_receiver(queue) as receiver:
+            (message,) = receiver.receive_messages(1, max_wait_time=5)
+            receiver.complete_message(message)
+            return str(message)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: int) -> None:
+    arguments = ["--namespace", "contoso", "--namespace", "fabrikam:0", "--data", str(tmp_path / "data")]
+    with serving(tmp_path, *arguments) as (process, ready):
+        assert set(ready) == {"contoso", "fabrikam"}
+        for each in ready.values():
+            assert set(each) == {"connection_string", "host", "port", "admin_url"}
+            parsed = ConnectionString.parse(each["connection_string"])
+            assert parsed.port == each["port"]
+            assert parsed.emulator
+        assert (tmp_path / "ready.json").stat().st_mode & 0o777 == 0o600
+        out, err = stopped(process, number)
+        assert process.returncode == 0
+        assert err == ""
+        for each in ready.values():
+            assert each["connection_string"] in out.splitlines()
+        assert str(tmp_path / "data") in out
+        assert not (tmp_path / "ready.json").exists()
+
+
+def test_the_emulators_file_and_its_port(tmp_path: Path) -> None:
+    topic = '{"Name": "topic.1", "Subscriptions": [{"Name": "s"}]}'
+    config = tmp_path / "config.json"
+    config.write_text(
+        '{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", // comment\n'
+        '"Queues": [{"Name": "queue.1"}], "Topics": [' + topic + "],}]}}"
+    )
+    arguments = ["--config", str(config), "--data", str(tmp_path / "data"), "--dev"]
+    with serving(tmp_path, *arguments) as (process, ready):
+        assert exchange(ready["sbemulatorns"]["connection_string"], "queue.1") == "hello"
+        out, err = stopped(process)
+        assert err.startswith("twinbus: warning: Topic 'topic.1' in namespace 'sbemulatorns' is configured, but topics")
+        assert len(err.splitlines()) == 1
+        assert "SharedAccessKey=SAS_KEY_VALUE" in out
+        assert "any key" in out
+
+
+def test_keys_and_messages_live_through_a_restart(tmp_path: Path) -> None:
+    config = tmp_path / "twinbus.toml"
+    config.write_text('data = "data"\n[namespaces.contoso.queues.orders]\n')
+    with serving(tmp_path, "--config", str(config)) as (process, ready):
+        first = ConnectionString.parse(ready["contoso"]["connection_string"])
+        with (
+            ServiceBusClient.from_connection_string(ready["contoso"]["connection_string"]) as client,
+            client.get_queue_sender("orders") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("kept"))
+        process.kill()
+        process.wait()
+    with serving(tmp_path, "--config", str(config)) as (_, ready):
+        again = ConnectionString.parse(ready["contoso"]["connection_string"])
+        assert again.key == first.key
+        with (
+            ServiceBusClient.from_connection_string(ready["contoso"]["connection_string"]) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            assert [str(message) for message in receiver.receive_messages(1, max_wait_time=5)] == ["kept"]
+
+
+def test_a_wrong_key_is_refused_without_dev(tmp_path: Path) -> None:
+    config = tmp_path / "twinbus.toml"
+    config.write_text("[namespaces.contoso.queues.orders]\n")
+    with serving(tmp_path, "--config", str(config), "--data", str(tmp_path / "data")) as (_, ready):
+        text = re.sub("SharedAccessKey=[^;]*", "SharedAccessKey=wrong", ready["contoso"]["connection_string"])
+        with (
+            ServiceBusClient.from_connection_string(text, retry_total=0) as client,
+            pytest.raises(ServiceBusAuthenticationError),
+            client.get_queue_sender("orders") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("no"))
+
+
+def test_without_data_it_says_where_it_keeps_it(tmp_path: Path) -> None:
+    with serving(tmp_path, "-n", "contoso", env={"XDG_STATE_HOME": str(tmp_path / "state")}) as (process, _):
+        out, _ = stopped(process)
+        assert f"Twinbus keeps its data in {tmp_path / 'state' / 'twinbus'}." in out
+        assert (tmp_path / "state" / "twinbus" / "keys.json").exists()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, "-n", "contoso", "--data", str(tmp_path / "data")) as (process, _):
+        second = subprocess.run(
+            [*TWINBUS, "serve", "-n", "contoso", "--data", str(tmp_path / "data")],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert second.returncode == 1
+        assert f"in use by process {process.pid}" in second.stderr
+        assert "Traceback" not in second.stderr
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, "-n", "contoso", "--data", str(tmp_path / "data")) as (_, ready):
+        port = ready["contoso"]["port"]
+        second = subprocess.run(
+            [*TWINBUS, "serve", "-n", f"other:{port}", "--data", str(tmp_path / "second")],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert second.returncode == 2
+        assert f"'other' cannot listen on 127.0.0.1:{port}" in second.stderr
+        assert "Traceback" not in second.stderr
+
+
+def test_listening_wider_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path / "data"), "-n", "contoso", "--host", "0.0.0.0"]
+    assert "--allow-plaintext" in refused(capsys, *data)
+    assert "Development mode" in refused(capsys, *data, "--dev")
+    assert "Development mode" in refused(capsys, *data, "--dev", "--allow-plaintext")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "There is no namespace"),
+        (["-n", "a_b"], "The namespace name 'a_b'"),
+        (["-n", "contoso:http"], "the port must be a number"),
+        (["-n", "contoso:65536"], "the port must be a number"),
+        (["-n", "contoso:-1"], "the port must be a number"),
+        (["-n", "a:6000", "-n", "b:6000"], "both want port 6000"),
+        (["--config", "nowhere.json"], "nowhere.json cannot be read"),
+    ],
+)
+def test_a_wrong_command_line_says_why(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], problem: str, tmp_path: Path
+) -> None:
+    assert problem in refused(capsys, *arguments, "--data", str(tmp_path / "data"))
+
+
+def test_a_wrong_configuration_names_the_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "twinbus.toml"
+    config.write_text('[namespaces.contoso.queues.orders]\nlock_duratoin = "30s"\n')
+    text = refused(capsys, "--config", str(config))
+    assert "namespaces.contoso.queues.orders has the unknown key 'lock_duratoin': did you mean 'lock_duration'?" in text
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    queue = QueueSettings(path="orders")
+    file = TomlConfig(
+        [NamespaceConfig("contoso", 5000, [queue])], data=tmp_path / "file", host="::1", dev=True, allow_plaintext=True
+    )
+    quiet = merged(file, namespaces=[], data=None, host=None, dev=False, allow_plaintext=False)
+    assert (quiet.data, quiet.host, quiet.dev, quiet.allow_plaintext) == (tmp_path / "file", "::1", True, True)
+    loud = merged(
+        file,
+        namespaces=["CONTOSO:6000", "fabrikam"],
+        data=tmp_path / "cli",
+        host="127.0.0.1",
+        dev=True,
+        allow_plaintext=True,
+    )
+    assert (loud.data, loud.host) == (tmp_path / "cli", "127.0.0.1")
+    assert [(each.name, each.port) for each in loud.namespaces] == [("contoso", 6000), ("fabrikam", 0)]
+    assert loud.namespaces[0].queues == [queue]
+    twice = TomlConfig([NamespaceConfig("a"), NamespaceConfig("A")])
+    with pytest.raises(ConfigError, match="'a' twice"):
+        merged(twice, namespaces=[], data=None, host=None, dev=False, allow_plaintext=False)
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("twinbus 0.")
+
+
+class FailingServer:
+    """A server whose store fails as soon as it serves."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.endpoints = {"contoso": Endpoint("127.0.0.1", 1, "Endpoint=sb://localhost:1;")}
+        self.failed = asyncio.Event()
+        self.failure: BaseException | None = None
+
+    async def start(self) -> None:
+        self.failure = StoreError("the disk is gone")
+        self.failed.set()
+
+    async def stop(self) -> None:
+        raise OSError("the disk is gone, still")
+
+
+def test_a_failed_store_ends_it_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("twinbus.broker.server.Server", FailingServer)
+    monkeypatch.setattr("twinbus.broker.tuning.tune_process", lambda: None)
+    with pytest.raises(SystemExit) as caught:
+        run(["serve", "-n", "contoso", "--data", str(tmp_path), "--ready-file", str(tmp_path / "ready.json")])
+    assert caught.value.code == 1
+    assert "twinbus: The broker stopped because its store failed: the disk is gone\n" in capsys.readouterr().err
+    assert not (tmp_path / "ready.json").exists()
+
+
+def test_an_unwritable_ready_file_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("twinbus.broker.server.Server", FailingServer)
+    monkeypatch.setattr("twinbus.broker.tuning.tune_process", lambda: None)
+    with pytest.raises(SystemExit) as caught:
+        run(["serve", "-n", "contoso", "--data", str(tmp_path), "--ready-file", str(tmp_path / "no" / "ready.json")])
+    assert caught.value.code == 2
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
