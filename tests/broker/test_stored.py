@@ -138,6 +138,13 @@ def test_identity_is_read() -> None:
     assert intake().message(message().encode(), NOW, UNLIMITED_MS).session_id is None
 
 
+def test_ids_sent_again_as_binary_are_the_same_ids() -> None:
+    sent = message(message_id=b"m1", group_id=b"s1", message_annotations={Symbol("x-opt-partition-key"): b"s1"})
+    new = intake().message(sent.encode(), NOW, UNLIMITED_MS)
+    assert (new.message_id, new.session_id, new.partition_key) == ("m1", "s1", "s1")
+    assert intake().message(message(message_id=b"\xff\xfe").encode(), NOW, UNLIMITED_MS).message_id == "fffe"
+
+
 def test_time_to_live_is_capped_by_the_entity_and_gives_the_expiry() -> None:
     sent = message(ttl=UInt(90_000))
     new = intake().message(sent.encode(), NOW, 60_000)

@@ -174,7 +174,7 @@ def _annotations(payload: bytes, span: tuple[int, int]) -> tuple[bytes, int, int
             if isinstance(value, int):
                 scheduled_ms = int(value)
         elif key == "x-opt-partition-key" and value is not None:
-            partition_key = str(value)
+            partition_key = _text(value)
         if isinstance(key, str) and not isinstance(key, Symbol):
             key = Symbol(key)
         pairs.append(encode(key) + encode(value))
@@ -217,18 +217,28 @@ def _identity(buffer: bytes, at: int) -> tuple[str, str | None, str | None]:
             at = end
         elif index == _MESSAGE_ID:
             value, at = decode(buffer, at)
-            message_id = value.hex() if isinstance(value, bytes) else str(value)
+            message_id = _text(value)
         elif index == _CONTENT_TYPE:
             value, at = decode(buffer, at)
-            content_type = str(value)
+            content_type = _text(value)
         elif index == _GROUP_ID:
             value, at = decode(buffer, at)
-            session_id = str(value)
+            session_id = _text(value)
             break
         else:
             at = skip(buffer, at)
         index += 1
     return message_id, content_type, session_id
+
+
+def _text(value: object) -> str:
+    """An id as text. The Python SDK sends a received string again as binary, and means the same id."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return value.hex()
+    return str(value)
 
 
 def _with_property(properties: bytes | None, index: int, value: str | Timestamp) -> bytes:
