@@ -42,6 +42,7 @@ POLICY_KEY_CHARS_MAX: Final = 256
 
 # --- one port: what a socket may do before it is an AMQP connection, and HTTP ----------------------------------------
 ARRIVALS_MAX: Final = 1_000  # sockets that have not said yet what they speak; one more cuts the oldest
+HOST_NAME_CHARS_MAX: Final = 253
 SHUTDOWN_TIMEOUT_MS: Final = 2_000  # for the peer's part in closing TLS or a WebSocket
 HTTP_CONNECTIONS_MAX: Final = 5_000  # WebSockets among them
 HTTP_LINE_BYTES_MAX: Final = 8_192

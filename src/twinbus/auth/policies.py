@@ -117,10 +117,19 @@ class Policies:
         scope = normalised(scope)
         return sorted((policy for policy in self if policy.scope == scope), key=lambda policy: policy.name.lower())
 
+    def check(self, scope: str, policies: Iterable[Policy]) -> None:
+        """Refuse what could not be a scope's whole set of policies."""
+        if any(policy.scope != normalised(scope) for policy in policies):
+            raise ArgumentError(f"A policy for '{scope}' names another scope.")
+        try:
+            Policies(policies)
+        except EntityExistsError as error:
+            raise ArgumentError(error.text) from None
+
     def replace_scope(self, scope: str, policies: Iterable[Policy]) -> None:
         """Put others in the place of a scope's policies: all of them, or none when one is wrong."""
         new = list(policies)
-        Policies(new)
+        self.check(scope, new)
         self.remove_scope(scope)
         for policy in new:
             self.add(policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import uuid
@@ -30,6 +31,7 @@ from twinbus.store.lmdb_store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from twinbus.broker.admin.api import AdminApi
     from twinbus.broker.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -145,6 +147,13 @@ class NamespaceHost:
         await self.commits.stop()
         self.timers.stop()
         self.store.close()
+
+    @functools.cached_property
+    def admin(self) -> AdminApi:
+        """The administration API; loaded with the first request for it, because most processes never get one."""
+        from twinbus.broker.admin.api import AdminApi
+
+        return AdminApi(self)
 
     def new_id(self) -> str:
         return uuid.uuid4().hex

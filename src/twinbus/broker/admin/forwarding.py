@@ -1,0 +1,54 @@
+"""Forwarding targets in descriptions: they come as absolute addresses, and are kept as paths.
+
+A target must exist, and the caller must be allowed to send to it: by the token of the request itself, or by the one
+that clients add for this purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from twinbus.errors import ArgumentError
+
+# Setting -> the header with the token for it.
+HEADERS = {
+    "forward_to": "servicebussupplementaryauthorization",
+    "forward_dead_letters_to": "servicebusdlqsupplementaryauthorization",
+}
+
+
+def path_in(name: str, address: str) -> str:
+    """The path in `sb://host:port/path`; a bare path is taken as it is."""
+    text = address.strip()
+    try:
+        path = urlsplit(text).path if "://" in text else text
+    except ValueError:
+        path = ""
+    path = unquote(path).strip("/")
+    if not path:
+        raise ArgumentError(f"{name} is {address[:300]!r}; it must be the address of an entity, sb://host/name.")
+    return path
+
+
+def with_paths(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a description, with paths for addresses. Both targets are always there: absent means none."""
+    found = {name: values.get(name) for name in HEADERS}
+    return values | {name: None if text is None else path_in(name, text) for name, text in found.items()}
+
+
+def check_targets(
+    values: dict[str, Any],
+    before: dict[str, str | None],
+    exists: Callable[[str], bool],
+    allow: Callable[[str, str], None],
+) -> None:
+    """Look at targets that are new: `allow(path, header)` raises when the caller may not send there."""
+    for name, header in HEADERS.items():
+        target = values[name]
+        if target is None or target.lower() == (before.get(name) or "").lower():
+            continue
+        if not exists(target):
+            raise ArgumentError(f"{name} names '{target}', which is neither a queue nor a topic of this namespace.")
+        allow(target, header)
