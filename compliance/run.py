@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--file", action="append", choices=FILES, metavar="FILE", help="only this file (repeatable)")
     parser.add_argument("-k", dest="expression", help="only tests matching this pytest expression")
-    parser.add_argument("--workers", type=int, default=8, help="tests at once; they mostly wait (default 8)")
+    parser.add_argument("--workers", type=int, default=16, help="tests at once; they mostly wait (default 16)")
     parser.add_argument("--json", type=Path, default=sdist.CACHE / "results.json", help="where the run is written")
     parser.add_argument("--verbose", action="store_true", help="show the tests' own output")
     return parser.parse_args()

@@ -1,0 +1,130 @@
+"""What depth costs: a queue with ten messages beside one with a million, memory, pauses, and the time to restart.
+
+The queue is filled with 1 KB messages; then the same mixed load (one sent for one received, so the depth stays) and the
+same single sends run at both depths. Results: a table, and JSON in bench/results/depth.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from measure import load, machine, median, rss_bytes
+from twinbus_peer import TwinbusPeer
+
+HERE = Path(__file__).resolve().parent
+SHALLOW = 10
+# The bars of the product.
+BARS = {"cost_ratio": 1.25, "bytes_a_message": 300.0, "restart_s": 3.0, "longest_accept_ms": 50.0}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--depth", type=int, default=1_000_000)
+    parser.add_argument("--messages", type=int, default=30_000, help="of the mixed load (default 30000)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=HERE / ".cache")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "depth.json")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
+    return parser.parse_args()
+
+
+def at_depth(peer: TwinbusPeer, depth: int, options: argparse.Namespace) -> dict[str, float]:
+    """The mixed load and single sends, with `depth` messages in the queue before and after."""
+    mixed = [load(peer, "both", options.messages) for _ in range(options.rounds)]
+    singles = []
+    for _ in range(options.rounds):
+        singles.append(load(peer, "latency", 1000))
+        load(peer, "receive", 1000)
+    return {
+        "depth": depth,
+        "both_rate": median(mixed, "rate"),
+        "both_cpu_us": median(mixed, "cpu_us"),
+        "longest_accept_ms": max(one["max_ms"] for one in mixed),
+        "p50_ms": median(singles, "p50_ms"),
+        "p99_ms": median(singles, "p99_ms"),
+    }
+
+
+def restart(peer: TwinbusPeer, *, killed: bool) -> dict[str, float]:
+    """Seconds from exec to the ready file, and to a message received and settled."""
+    if killed:
+        assert peer.process is not None
+        peer.process.kill()
+        peer.process.wait()
+    else:
+        peer.stop()
+    started = time.perf_counter()
+    ready_s = peer.start()
+    # Its own process, so this includes starting one: what it takes to serve an empty queue is subtracted nowhere.
+    load(peer, "receive", 1, prefetch=1)
+    return {"ready_s": ready_s, "first_message_s": time.perf_counter() - started}
+
+
+def show(result: dict[str, Any]) -> None:
+    columns = (("messages queued", 16), ("both/s", 9), ("CPU us a message", 17), ("longest accept ms", 18))
+    print("\n" + " ".join(f"{name:>{width}}" for name, width in (*columns, ("p50 ms", 7), ("p99 ms", 7))))
+    for row in (result["shallow"], result["deep"]):
+        print(
+            f"{row['depth']:16,} {row['both_rate']:9,.0f} {row['both_cpu_us']:17.1f} {row['longest_accept_ms']:18.1f} "
+            f"{row['p50_ms']:7.2f} {row['p99_ms']:7.2f}"
+        )
+    for name, stopped in (("after a stop", result["restart"]), ("after kill -9", result["restart_killed"])):
+        print(
+            f"restart {name:14} ready in {stopped['ready_s']:.2f} s, first message {stopped['first_message_s']:.2f} s"
+        )
+    for name, bar in BARS.items():
+        found = result["figures"][name]
+        print(f"  {name:18} {found:8.2f} (at most {bar:g}): {'reached' if found <= bar else 'MISSED'}")
+
+
+def main() -> int:
+    options = arguments()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with TwinbusPeer(options.folder) as peer:
+        load(peer, "both", 20_000)
+        load(peer, "send", SHALLOW)
+        shallow = at_depth(peer, SHALLOW, options)
+        before = rss_bytes(peer.pid)
+        print(f"filling to {options.depth:,} ...", flush=True)
+        filling = load(peer, "send", options.depth - SHALLOW)
+        filled = rss_bytes(peer.pid)
+        deep = at_depth(peer, options.depth, options)
+        stopped = restart(peer, killed=False)
+        # Recovered, nothing cached yet: this is the index alone, against the same process with an empty queue.
+        recovered = rss_bytes(peer.pid)
+        killed = restart(peer, killed=True)
+        with TwinbusPeer(options.folder) as empty:
+            empty_bytes = rss_bytes(empty.pid)
+    figures = {
+        "cost_ratio": deep["both_cpu_us"] / shallow["both_cpu_us"],
+        "bytes_a_message": (recovered - empty_bytes) / options.depth,
+        "restart_s": max(stopped["first_message_s"], killed["first_message_s"]),
+        "longest_accept_ms": max(filling["max_ms"], deep["longest_accept_ms"], shallow["longest_accept_ms"]),
+    }
+    result = {
+        "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine(),
+        "depth": options.depth,
+        "figures": figures,
+        "bars": BARS,
+        "shallow": shallow,
+        "deep": deep,
+        "filling": filling,
+        "rss_a_message_while_filling": (filled - before) / options.depth,
+        "restart": stopped,
+        "restart_killed": killed,
+    }
+    show(result)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"Written: {options.json}")
+    return 1 if options.check and any(figures[name] > bar for name, bar in BARS.items()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
