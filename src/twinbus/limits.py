@@ -123,3 +123,15 @@ SQL_TEXT_CHARS_MAX: Final = 1_024
 SQL_DEPTH_MAX: Final = 64  # levels of parentheses, NOT and signs that mean something: what walks them is recursive
 SQL_STATEMENTS_MAX: Final = 32
 RULE_VALUES_MAX: Final = 256  # parameters of a text, or properties of a correlation filter
+
+# --- client ---------------------------------------------------------------------------------------------------------
+SEND_WINDOW_DEFAULT: Final = 500
+SEND_WINDOW_MAX: Final = 10_000
+PREFETCH_MAX: Final = 10_000
+REQUESTS_PENDING_MAX: Final = 1_000
+CLIENT_TIMEOUT_MS: Final = 60_000
+CLIENT_CLOSE_TIMEOUT_MS: Final = 5_000
+CLIENT_WRITE_BYTES_HIGH: Final = 256 * 1024
+CLIENT_FLUSH_BYTES: Final = 64 * 1024
+TOKEN_LIFETIME_MS: Final = 3_600_000
+TOKEN_RETRY_MS: Final = 5_000

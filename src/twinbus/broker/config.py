@@ -2,7 +2,7 @@
 
 Rules:
 - Everything here is checked when it is made, and a ConfigError names the value and the fix.
-- Listening beyond this machine needs `allow_plaintext`, and is never possible with the key everybody knows.
+- Listening beyond this machine needs TLS for it or `allow_plaintext`, and never goes with the key everybody knows.
 - Topics are kept as data; `warnings()` says that they are not served yet.
 """
 
@@ -18,9 +18,10 @@ from typing import Literal
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ConfigError, ServiceError
-from twinbus.limits import NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX, UNLIMITED_MS
+from twinbus.limits import HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX, UNLIMITED_MS
 
 LOOPBACK = "127.0.0.1"
+_HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]*", re.ASCII)
 _NAMESPACE_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?", re.ASCII)
 
 
@@ -74,7 +75,10 @@ class KeylessPolicy:
 
 @dataclass
 class NamespaceConfig:
-    """One namespace: its own port, entities and policies. Port 0 takes a free one."""
+    """One namespace: its own port, entities and policies. Port 0 takes a free one.
+
+    The port takes every protocol; the three others are for clients that insist on a number, and take every one too.
+    """
 
     name: str
     port: int = 0
@@ -82,6 +86,9 @@ class NamespaceConfig:
     policies: list[Policy] = field(default_factory=list)
     topics: list[TopicConfig] = field(default_factory=list)
     keyless: list[KeylessPolicy] = field(default_factory=list)
+    amqp_port: int | None = None
+    amqps_port: int | None = None
+    admin_port: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.name) > NAMESPACE_NAME_CHARS_MAX or not _NAMESPACE_NAME.fullmatch(self.name):
@@ -89,8 +96,9 @@ class NamespaceConfig:
                 f"The namespace name {self.name!r} must have 1 to {NAMESPACE_NAME_CHARS_MAX} letters, digits and "
                 "hyphens, start with a letter and not end with a hyphen."
             )
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"The port {self.port} of namespace {self.name!r} is not between 0 and 65535.")
+        for port in self.ports:
+            if not 0 <= port <= 65535:
+                raise ConfigError(f"The port {port} of namespace {self.name!r} is not between 0 and 65535.")
         paths = [queue.path for queue in self.queues] + [topic.path for topic in self.topics]
         check_unique(paths, f"Namespace {self.name!r} has the entity")
         try:
@@ -99,6 +107,12 @@ class NamespaceConfig:
             )
         except ServiceError as error:
             raise ConfigError(f"Namespace {self.name!r}: {error}") from None
+
+    @property
+    def ports(self) -> list[int]:
+        """Every port it listens on."""
+        classic = (self.amqp_port, self.amqps_port, self.admin_port)
+        return [self.port, *(port for port in classic if port is not None)]
 
     @property
     def root(self) -> Policy:
@@ -118,6 +132,10 @@ class BrokerConfig:
     host: str = LOOPBACK
     dev: bool = False
     allow_plaintext: bool = False
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    # Names that clients call the broker by, for the certificate of the development CA.
+    tls_names: list[str] = field(default_factory=list)
 
     def check(self) -> None:
         """What can be wrong only in the whole; called before anything listens."""
@@ -130,12 +148,20 @@ class BrokerConfig:
         check_unique([namespace.name for namespace in self.namespaces], "The broker has the namespace")
         ports: dict[int, str] = {}
         for namespace in self.namespaces:
-            if namespace.port and namespace.port in ports:
-                raise ConfigError(
-                    f"Namespaces {ports[namespace.port]!r} and {namespace.name!r} both want port {namespace.port}: "
-                    "each needs its own."
-                )
-            ports[namespace.port] = namespace.name
+            for port in namespace.ports:
+                other = ports.get(port)
+                if port and other == namespace.name:
+                    raise ConfigError(f"Namespace {other!r} has the port {port} twice: one listener takes everything.")
+                if port and other is not None:
+                    raise ConfigError(
+                        f"Namespaces {other!r} and {namespace.name!r} both want port {port}: each needs its own."
+                    )
+                ports[port] = namespace.name
+        if self.tls_key is not None and self.tls_certificate is None:
+            raise ConfigError(f"There is a TLS key, {self.tls_key}, and no certificate: give --tls-certificate.")
+        for name in self.tls_names:
+            if not is_name(name):
+                raise ConfigError(f"No certificate can be made for the name {name!r}.")
         if is_loopback(self.host):
             return
         if self.dev:
@@ -143,11 +169,17 @@ class BrokerConfig:
                 f"Development mode accepts any key, so it listens on this machine only, not on {self.host!r}. "
                 "Leave out --dev or --host."
             )
-        if not self.allow_plaintext:
+        if not (self.allow_plaintext or self.tls_certificate is not None or self.tls_names):
             raise ConfigError(
-                f"Listening on {self.host!r} would carry keys and messages over the network unencrypted. "
-                "Add --allow-plaintext if the network is trusted."
+                f"Listening on {self.host!r} would carry keys and messages over the network. For TLS give "
+                "--tls-certificate, or --tls-name with the name that clients use and have them trust the development "
+                "CA; or add --allow-plaintext if the network is trusted."
             )
+
+    @property
+    def plain_anywhere(self) -> bool:
+        """Whether a peer on another machine may come without TLS, if it can come at all."""
+        return self.allow_plaintext or is_loopback(self.host)
 
     def warnings(self) -> list[str]:
         """What the broker was told and does not do yet."""
@@ -166,6 +198,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_name(name: str) -> bool:
+    """Whether a certificate can be for it: a host name, perhaps with `*.` before it, or an address."""
+    return len(name) <= HOST_NAME_CHARS_MAX and bool(_HOST_NAME.fullmatch(name.strip("[]")))
 
 
 def check_unique(names: Iterable[str], text: str) -> None:

@@ -38,6 +38,8 @@ QUEUE_KEYS: dict[str, tuple[str, str]] = {
     "user_metadata": ("user_metadata", "text"),
     "max_message_bytes": ("max_message_bytes", "number"),
 }
+_TOP_KEYS = ("namespaces", "data", "host", "dev", "allow_plaintext", "tls_certificate", "tls_key", "tls_names")
+_PORT_KEYS = ("port", "amqp_port", "amqps_port", "admin_port")
 _TOPIC_KEYS = ("default_ttl", "duplicate_window", "requires_duplicate_detection")
 _SUBSCRIPTION_KEYS = (
     "lock_duration",
@@ -69,18 +71,28 @@ class TomlConfig:
     host: str | None = None
     dev: bool | None = None
     allow_plaintext: bool | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_names: list[str] = field(default_factory=list)
 
 
 def read_toml(document: object, file: str, folder: Path) -> TomlConfig:
-    """The content of a parsed TOML file; a relative `data` is taken from the file's own folder."""
-    top = Section(document, f"{file}:", ("namespaces", "data", "host", "dev", "allow_plaintext"))
-    data = top.text("data")
+    """The content of a parsed TOML file; relative paths are taken from the file's own folder."""
+    top = Section(document, f"{file}:", _TOP_KEYS)
+
+    def path(name: str) -> Path | None:
+        value = top.text(name)
+        return None if value is None else folder / Path(value).expanduser()
+
     return TomlConfig(
         namespaces=[_namespace(*each) for each in _tables(top, "namespaces")],
-        data=None if data is None else folder / Path(data).expanduser(),
+        data=path("data"),
         host=top.text("host"),
         dev=top.flag("dev"),
         allow_plaintext=top.flag("allow_plaintext"),
+        tls_certificate=path("tls_certificate"),
+        tls_key=path("tls_key"),
+        tls_names=top.texts("tls_names"),
     )
 
 
@@ -108,7 +120,7 @@ def _fields(section: Section, keys: tuple[str, ...]) -> dict[str, object]:
 
 
 def _namespace(name: str, values: object, where: str) -> NamespaceConfig:
-    section = Section(values, where, ("port", "queues", "topics", "policies"))
+    section = Section(values, where, (*_PORT_KEYS, "queues", "topics", "policies"))
     policies: list[Policy] = []
     keyless: list[KeylessPolicy] = []
     for each in _tables(section, "policies"):
@@ -128,7 +140,7 @@ def _namespace(name: str, values: object, where: str) -> NamespaceConfig:
     return section.make(
         NamespaceConfig,
         name=name,
-        port=section.number("port"),
+        **{key: section.number(key) for key in _PORT_KEYS},
         queues=queues,
         policies=policies,
         topics=topics,

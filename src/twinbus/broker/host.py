@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import logging
 import os
 import uuid
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from twinbus.broker.admin.api import AdminApi
     from twinbus.broker.connection import Connection
+    from twinbus.broker.http_app import HttpApp
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +127,10 @@ class NamespaceHost:
         self._held_back: set[Connection] = set()
         # By entity id: who receives from it.
         self._dispatchers: dict[int, Dispatcher] = {}
+        # HTTP clients; None until the first one comes.
+        self._http: HttpApp | None = None
+        # Loads it; whoever comes meanwhile waits for the same.
+        self._http_opening: asyncio.Task[HttpApp] | None = None
         # The loop everything runs on, set by start().
         self.loop: asyncio.AbstractEventLoop
 
@@ -144,6 +150,8 @@ class NamespaceHost:
         await self.commits.drain()
         for connection in list(self._connections):
             connection.close(error)
+        if self._http is not None:
+            await self._http.close()
         await self.commits.stop()
         self.timers.stop()
         self.store.close()
@@ -181,6 +189,17 @@ class NamespaceHost:
         held, self._held_back = self._held_back, set()
         for connection in held:
             connection.resume_reading()
+
+    async def http(self) -> HttpApp:
+        """The HTTP side, loaded on a thread the first time: nobody else need wait for it."""
+        if self._http_opening is None:
+            self._http_opening = self.loop.create_task(self._open_http())
+        return await asyncio.shield(self._http_opening)
+
+    async def _open_http(self) -> HttpApp:
+        module = await self.loop.run_in_executor(None, importlib.import_module, "twinbus.broker.http_app")
+        self._http = module.HttpApp(self)
+        return self._http
 
     @property
     def connection_count(self) -> int:

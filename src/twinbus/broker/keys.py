@@ -41,7 +41,7 @@ def with_keys(config: BrokerConfig, random: Random = secrets.token_bytes) -> Bro
         namespaces = [_filled(namespace, {}, lambda: _made(random)) for namespace in config.namespaces]
     else:
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(config.data):
+        with locked(config.data):
             path = config.data / KEYS_FILE
             keys = _read(path)
             before = json.dumps(keys)
@@ -80,7 +80,8 @@ def _development_key() -> str:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder against other processes that make keys in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -119,8 +120,8 @@ def _write(path: Path, keys: _Keys) -> None:
     write_private(path, json.dumps({"namespaces": keys}, indent=2) + "\n")
 
 
-def write_private(path: Path, text: str) -> None:
-    """Put `text` into a 0600 file, whole or not at all, even when the machine stops in between."""
+def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:
+    """Put `text` into a file, by default 0600, whole or not at all, even when the machine stops in between."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -128,6 +129,8 @@ def write_private(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode())
             file.flush()
+            if mode != 0o600:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:

@@ -8,10 +8,11 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from twinbus.broker.certificates import Certificates
 from twinbus.broker.config import BrokerConfig, NamespaceConfig
-from twinbus.broker.connection import Connection
 from twinbus.broker.host import NamespaceHost
 from twinbus.broker.keys import with_keys
+from twinbus.broker.listener import Listener
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ConfigError, EntityNotFoundError
 
@@ -26,6 +27,10 @@ class Endpoint:
     port: int
     connection_string: str = field(repr=False)
     admin_url: str | None = None
+    # The classic ports, where they are asked for.
+    amqp_port: int | None = None
+    amqps_port: int | None = None
+    admin_port: int | None = None
 
 
 class Server:
@@ -44,8 +49,10 @@ class Server:
         self.hosts: dict[str, NamespaceHost] = {}
         # Where each of them listens.
         self.endpoints: dict[str, Endpoint] = {}
-        # The sockets.
-        self._listeners: list[asyncio.Server] = []
+        # The sockets, by namespace.
+        self._listeners: list[Listener] = []
+        # What TLS clients are shown; set by start().
+        self.certificates: Certificates
         # Set when a store failed: nothing can be promised any more, so the process should end.
         self.failed = asyncio.Event()
         # Why.
@@ -60,6 +67,7 @@ class Server:
             data = Path(self._temporary.name)
             self._config = replace(self._config, data=data)
         try:
+            self.certificates = self._make_certificates(data)
             for namespace in with_keys(self._config).namespaces:
                 await self._start_namespace(namespace, data)
         except BaseException:
@@ -88,28 +96,55 @@ class Server:
             if existing != settings:
                 host.update_queue(settings)
         await host.commits.drain()
+        listener = Listener(host, self.certificates, plain_anywhere=self._config.plain_anywhere)
+        self._listeners.append(listener)
+        port = await self._listen(listener, namespace.name, namespace.port)
+        self.endpoints[namespace.name] = replace(
+            self._endpoint(namespace, port or 0),
+            amqp_port=await self._listen(listener, namespace.name, namespace.amqp_port),
+            amqps_port=await self._listen(listener, namespace.name, namespace.amqps_port),
+            admin_port=await self._listen(listener, namespace.name, namespace.admin_port),
+        )
+
+    async def _listen(self, listener: Listener, name: str, port: int | None) -> int | None:
+        if port is None:
+            return None
         try:
-            listener = await host.loop.create_server(
-                lambda: Connection(host), self._config.host, namespace.port, backlog=1024
-            )
+            return await listener.open(self._config.host, port)
         except OSError as error:
             raise ConfigError(
-                f"Namespace {namespace.name!r} cannot listen on {self._config.host}:{namespace.port}: "
-                f"{error.strerror or error}. "
-                f"Free the port, or give another with --namespace {namespace.name}:PORT (0 picks a free one)."
+                f"Namespace {name!r} cannot listen on {self._config.host}:{port}: {error.strerror or error}. "
+                f"Free the port, or give another with --namespace {name}:PORT (0 picks a free one)."
             ) from error
-        self._listeners.append(listener)
-        port = listener.sockets[0].getsockname()[1]
-        self.endpoints[namespace.name] = self._endpoint(namespace, port)
+
+    def _make_certificates(self, data: Path) -> Certificates:
+        config = self._config
+        certificates = Certificates(
+            data,
+            [*config.tls_names, *(namespace.name for namespace in config.namespaces), config.host],
+            certificate=config.tls_certificate,
+            key=config.tls_key,
+        )
+        if certificates.own:
+            # The owner's mistakes are told now, not to the first client.
+            certificates.load()
+        return certificates
 
     def _endpoint(self, namespace: NamespaceConfig, port: int) -> Endpoint:
-        shown = "localhost" if self._config.host in ("127.0.0.1", "::1") else self._config.host
-        # Plain TCP: clients speak it only to what they take for the official emulator.
+        config = self._config
+        shown = "localhost" if config.host in ("127.0.0.1", "::1") else config.host
+        if config.tls_names and not config.plain_anywhere:
+            shown = config.tls_names[0]
+        if ":" in shown:
+            shown = f"[{shown.strip('[]')}]"
+        # Clients speak plain TCP only to what they take for the official emulator.
+        plain = "UseDevelopmentEmulator=true;" if config.plain_anywhere else ""
         connection_string = (
             f"Endpoint=sb://{shown}:{port};SharedAccessKeyName={namespace.root.name};"
-            f"SharedAccessKey={namespace.root.primary_key};UseDevelopmentEmulator=true;"
+            f"SharedAccessKey={namespace.root.primary_key};{plain}"
         )
-        return Endpoint(self._config.host, port, connection_string)
+        admin_url = f"{'http' if config.plain_anywhere else 'https'}://{shown}:{port}"
+        return Endpoint(config.host, port, connection_string, admin_url)
 
     async def stop(self) -> None:
         """Stop listening, close connections in good order, let the disks finish."""

@@ -1,0 +1,188 @@
+"""HTTP on the namespace's port: the WebSocket of AMQP clients, health, and the admin API for everything else.
+
+Imported with the first HTTP client: aiohttp takes a third of a second to load. Rules:
+- A request's head, its body, and the reading of the answer each have a deadline; a peer that misses it is cut.
+- Bodies are bounded one by one and together, because they are read before anybody is asked for a key.
+- In development mode any key is good, so pages of other sites are kept out by the origin their browser tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
+
+from aiohttp import web
+
+from twinbus.broker.admin.api import AdminApi
+from twinbus.broker.config import is_loopback
+from twinbus.broker.websocket import WEBSOCKET_PATH, serve_websocket
+from twinbus.limits import (
+    HANDSHAKE_TIMEOUT_MS,
+    HTTP_BODIES_BYTES_MAX,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_BODY_TIMEOUT_MS,
+    HTTP_CONNECTIONS_MAX,
+    HTTP_FIELD_BYTES_MAX,
+    HTTP_FIELDS_MAX,
+    HTTP_IDLE_TIMEOUT_MS,
+    HTTP_LINE_BYTES_MAX,
+    SHUTDOWN_TIMEOUT_MS,
+)
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+logger = logging.getLogger(__name__)
+
+HEALTH_PATH = "/health"
+
+
+class HttpApp:
+    """The HTTP side of one namespace."""
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace being served.
+        self._host = host
+        # Parses requests and writes answers; the deadlines are ours.
+        self._server = web.Server(
+            self._handle,
+            access_log=None,
+            # Ours is shorter, and counts from the answer on.
+            keepalive_timeout=2 * HTTP_IDLE_TIMEOUT_MS / 1000,
+            lingering_time=0,
+            max_line_size=HTTP_LINE_BYTES_MAX,
+            max_field_size=HTTP_FIELD_BYTES_MAX,
+            max_headers=HTTP_FIELDS_MAX,
+        )
+        # Answers what is neither the WebSocket nor health.
+        self._admin_api: AdminApi = host.admin
+        # Bytes of bodies in memory now.
+        self._held_bytes = 0
+        # By connection: cuts it when the next thing expected of the peer does not come.
+        self._timers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+
+    def admit(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
+        """The protocol for a new HTTP connection, None when there are too many."""
+        if len(self._server.connections) >= HTTP_CONNECTIONS_MAX:
+            return None
+        protocol = self._server()
+        self._expect(protocol, transport, HANDSHAKE_TIMEOUT_MS)
+        return protocol
+
+    async def close(self) -> None:
+        """End every connection; WebSockets are closed by their AMQP connections before."""
+        self._server.pre_shutdown()
+        await self._server.shutdown(SHUTDOWN_TIMEOUT_MS / 1000)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    # --- deadlines --------------------------------------------------------------------------------------------------
+
+    def _expect(self, protocol: web.RequestHandler, transport: asyncio.Transport, wait_ms: int) -> None:
+        self._relax(protocol)
+        self._timers[protocol] = self._host.loop.call_later(wait_ms / 1000, self._cut, protocol, transport)
+
+    def _relax(self, protocol: web.RequestHandler) -> None:
+        timer = self._timers.pop(protocol, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _cut(self, protocol: web.RequestHandler, transport: asyncio.Transport) -> None:
+        self._timers.pop(protocol, None)
+        if protocol.connected or not transport.is_closing():
+            logger.info("an HTTP client was silent for too long: it is cut")
+        transport.abort()
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        self._relax(request.protocol)
+        try:
+            return await self._answer(request)
+        except _Refusal as refusal:
+            return refusal.response()
+        finally:
+            # Also for the answer itself: a peer that does not read it is cut as well.
+            if transport is not None:
+                self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.rel_url.raw_path
+        if self._host.dev and not _welcome(request.headers.get("Origin"), request.host):
+            raise _Refusal(403, "In development mode pages of other sites are refused.")
+        if path.rstrip("/").lower() == WEBSOCKET_PATH:
+            return await serve_websocket(self._host, request)
+        # A queue may be called `health`: whoever asks the admin API for it says which version of the API is meant.
+        if path == HEALTH_PATH and "api-version" not in request.query:
+            return self._health(request)
+        return await self._admin(request, path)
+
+    def _health(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            raise _Refusal(405, "The health of the namespace can only be read.")
+        failed = self._host.commits.failed
+        state = "failed" if failed else "full" if self._host.store.full else "ok"
+        body = json.dumps({"namespace": self._host.name, "store": state})
+        return web.Response(status=503 if failed else 200, text=body, content_type="application/json")
+
+    async def _admin(self, request: web.BaseRequest, path: str) -> web.Response:
+        body = await self._body(request)
+        try:
+            answer = await self._admin_api.handle(request.method, path, dict(request.query), request.headers, body)
+        finally:
+            self._held_bytes -= len(body)
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """The whole body, counted in `_held_bytes`."""
+        if (request.content_length or 0) > HTTP_BODY_BYTES_MAX:
+            raise _Refusal(413, f"The body is larger than {HTTP_BODY_BYTES_MAX} bytes.")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(HTTP_BODY_TIMEOUT_MS / 1000):
+                while chunk := await request.content.readany():
+                    body += chunk
+                    self._held_bytes += len(chunk)
+                    if len(body) > HTTP_BODY_BYTES_MAX:
+                        raise _Refusal(413, f"The body is larger than {HTTP_BODY_BYTES_MAX} bytes.")
+                    if self._held_bytes > HTTP_BODIES_BYTES_MAX:
+                        raise _Refusal(503, "Too many requests are being read: try again.")
+        except BaseException as error:
+            self._held_bytes -= len(body)
+            if isinstance(error, TimeoutError):
+                raise _Refusal(408, "The body did not come in time.") from None
+            raise
+        return bytes(body)
+
+
+class _Refusal(Exception):
+    """An answer that is no answer of the admin API."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        # The HTTP status.
+        self.status = status
+
+    def response(self) -> web.Response:
+        body = f"<Error><Code>{self.status}</Code><Detail>{escape(str(self))}</Detail></Error>"
+        response = web.Response(status=self.status, text=body, content_type="application/xml")
+        # Whatever else the peer still sends is not worth reading.
+        response.force_close()
+        return response
+
+
+def _welcome(origin: str | None, host: str) -> bool:
+    """Whether a request comes from a program, or from a page of this machine or of ours."""
+    if origin is None:
+        return True
+    try:
+        name = urlsplit(origin).hostname or ""
+        return is_loopback(name) or name == urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False
