@@ -19,7 +19,8 @@
     │   ├── MessageNotFoundError         com.microsoft:message-not-found
     │   ├── EntityDisabledError          com.microsoft:entity-disabled
     │   ├── EntityExistsError            com.microsoft:entity-already-exists
-    │   └── ArgumentError                com.microsoft:argument-error
+    │   ├── ArgumentError                com.microsoft:argument-error
+    │   └── FilterEvaluationError        amqp:internal-error; a subscription may dead-letter on it
     ├── ProtocolError                the peer broke AMQP; ends its link, session or connection
     │   ├── FramingError                 amqp:connection:framing-error
     │   ├── DecodeError                  amqp:decode-error
@@ -163,6 +164,11 @@ class EntityExistsError(ServiceError):
 class ArgumentError(ServiceError):
     condition = "com.microsoft:argument-error"
     status = 400
+
+
+class FilterEvaluationError(ServiceError):
+    """A rule that is well written failed on a message: a division by zero, an overflow, a type that has no such
+    operator. Nobody on the wire is told: the subscription drops the message or dead-letters it."""
 
 
 class ProtocolError(TwinbusError):

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import ArgumentError
-
 TEXT: Final = "text"
 TIME: Final = "time"
 SPAN: Final = "span"
 NUMBER: Final = "number"
 FLAG: Final = "flag"
-TOKEN: Final = "token"
+IDENTIFIER: Final = "identifier"
 
 # Canonical name -> what it holds. Times are milliseconds since the Unix epoch, spans milliseconds.
 SYSTEM_PROPERTIES: Final = {
@@ -28,7 +26,7 @@ SYSTEM_PROPERTIES: Final = {
     "ExpiresAtUtc": TIME,
     "ForcePersistence": FLAG,
     "Label": TEXT,
-    "LockToken": TOKEN,
+    "LockToken": IDENTIFIER,
     "LockedUntilUtc": TIME,
     "MessageId": TEXT,
     "PartitionKey": TEXT,
@@ -76,30 +74,19 @@ _NEWER: Final = {
 _CANONICAL: Final = {name.lower(): name for name in SYSTEM_PROPERTIES} | _NEWER
 
 
-def fold(name: str) -> str:
-    """The form under which names that differ only in case are one."""
-    return name.lower()
+# The form under which names that differ only in case are one.
+fold: Final = str.lower
 
 
-def system_name(name: str) -> str:
-    """The canonical name of a system property; ArgumentError with the nearest one when there is no such property."""
-    canonical = _CANONICAL.get(fold(name))
-    if canonical is None:
-        raise ArgumentError(f"there is no system property sys.{name}{_nearest(name)}")
-    return canonical
+def system_name(name: str) -> str | None:
+    """The canonical name of a system property; None when there is no such property."""
+    return _CANONICAL.get(fold(name))
 
 
-def settable_name(name: str) -> str:
-    """The canonical name of a system property that an action may change."""
-    canonical = system_name(name)
-    if canonical not in SETTABLE:
-        raise ArgumentError(f"sys.{canonical} is read-only; an action can change {', '.join(sorted(SETTABLE))}")
-    return canonical
-
-
-def _nearest(name: str) -> str:
+def nearest(name: str) -> str:
+    """The canonical name that a wrong one probably meant."""
     # Only a mistake pays for the import.
     import difflib
 
-    near = difflib.get_close_matches(fold(name), _CANONICAL, n=1, cutoff=0.0)
-    return f"; the nearest is sys.{_CANONICAL[near[0]]}" if near else ""
+    (near,) = difflib.get_close_matches(fold(name), _CANONICAL, n=1, cutoff=0.0)
+    return _CANONICAL[near]

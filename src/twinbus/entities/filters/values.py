@@ -15,8 +15,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from ...errors import FilterEvaluationError
-from ...limits import APPLICATION_PROPERTY_BYTES_MAX
+from twinbus.errors import FilterEvaluationError
+from twinbus.limits import APPLICATION_PROPERTY_BYTES_MAX
 
 OTHER: Final = 0
 NUMBER: Final = 1
@@ -129,6 +129,8 @@ def compare(sign: str, left: Any, right: Any) -> bool | None:
 # --- calculating ----------------------------------------------------------------------------------------------------
 def calculate(sign: str, left: Any, right: Any) -> Any:
     """Both sides are known. Text is joined by `+`, with whatever stands on the other side."""
+    if KINDS.get(left.__class__) == NUMBER and KINDS.get(right.__class__) == NUMBER:
+        return _number(sign, left, right)
     left_kind, left_plain = plain(left)
     right_kind, right_plain = plain(right)
     if left_kind == NUMBER and right_kind == NUMBER:

@@ -22,7 +22,7 @@ class Properties:
     def __init__(self, source: Mapping[str, Any]) -> None:
         # The properties as the sender spelled them.
         self._source = source
-        # Value by folded name. Of names that differ only in case the last counts; a key that is no text cannot be named.
+        # Value by folded name. Of names that differ only in case the last counts; a key that is no text has no name.
         self.folded: dict[str, Any] = {fold(name): value for name, value in source.items() if isinstance(name, str)}
 
     def spelling(self, name: str) -> str:

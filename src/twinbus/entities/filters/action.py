@@ -1,0 +1,193 @@
+"""A rule's action: what it changes on the copy of a message that the rule selected.
+
+Statements run in order, and each sees what those before it did. Nothing is changed on the message itself: the caller
+gets the changes and makes the copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from twinbus.errors import ArgumentError, FilterEvaluationError
+
+from . import nodes
+from .compiler import Compiler, Run
+from .conversion import for_system, for_user
+from .names import fold
+from .reader import read_action
+from .stored import check_values, identity, read_values, write_values
+from .view import MessageView, Needs, Properties
+
+
+class Removed(enum.Enum):
+    """The one value that says: this property is gone."""
+
+    REMOVED = "removed"
+
+    def __repr__(self) -> str:
+        return "REMOVED"
+
+
+REMOVED: Final = Removed.REMOVED
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changes:
+    """What an action makes of a message: new values by name, or REMOVED. None is null."""
+
+    # User properties, by the name the sender used, or the action's own for a new one.
+    properties: dict[str, Any]
+    # System properties, by canonical name: text, a boolean, or milliseconds.
+    system: dict[str, Any]
+
+
+class _Draft:
+    """A message with the changes made so far; it is a MessageView itself."""
+
+    __slots__ = ("_names", "_system", "_view", "properties")
+
+    def __init__(self, view: MessageView, needs: Needs) -> None:
+        # The message as it came.
+        self._view = view
+        # System properties that were set or removed.
+        self._system: dict[str, Any] = {}
+        # The user properties as they are by now; empty when no statement looks at them.
+        self.properties = Properties({})
+        if needs.properties:
+            self.properties.folded.update(view.properties.folded)
+        # Spelled name by folded name, of the user properties that were set or removed.
+        self._names: dict[str, str] = {}
+
+    def system(self, name: str) -> Any:
+        return self._system[name] if name in self._system else self._view.system(name)
+
+    def new_id(self) -> uuid.UUID:
+        return self._view.new_id()
+
+    def set_user(self, name: str, folded: str, value: Any) -> None:
+        own = self.properties.folded
+        own[folded] = for_user(value, own.get(folded))
+        self._names.setdefault(folded, name)
+
+    def remove_user(self, name: str, folded: str) -> None:
+        self.properties.folded.pop(folded, None)
+        self._names.setdefault(folded, name)
+
+    def set_system(self, name: str, value: Any) -> None:
+        self._system[name] = for_system(name, value)
+
+    def changes(self) -> Changes:
+        if not self._names:
+            return Changes({}, self._written_system())
+        before, after = self._view.properties, self.properties.folded
+        properties: dict[str, Any] = {}
+        for folded, name in self._names.items():
+            if folded in after:
+                properties[before.spelling(name)] = after[folded]
+            elif folded in before.folded:
+                properties[before.spelling(name)] = REMOVED
+        return Changes(properties, self._written_system())
+
+    def _written_system(self) -> dict[str, Any]:
+        return {name: REMOVED if value is None else value for name, value in self._system.items()}
+
+
+_Step: TypeAlias = Callable[[_Draft], None]
+
+
+class SqlAction:
+    """`SqlAction("SET quantity = quantity / 2; REMOVE priority; SET sys.Label = 'low'")`."""
+
+    __slots__ = ("_needs", "_steps", "expression", "parameters")
+
+    def __init__(self, expression: str, parameters: Mapping[str, Any] | None = None) -> None:
+        # The text, as it was given.
+        self.expression = expression
+        # What the names with an @ in the text stand for; keys as they were given, with or without it.
+        self.parameters = check_values(parameters or {}, "parameter")
+        # What the statements look at; None until they are compiled.
+        self._needs: Needs | None = None
+        # One closure for each statement; None until they are compiled.
+        self._steps: tuple[_Step, ...] | None = None
+        self._compile()
+
+    def _compile(self) -> tuple[Needs, tuple[_Step, ...]]:
+        compiler = Compiler(self.parameters)
+        statements = read_action(self.expression)
+        steps = tuple(_step(statement, compiler) for statement in statements)
+        needs = compiler.needs
+        if any(isinstance(statement.target, nodes.UserProperty) for statement in statements):
+            # A property keeps its spelling and its type, so even a plain SET looks at what is there.
+            needs |= Needs(properties=True)
+        self._needs, self._steps = needs, steps
+        return needs, steps
+
+    def _compiled(self) -> tuple[Needs, tuple[_Step, ...]]:
+        if self._needs is not None and self._steps is not None:
+            return self._needs, self._steps
+        try:
+            return self._compile()
+        except ArgumentError as error:
+            # It was good when it was stored, and whoever sends a message now did not write it.
+            raise FilterEvaluationError(error.text) from error
+
+    @property
+    def needs(self) -> Needs:
+        return self._compiled()[0]
+
+    def apply(self, view: MessageView) -> Changes:
+        """What the action changes on this message; FilterEvaluationError when a statement fails on it."""
+        needs, steps = self._compiled()
+        draft = _Draft(view, needs)
+        for step in steps:
+            step(draft)
+        return draft.changes()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": "sql", "expression": self.expression, "parameters": write_values(self.parameters)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SqlAction:
+        stored = cls.__new__(cls)
+        stored.expression = fields["expression"]
+        stored.parameters = read_values(fields["parameters"])
+        stored._needs = stored._steps = None
+        return stored
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SqlAction):
+            return NotImplemented
+        return self.expression == other.expression and identity(self.parameters) == identity(other.parameters)
+
+    def __hash__(self) -> int:
+        return hash((self.expression, identity(self.parameters)))
+
+    def __repr__(self) -> str:
+        return f"SqlAction({self.expression!r})"
+
+
+def _step(statement: nodes.Statement, compiler: Compiler) -> _Step:
+    name = statement.target.name
+    user = isinstance(statement.target, nodes.UserProperty)
+    if isinstance(statement, nodes.Remove):
+        return _remove_user(name) if user else _set_system(name, lambda _view: None)
+    run = compiler.value(statement.value).run
+    return _set_user(name, run) if user else _set_system(name, run)
+
+
+def _set_user(name: str, run: Run) -> _Step:
+    folded = fold(name)
+    return lambda draft: draft.set_user(name, folded, run(draft))
+
+
+def _remove_user(name: str) -> _Step:
+    folded = fold(name)
+    return lambda draft: draft.remove_user(name, folded)
+
+
+def _set_system(name: str, run: Run) -> _Step:
+    return lambda draft: draft.set_system(name, run(draft))

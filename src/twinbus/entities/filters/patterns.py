@@ -1,0 +1,133 @@
+"""The patterns of LIKE: `%` is any run of characters, `_` is any one character.
+
+A pattern falls into pieces between its `%`: the first is anchored at the start of the text, the last at its end, and
+each piece between them is taken where it is found first, which is never worse than later. So nothing is tried twice,
+and no pattern can make a match slow: a piece with `_` in the middle is searched with one bit for each of its
+characters, in one pass over the text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from twinbus.limits import SQL_TEXT_CHARS_MAX
+
+Matcher: TypeAlias = Callable[[str], bool]
+# A character, or None for any one.
+Piece: TypeAlias = list[str | None]
+# Where the piece is found at or after the second argument and before the third, or -1.
+_Search: TypeAlias = Callable[[str, int, int], int]
+
+# Patterns out of properties come again and again.
+_PATTERNS_MAX: Final = 256
+
+
+class PatternError(ValueError):
+    """The pattern or its escape character is not one; the text says why."""
+
+
+@functools.lru_cache(maxsize=_PATTERNS_MAX)
+def compile_pattern(pattern: str, escape: str | None) -> Matcher:
+    """What tells whether a text has the form of the pattern."""
+    if len(pattern) > SQL_TEXT_CHARS_MAX:
+        raise PatternError(f"a LIKE pattern has at most {SQL_TEXT_CHARS_MAX} characters, this one has {len(pattern)}")
+    pieces = _pieces(pattern, escape)
+    if len(pieces) == 1:
+        return _whole(pieces[0])
+    head, *middle, tail = pieces
+    middle = [piece for piece in middle if piece]
+    return _simple(head, middle, tail) or _anchored(head, middle, tail)
+
+
+def _pieces(pattern: str, escape: str | None) -> list[Piece]:
+    if escape is not None and len(escape) != 1:
+        raise PatternError(f"the escape of LIKE is one character, not {len(escape)}")
+    pieces: list[Piece] = [[]]
+    signs = iter(pattern)
+    for sign in signs:
+        if sign == escape:
+            escaped = next(signs, None)
+            if escaped is None:
+                raise PatternError("a LIKE pattern cannot end with its escape character")
+            pieces[-1].append(escaped)
+        elif sign == "%":
+            pieces.append([])
+        else:
+            pieces[-1].append(None if sign == "_" else sign)
+    return pieces
+
+
+def _literal(piece: Piece) -> str | None:
+    """The piece as text; None when it has a `_`."""
+    return None if None in piece else "".join(sign for sign in piece if sign is not None)
+
+
+def _expression(piece: Piece) -> re.Pattern[str]:
+    # Single characters only, no repetition: the expression cannot go back.
+    return re.compile("".join("." if sign is None else re.escape(sign) for sign in piece), re.DOTALL)
+
+
+def _whole(piece: Piece) -> Matcher:
+    literal = _literal(piece)
+    if literal is not None:
+        return lambda text: text == literal
+    expression = _expression(piece)
+    return lambda text: expression.fullmatch(text) is not None
+
+
+def _simple(head: Piece, middle: list[Piece], tail: Piece) -> Matcher | None:
+    """The patterns that nearly everybody writes: `abc%`, `%abc`, `%abc%`, `%`."""
+    start, end = _literal(head), _literal(tail)
+    if not middle and start is not None and not tail:
+        return lambda text: text.startswith(start)
+    if not middle and end is not None and not head:
+        return lambda text: text.endswith(end)
+    within = _literal(middle[0]) if len(middle) == 1 and not head and not tail else None
+    return None if within is None else lambda text: within in text
+
+
+def _anchored(head: Piece, middle: list[Piece], tail: Piece) -> Matcher:
+    starts, ends = _expression(head).match, _expression(tail).match
+    head_chars, tail_chars = len(head), len(tail)
+    searches = [(_search(piece), len(piece)) for piece in middle]
+
+    def matches(text: str) -> bool:
+        end = len(text) - tail_chars
+        at = head_chars
+        if end < at or starts(text) is None or ends(text, end) is None:
+            return False
+        for search, chars in searches:
+            at = search(text, at, end)
+            if at < 0:
+                return False
+            at += chars
+        return True
+
+    return matches
+
+
+def _search(piece: Piece) -> _Search:
+    literal = _literal(piece)
+    if literal is not None:
+        return lambda text, start, end: text.find(literal, start, end)
+    # Bit n of `state` says: the last n + 1 characters of the text are the first n + 1 of the piece.
+    anything = sum(1 << at for at, sign in enumerate(piece) if sign is None)
+    masks: dict[str, int] = {}
+    for at, sign in enumerate(piece):
+        if sign is not None:
+            masks[sign] = masks.get(sign, anything) | 1 << at
+    goal = 1 << len(piece) - 1
+    last = len(piece) - 1
+
+    def search(text: str, start: int, end: int) -> int:
+        state = 0
+        for at in range(start, end):
+            state = (state << 1 | 1) & masks.get(text[at], anything)
+            if state & goal:
+                return at - last
+        return -1
+
+    return search

@@ -1,0 +1,84 @@
+"""A filter written as a SQL condition.
+
+A new one is compiled at once, so that a mistake is the answer to whoever makes the rule. One out of the store was good
+when it was stored: it is compiled for the first message, because thousands of them must not hold up a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twinbus.errors import ArgumentError, FilterEvaluationError
+
+from .compiler import Compiler, Test
+from .reader import read_filter
+from .stored import check_values, identity, read_values, write_values
+from .view import MessageView, Needs
+
+
+class SqlFilter:
+    """`SqlFilter("color = 'blue' AND quantity > @least", {"@least": 10})`."""
+
+    __slots__ = ("_needs", "_test", "expression", "parameters")
+
+    def __init__(self, expression: str, parameters: Mapping[str, Any] | None = None) -> None:
+        # The text, as it was given.
+        self.expression = expression
+        # What the names with an @ in the text stand for; keys as they were given, with or without it.
+        self.parameters = check_values(parameters or {}, "parameter")
+        # What the text reads of a message; None until it is compiled.
+        self._needs: Needs | None = None
+        # What answers for a message; None until it is compiled.
+        self._test: Test | None = None
+        self._compile()
+
+    def _compile(self) -> tuple[Needs, Test]:
+        compiler = Compiler(self.parameters)
+        test = compiler.condition(read_filter(self.expression)).run
+        self._needs, self._test = compiler.needs, test
+        return compiler.needs, test
+
+    def _compile_stored(self) -> tuple[Needs, Test]:
+        try:
+            return self._compile()
+        except ArgumentError as error:
+            # Whoever sends a message now did not write this rule.
+            raise FilterEvaluationError(error.text) from error
+
+    @property
+    def needs(self) -> Needs:
+        return self._needs if self._needs is not None else self._compile_stored()[0]
+
+    def evaluate(self, view: MessageView) -> bool | None:
+        """True, false, or None for unknown; FilterEvaluationError when the condition fails on this message."""
+        test = self._test
+        if test is None:
+            test = self._compile_stored()[1]
+        return test(view)
+
+    def matches(self, view: MessageView) -> bool:
+        """Whether the message is selected: unknown is not enough."""
+        return self.evaluate(view) is True
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": "sql", "expression": self.expression, "parameters": write_values(self.parameters)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SqlFilter:
+        stored = cls.__new__(cls)
+        stored.expression = fields["expression"]
+        stored.parameters = read_values(fields["parameters"])
+        stored._needs = stored._test = None
+        return stored
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SqlFilter):
+            return NotImplemented
+        return self.expression == other.expression and identity(self.parameters) == identity(other.parameters)
+
+    def __hash__(self) -> int:
+        return hash((self.expression, identity(self.parameters)))
+
+    def __repr__(self) -> str:
+        return f"SqlFilter({self.expression!r})"

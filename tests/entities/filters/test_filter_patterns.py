@@ -1,0 +1,89 @@
+"""LIKE: the forms people write, the escapes, and texts made to be slow."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import sql_model as model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twinbus.entities.filters.patterns import PatternError, compile_pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "yes", "no"),
+    [
+        ("abc", None, ["abc"], ["", "ab", "abcd", "Abc", "xabc"]),
+        ("", None, [""], ["a"]),
+        ("%", None, ["", "a", "any\nthing"], []),
+        ("%%", None, ["", "a"], []),
+        ("abc%", None, ["abc", "abcd"], ["ab", "xabc", "ABC"]),
+        ("%abc", None, ["abc", "xabc"], ["abcx", "bc"]),
+        ("%abc%", None, ["abc", "xabcx"], ["ab c"]),
+        ("a%c", None, ["ac", "abc", "acc"], ["a", "c", "acb"]),
+        ("a%a", None, ["aa", "aba"], ["a"]),
+        ("a%b%c", None, ["abc", "axbxc", "abbcc"], ["acb", "ab"]),
+        ("_", None, ["a", "%", "é", "\n"], ["", "ab"]),
+        ("a_c", None, ["abc", "a_c", "a\nc"], ["ac", "abbc"]),
+        ("_%", None, ["a", "ab"], [""]),
+        ("%_", None, ["a", "ab"], [""]),
+        ("a_%_c", None, ["abbc", "axxxc"], ["abc", "ac"]),
+        ("%a_c%", None, ["abc", "xxaacx", "aabc"], ["ac", "abbc"]),
+        ("%a_a%b", None, ["aaab", "xabaxb", "aaaab"], ["aab", "aaba"]),
+        ("a.c", None, ["a.c"], ["abc"]),
+        ("[ab]%", None, ["[ab]", "[ab]x"], ["a"]),
+        (r"ABC\%", "\\", ["ABC%"], ["ABC", "ABCD", "ABC\\%"]),
+        (r"ABC\%", None, ["ABC\\", "ABC\\x"], ["ABC%"]),
+        ("10!%!_!!", "!", ["10%_!"], ["10%x!"]),
+        ("!a%", "!", ["a", "ab"], ["!a"]),
+        ("%%%%", "%", ["%%"], ["%", "%%%"]),
+    ],
+)
+def test_forms(pattern: str, escape: str | None, yes: list[str], no: list[str]) -> None:
+    matches = compile_pattern(pattern, escape)
+    assert [text for text in yes if not matches(text)] == []
+    assert [text for text in no if matches(text)] == []
+
+
+def test_an_escape_is_one_character_with_something_behind_it() -> None:
+    with pytest.raises(PatternError, match="one character, not 0"):
+        compile_pattern("a", "")
+    with pytest.raises(PatternError, match="cannot end"):
+        compile_pattern("a!!!", "!")
+    with pytest.raises(PatternError, match="at most 1024"):
+        compile_pattern("a" * 1025, None)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.text("ab%_!", max_size=9), st.text("ab%\n", max_size=12), st.sampled_from([None, "!"]))
+def test_patterns_match_what_the_model_says(pattern: str, text: str, escape: str | None) -> None:
+    try:
+        expected: bool | str = model.like(text, model.like_pieces(pattern, escape))
+    except model.Failure:
+        expected = "failure"
+    try:
+        got: bool | str = compile_pattern(pattern, escape)(text)
+    except PatternError:
+        got = "failure"
+    assert got is expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "%a" * 500 + "b",
+        "%" + "a" * 1000 + "b%",
+        "%" + "a" * 500 + "_" + "a" * 500 + "b%",
+        "%a_" * 340 + "b",
+        "%_a%" * 250,
+    ],
+)
+def test_no_pattern_is_slow(pattern: str) -> None:
+    matches = compile_pattern(pattern, None)
+    text = "a" * 32_000
+    started = time.perf_counter()
+    matches(text)
+    # A matcher that goes back would need years; this needs milliseconds, and a busy machine some more.
+    assert time.perf_counter() - started < 1.0
