@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from twinbus.broker.certificates import ensure_ca
 from twinbus.broker.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.server import Endpoint, Server
 from twinbus.clock import Clock
@@ -142,6 +143,11 @@ class Broker:
             raise RuntimeError("The broker has no data folder before it is started.")
         return self._config.data
 
+    @property
+    def ca_file(self) -> Path:
+        """The CA for clients that come by TLS: `connection_verify=str(broker.ca_file)`. Made when first asked for."""
+        return ensure_ca(self.data)
+
     def connection_string(self, namespace: str | None = None) -> str:
         """What SDK clients take; the namespace may be left out when there is one only."""
         return self.endpoint(namespace).connection_string
@@ -200,7 +206,7 @@ class Broker:
         self._stopping = asyncio.Event()
         self.server = server
         self.endpoints = dict(server.endpoints)
-        namespaces = [replace(each, port=server.endpoints[each.name].port) for each in self._config.namespaces]
+        namespaces = [_placed(each, server.endpoints[each.name]) for each in self._config.namespaces]
         self._config = replace(self._config, namespaces=namespaces)
         ready.set()
         try:
@@ -238,6 +244,13 @@ class Broker:
 
 def _namespace(namespace: str | NamespaceConfig) -> NamespaceConfig:
     return NamespaceConfig(namespace) if isinstance(namespace, str) else namespace
+
+
+def _placed(namespace: NamespaceConfig, at: Endpoint) -> NamespaceConfig:
+    """The namespace with the ports it got, so that a restart comes back to them."""
+    return replace(
+        namespace, port=at.port, amqp_port=at.amqp_port, amqps_port=at.amqps_port, admin_port=at.admin_port
+    )
 
 
 def _queue(queue: str | QueueSettings) -> QueueSettings:
