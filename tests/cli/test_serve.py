@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from twinbus.auth.connection_string import ConnectionString
+from twinbus.broker.certificates import Certificates
 from twinbus.broker.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.config_toml import TomlConfig
 from twinbus.broker.server import Endpoint
@@ -196,6 +198,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_listening_wider_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = ["--data", str(tmp_path / "data"), "-n", "contoso", "--host", "0.0.0.0"]
+    assert "--tls-certificate, or --tls-name" in refused(capsys, *data)
     assert "--allow-plaintext" in refused(capsys, *data)
     assert "Development mode" in refused(capsys, *data, "--dev")
     assert "Development mode" in refused(capsys, *data, "--dev", "--allow-plaintext")
@@ -250,6 +253,31 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         merged(twice, namespaces=[], data=None, host=None, dev=False, allow_plaintext=False)
 
 
+def test_classic_ports_are_for_one_namespace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path / "data"), "--amqp-port", "5672"]
+    assert "--amqp-port is for a single namespace" in refused(capsys, *data, "-n", "a", "-n", "b")
+    assert "has the port 5672 twice" in refused(capsys, *data, "-n", "a:5672")
+    assert "not between 0 and 65535" in refused(capsys, "-n", "a", "--admin-port", "70000")
+
+
+def test_a_certificate_that_cannot_be_used_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = ["-n", "contoso", "--data", str(tmp_path / "data")]
+    missing = ["--tls-certificate", str(tmp_path / "none.pem")]
+    assert "none.pem cannot be used: No such file" in refused(capsys, *data, *missing)
+    assert "no certificate: give --tls-certificate" in refused(capsys, *data, "--tls-key", "key.pem")
+
+
+def test_the_certificate_is_there_soon_after_the_first_start(tmp_path: Path) -> None:
+    with serving(tmp_path, "-n", "contoso", "--data", str(tmp_path / "data")) as (process, ready):
+        url = ready["contoso"]["admin_url"]
+        assert url == f"http://localhost:{ready['contoso']['port']}"
+        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+            assert answer.status == 200
+        _, err = stopped(process)
+        assert (process.returncode, err) == (0, "")
+        assert (tmp_path / "data" / "server.pem").stat().st_mode & 0o777 == 0o600
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(["--version"])
@@ -264,6 +292,7 @@ class FailingServer:
         self.endpoints = {"contoso": Endpoint("127.0.0.1", 1, "Endpoint=sb://localhost:1;")}
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
+        self.certificates = Certificates(config.data or Path())
 
     async def start(self) -> None:
         self.failure = StoreError("the disk is gone")

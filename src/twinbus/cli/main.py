@@ -16,6 +16,7 @@ from twinbus.cli.check import check
 from twinbus.cli.compact import compact
 from twinbus.cli.queue import queues
 from twinbus.cli.serve import serve
+from twinbus.cli.trust import trust
 from twinbus.errors import ConfigError, TwinbusError
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command()(trust)
 app.add_typer(queues, name="queue")
 app.command()(check)
 app.command()(compact)

@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -52,8 +52,21 @@ def serve(
     dev: Annotated[bool, typer.Option("--dev", help="Accept any key and any token, as the emulator does.")] = False,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help=f"Where to listen [{LOOPBACK}].")] = None,
     allow_plaintext: Annotated[
-        bool, typer.Option("--allow-plaintext", help="Listen beyond this machine without TLS.")
+        bool, typer.Option("--allow-plaintext", help="Let other machines in without TLS.")
     ] = False,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your own certificate chain, PEM [the development CA's].")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its key, PEM, unless it is in the same file.")
+    ] = None,
+    tls_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name for the development certificate: what clients call us."),
+    ] = None,
+    amqp_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5672 by custom.")] = None,
+    amqps_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5671 by custom.")] = None,
+    admin_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5300 by custom.")] = None,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Written when clients can connect: where and how, as JSON.")
     ] = None,
@@ -68,6 +81,10 @@ def serve(
         host=host,
         dev=dev,
         allow_plaintext=allow_plaintext,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        tls_names=tls_name or [],
+        classic_ports={"amqp_port": amqp_port, "amqps_port": amqps_port, "admin_port": admin_port},
     )
     told.check()
     for warning in told.warnings():
@@ -91,6 +108,10 @@ def merged(
     host: str | None,
     dev: bool,
     allow_plaintext: bool,
+    tls_certificate: Path | None = None,
+    tls_key: Path | None = None,
+    tls_names: Sequence[str] = (),
+    classic_ports: Mapping[str, int | None] | None = None,
 ) -> BrokerConfig:
     """The file's settings with the command line's over them."""
     served = {each.name.lower(): each for each in file.namespaces}
@@ -104,12 +125,20 @@ def merged(
     # A name twice in the file is for `check` to refuse; the mapping above must not hide it.
     if len({each.name.lower() for each in file.namespaces}) != len(file.namespaces):
         BrokerConfig(file.namespaces).check()
+    wanted = {name: port for name, port in (classic_ports or {}).items() if port is not None}
+    if wanted and len(served) > 1:
+        option = next(iter(wanted)).replace("_", "-")
+        raise ConfigError(f"--{option} is for a single namespace: with several, give each its own in a TOML file.")
     return BrokerConfig(
-        list(served.values()),
+        [replace(each, **wanted) for each in served.values()],  # type: ignore[arg-type]
         data=(data or file.data or default_data()).expanduser().absolute(),
         host=host or file.host or LOOPBACK,
         dev=dev or bool(file.dev),
         allow_plaintext=allow_plaintext or bool(file.allow_plaintext),
+        tls_certificate=tls_certificate or file.tls_certificate,
+        # A key goes with its certificate: the file's does not fit one from the command line.
+        tls_key=tls_key if tls_certificate is not None or tls_key is not None else file.tls_key,
+        tls_names=[*tls_names, *file.tls_names],
     )
 
 
@@ -144,11 +173,21 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
         if ready_file is not None:
             _write_ready(ready_file, server.endpoints)
         _announce(config, server.endpoints)
+        # On a thread, and only now: at the first start it takes a moment, and nobody should wait for it.
+        certificates = asyncio.get_running_loop().run_in_executor(None, _prepare_tls, server)
         await _first(stop, server.failed)
+        await certificates
     finally:
         await _stopped(server)
     if server.failure is not None:
         raise StoreError(f"The broker stopped because its store failed: {server.failure}")
+
+
+def _prepare_tls(server: Server) -> None:
+    try:
+        server.certificates.load()
+    except ConfigError as error:
+        logging.getLogger(__name__).error("no TLS is possible: %s", error)
 
 
 async def _stopped(server: Server) -> None:
@@ -203,6 +242,8 @@ def _announce(config: BrokerConfig, endpoints: Mapping[str, Endpoint]) -> None:
     if config.dev:
         lines.append("Development mode: any key and any token is accepted.")
     for name, endpoint in endpoints.items():
-        lines += ["", f"{name} on {endpoint.host}:{endpoint.port}", endpoint.connection_string]
+        classic = (endpoint.amqp_port, endpoint.amqps_port, endpoint.admin_port)
+        also = "".join(f", {port}" for port in classic if port is not None)
+        lines += ["", f"{name} on {endpoint.host}:{endpoint.port}{also}", endpoint.connection_string]
     # Plain text, never wrapped: the strings are there to be pasted.
     typer.echo("\n".join(lines))

@@ -1,0 +1,62 @@
+"""`twinbus trust`: where the development CA is, and how each kind of client is told to trust it.
+
+Rules:
+- The CA is made if it is not there yet: clients can be set up before the broker's first start.
+- What is printed can be pasted; with `--json` it can be read by a program.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+
+from twinbus.broker.config_file import load_config
+from twinbus.broker.config_toml import TomlConfig
+from twinbus.cli.folders import default_data
+
+
+def trust(
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="The broker's data folder.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The broker's configuration file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show how clients come to trust the broker's certificate."""
+    from twinbus.broker.certificates import ensure_ca
+
+    file = load_config(config) if config is not None else TomlConfig()
+    if file.tls_certificate is not None:
+        text = f"The broker shows its own certificate, {file.tls_certificate}: clients must trust whoever issued it."
+        typer.echo(json.dumps({"certificate": str(file.tls_certificate)}) if as_json else text)
+        return
+    ca = ensure_ca((data or file.data or default_data()).expanduser().absolute())
+    if as_json:
+        typer.echo(json.dumps({"ca": str(ca), "environment": environment(ca)}, indent=2))
+    else:
+        typer.echo(explained(ca))
+
+
+def environment(ca: Path) -> dict[str, str]:
+    """The variables with which runtimes are told of a CA."""
+    return {"NODE_EXTRA_CA_CERTS": str(ca), "SSL_CERT_FILE": str(ca)}
+
+
+def explained(ca: Path) -> str:
+    """The text for people."""
+    shown = quote(str(ca))
+    return f"""The development CA is {ca}
+
+Clients trust the broker's certificates once they know it. It is good for this broker's data folder only.
+
+Python   ServiceBusClient.from_connection_string(..., connection_verify={str(ca)!r})
+         The same for ServiceBusAdministrationClient.
+Node     export NODE_EXTRA_CA_CERTS={shown}
+Go       export SSL_CERT_FILE={shown}
+         It takes the place of the system's list; so it does for curl and everything on OpenSSL.
+.NET     On Linux SSL_CERT_FILE as for Go; elsewhere add it to the user's trusted root certificates.
+Java     keytool -importcert -noprompt -alias twinbus -file {shown} -keystore twinbus.p12 -storepass changeit
+         java -Djavax.net.ssl.trustStore=twinbus.p12 -Djavax.net.ssl.trustStorePassword=changeit ...
+Debian   sudo cp {shown} /usr/local/share/ca-certificates/twinbus.crt && sudo update-ca-certificates"""
