@@ -19,6 +19,7 @@
     │   ├── MessageNotFoundError         com.microsoft:message-not-found
     │   ├── EntityDisabledError          com.microsoft:entity-disabled
     │   ├── EntityExistsError            com.microsoft:entity-already-exists
+    │   ├── TransactionUnknownError      amqp:transaction:unknown-id
     │   ├── ArgumentError                com.microsoft:argument-error
     │   └── FilterEvaluationError        amqp:internal-error; a subscription may dead-letter on it
     ├── ProtocolError                the peer broke AMQP; ends its link, session or connection
@@ -130,7 +131,9 @@ class MessageLockLostError(ServiceError):
     condition = "com.microsoft:message-lock-lost"
     status = 410
 
-    TEXT = "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
+    TEXT = (
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
+    )
 
     def __init__(self, text: str = TEXT) -> None:
         super().__init__(text)
@@ -159,6 +162,11 @@ class EntityDisabledError(ServiceError):
 class EntityExistsError(ServiceError):
     condition = "com.microsoft:entity-already-exists"
     status = 409
+
+
+class TransactionUnknownError(ServiceError):
+    condition = "amqp:transaction:unknown-id"
+    status = 400
 
 
 class ArgumentError(ServiceError):

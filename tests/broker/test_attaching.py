@@ -12,7 +12,6 @@ import pytest
 from tests.broker.peer import Peer, text
 from twinbus.amqp.events import Closed, Detached
 from twinbus.amqp.states import Accepted
-from twinbus.amqp.terminus import Coordinator
 from twinbus.amqp.types import Int
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policy, Right
@@ -149,17 +148,6 @@ def test_refusals_say_what_is_wrong(broker: Broker, clock: SteppedClock) -> None
         assert peer.refusal(lambda: peer.sender("off")).condition == "com.microsoft:entity-disabled"
         assert peer.refusal(lambda: peer.receiver("off")).condition == "com.microsoft:entity-disabled"
         assert peer.refusal(lambda: peer.sender("")).condition == "com.microsoft:argument-error"
-
-
-def test_coordinator_is_refused_as_not_implemented(broker: Broker, clock: SteppedClock) -> None:
-    with as_root(broker, clock) as peer:
-
-        def attach() -> Any:
-            link = peer.session.attach_sender("txn", source=None, target=Coordinator([]))
-            peer.flush()
-            return link
-
-        assert peer.refusal(attach).condition == "amqp:not-implemented"
 
 
 def test_management_mistakes(broker: Broker, clock: SteppedClock) -> None:

@@ -15,6 +15,7 @@ from twinbus.broker.dispatcher import SessionWaiter
 from twinbus.broker.management import Management
 from twinbus.broker.publisher import Publisher
 from twinbus.broker.requests import ReplyLink, RequestLink, RequestNode
+from twinbus.broker.transactions import ControlLink
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
 from twinbus.errors import (
@@ -59,7 +60,8 @@ class Attachment:
         entity = ""
         try:
             if isinstance(link.target, Coordinator):
-                raise UnsupportedError("Transactions are not available.")
+                self._attach_control(link)
+                return
             terminus = link.source if link.sender else link.target
             if terminus is None or not terminus.address:
                 raise ArgumentError("The link names no address.")
@@ -96,6 +98,15 @@ class Attachment:
     def _require(self, link: Link, path: str, right: Right) -> None:
         self._connection.require(path, right)
         self._needs[link] = (path, right)
+
+    def _attach_control(self, link: Link) -> None:
+        # Any right will do here: each piece of work is on a link that has its own.
+        link.context = ControlLink(self._connection, link)
+        link.accept(
+            properties=self._properties(),
+            max_message_size=self._connection.host.request_bytes_max,
+            credit=SENDER_CREDIT,
+        )
 
     # --- request nodes ----------------------------------------------------------------------------------------------
 

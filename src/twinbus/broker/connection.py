@@ -32,6 +32,7 @@ from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.requests import ReplyLink
+from twinbus.broker.transactions import Transactions
 from twinbus.errors import ConnectionForcedError, UnauthorizedError
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
@@ -89,6 +90,8 @@ class Connection(asyncio.Protocol):
         self._heartbeat: asyncio.TimerHandle | None = None
         # The next claim to run out.
         self._expiry: asyncio.TimerHandle | None = None
+        # Transactions this client has open.
+        self.transactions = Transactions()
         # Puts links on entities.
         self._attachment = Attachment(self)
         # Which method takes which event.

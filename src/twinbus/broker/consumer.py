@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.link import Link
-from twinbus.amqp.states import STATE_ACCEPTED, Accepted, AmqpError, State, state_rejected
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    Accepted,
+    AmqpError,
+    State,
+    TransactionalState,
+    encode_state,
+    state_rejected,
+)
 from twinbus.broker.settlement import settle
 from twinbus.broker.stored import render
 from twinbus.entities.message import Message
@@ -136,6 +144,10 @@ class Consumer:
                 self.queue.complete(tag, now_ms, facts)
                 if not settled:
                     facts.then.append((self._answer_accepted, delivery_id))
+            elif isinstance(state, TransactionalState):
+                self.connection.transactions.get(state.txn_id).settle(self.queue, tag, state.outcome, now_ms)
+                if not settled:
+                    self._answer((delivery_id, encode_state(state)))
             else:
                 echo = settle(self.queue, tag, state, now_ms, facts)
                 if not settled:

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.link import Link
-from twinbus.amqp.states import STATE_ACCEPTED, AmqpError, State, state_rejected
-from twinbus.errors import MessageTooLargeError, ProtocolError, QuotaExceededError, ServiceError
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    AmqpError,
+    State,
+    TransactionalState,
+    state_rejected,
+    state_transactional,
+)
+from twinbus.entities.message import NewMessage
+from twinbus.errors import ArgumentError, MessageTooLargeError, ProtocolError, QuotaExceededError, ServiceError
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
@@ -50,6 +58,9 @@ class Publisher:
             facts = commits.facts
             now_ms = host.clock.now_ms()
             messages = host.intake.messages(payload, event.message_format, now_ms, settings.default_ttl_ms)
+            if event.state is not None:
+                self._send_in_transaction(event, messages)
+                return
             queue.send(messages, now_ms, facts)
         except (ServiceError, ProtocolError, UnicodeDecodeError, IndexError) as error:
             self._reject(event, error)
@@ -58,6 +69,15 @@ class Publisher:
             facts.then.append((self.accept, event.delivery_id))
         commits.pending_bytes += event.size
         commits.request()
+
+    def _send_in_transaction(self, event: Transfer, messages: list[NewMessage]) -> None:
+        state = event.state
+        if not isinstance(state, TransactionalState):
+            raise ArgumentError("A transfer's state can only name a transaction.")
+        self._connection.transactions.get(state.txn_id).send(self._queue, messages)
+        if not event.settled:
+            self._link.session.settle(event.delivery_id, state_transactional(state.txn_id, STATE_ACCEPTED))
+            self._connection.flush_soon()
 
     def accept(self, delivery_id: int) -> None:
         """The message is on disk."""

@@ -61,7 +61,7 @@ class Queue(Accepting):
 
     def send(self, messages: Sequence[NewMessage], now_ms: int, facts: Facts) -> None:
         """Accept all messages or none. Pings are counted and dropped; duplicates are accepted and dropped."""
-        self._check_new(messages)
+        self.check_send(messages)
         self.accessed_ms = now_ms
         duplicates = self._duplicates
         for new in messages:
@@ -74,7 +74,7 @@ class Queue(Accepting):
 
     def schedule(self, messages: Sequence[NewMessage], now_ms: int, facts: Facts) -> list[int]:
         """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one."""
-        self._check_new(messages)
+        self.check_send(messages)
         self.accessed_ms = now_ms
         duplicates = self._duplicates
         numbers: list[int] = []
@@ -104,7 +104,8 @@ class Queue(Accepting):
                 del message.session.aside[seq]
             self._remove(message, facts)
 
-    def _check_new(self, messages: Sequence[NewMessage]) -> None:
+    def check_send(self, messages: Sequence[NewMessage]) -> None:
+        """Raise what `send` would raise."""
         if self.deleted:
             raise EntityNotFoundError(not_found_text(self.path))
         if self.dead_letters is None:

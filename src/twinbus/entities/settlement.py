@@ -97,6 +97,10 @@ class Settlement(Arriving):
         self._locks.renew(token, message)
         return until
 
+    def check_lock(self, token: bytes, now_ms: int) -> None:
+        """Raise what a settlement of this token would raise."""
+        self._locked(token, now_ms)
+
     def _locked(self, token: bytes, now_ms: int) -> Message:
         """The message behind a live token."""
         message = self._locks.held.get(token)

@@ -1,0 +1,206 @@
+"""Transactions: sends and settlements on several entities that happen together or not at all.
+
+Work in a transaction is looked at when it comes and done when the transaction is discharged: everything is checked
+first, then everything goes into the facts of one commit. A message settled in a transaction stays locked until then. A
+transaction lives on its control link: when that goes, so does the work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    AmqpError,
+    State,
+    state_declared,
+    state_rejected,
+)
+from twinbus.amqp.types import Described
+from twinbus.broker.settlement import settle
+from twinbus.entities.message import NewMessage
+from twinbus.entities.queue import Queue
+from twinbus.errors import (
+    ArgumentError,
+    MessageLockLostError,
+    ProtocolError,
+    QuotaExceededError,
+    ServiceError,
+    TransactionUnknownError,
+)
+from twinbus.limits import TRANSACTION_MESSAGES_MAX, TRANSACTION_MS_MAX, TRANSACTIONS_PER_CONNECTION_MAX
+from twinbus.store.facts import Facts
+
+if TYPE_CHECKING:
+    from twinbus.broker.connection import Connection
+
+DECLARE = 0x31
+DISCHARGE = 0x32
+_CODES: dict[Any, int] = {
+    DECLARE: DECLARE,
+    DISCHARGE: DISCHARGE,
+    "amqp:declare:list": DECLARE,
+    "amqp:discharge:list": DISCHARGE,
+}
+
+
+class Transaction:
+    """What one transaction is going to do."""
+
+    __slots__ = ("_sends", "_settlements", "_size", "deadline_ms")
+
+    def __init__(self, deadline_ms: int) -> None:
+        # Messages by entity, in the order in which the entities were first used.
+        self._sends: dict[Queue, list[NewMessage]] = {}
+        # Outcomes by lock token.
+        self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
+        # Messages touched so far.
+        self._size = 0
+        # When it is rolled back if nobody discharges it.
+        self.deadline_ms = deadline_ms
+
+    def send(self, queue: Queue, messages: list[NewMessage]) -> None:
+        """Take messages to be sent. What the entity would refuse now is refused now."""
+        self._grow(len(messages))
+        waiting = self._sends.setdefault(queue, [])
+        queue.check_send([*waiting, *messages])
+        waiting += messages
+
+    def settle(self, queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
+        """Take a settlement; the lock must be live now, and again when the transaction is discharged."""
+        self._grow(1)
+        queue.check_lock(token, now_ms)
+        if token in self._settlements:
+            raise MessageLockLostError("The message is settled in this transaction already.")
+        self._settlements[token] = (queue, state)
+
+    def commit(self, now_ms: int, facts: Facts) -> None:
+        """Do everything, or raise having done nothing."""
+        if now_ms > self.deadline_ms:
+            raise ArgumentError(f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back.")
+        for queue, messages in self._sends.items():
+            queue.check_send(messages)
+        for token, (queue, _) in self._settlements.items():
+            queue.check_lock(token, now_ms)
+        for token, (queue, state) in self._settlements.items():
+            settle(queue, token, state, now_ms, facts)
+        for queue, messages in self._sends.items():
+            queue.send(messages, now_ms, facts)
+
+    def _grow(self, count: int) -> None:
+        if self._size + count > TRANSACTION_MESSAGES_MAX:
+            raise QuotaExceededError(f"A transaction takes at most {TRANSACTION_MESSAGES_MAX} messages.")
+        self._size += count
+
+
+class Transactions:
+    """The open transactions of one connection."""
+
+    __slots__ = ("_count", "_open")
+
+    def __init__(self) -> None:
+        # By id, with the control link each lives on.
+        self._open: dict[bytes, tuple[Link, Transaction]] = {}
+        # Makes ids; never used twice on one connection.
+        self._count = 0
+
+    def declare(self, link: Link, now_ms: int) -> bytes:
+        if len(self._open) >= TRANSACTIONS_PER_CONNECTION_MAX:
+            raise QuotaExceededError(f"A connection has at most {TRANSACTIONS_PER_CONNECTION_MAX} transactions open.")
+        self._count += 1
+        txn_id = self._count.to_bytes(16, "big")
+        self._open[txn_id] = (link, Transaction(now_ms + TRANSACTION_MS_MAX))
+        return txn_id
+
+    def get(self, txn_id: bytes) -> Transaction:
+        found = self._open.get(txn_id)
+        if found is None:
+            raise TransactionUnknownError(
+                "The transaction is not known: it was discharged, or its control link is gone."
+            )
+        return found[1]
+
+    def discharge(self, txn_id: bytes) -> Transaction:
+        """Take a transaction out, to commit it or to forget it."""
+        transaction = self.get(txn_id)
+        del self._open[txn_id]
+        return transaction
+
+    def abandon(self, link: Link) -> None:
+        """The control link is gone: its transactions are rolled back."""
+        self._open = {txn_id: entry for txn_id, entry in self._open.items() if entry[0] is not link}
+
+
+class ControlLink:
+    """The link on which a client declares and discharges its transactions."""
+
+    __slots__ = ("_connection", "_link")
+
+    def __init__(self, connection: Connection, link: Link) -> None:
+        # Whose transactions these are.
+        self._connection = connection
+        # The AMQP link.
+        self._link = link
+
+    def on_transfer(self, event: Transfer) -> None:
+        host = self._connection.host
+        session = self._link.session
+        try:
+            code, fields = _command(event.payload)
+            now_ms = host.clock.now_ms()
+            if code == DECLARE:
+                txn_id = self._connection.transactions.declare(self._link, now_ms)
+                session.settle(event.delivery_id, state_declared(txn_id))
+                return
+            discharged = fields[0] if fields else None
+            if not isinstance(discharged, bytes):
+                raise ArgumentError("A discharge needs the transaction's id.")
+            transaction = self._connection.transactions.discharge(discharged)
+            if len(fields) > 1 and fields[1] is True:
+                session.settle(event.delivery_id, STATE_ACCEPTED)
+                return
+        except (ServiceError, ProtocolError) as error:
+            session.settle(event.delivery_id, state_rejected(host.tracker.wire_error(error)))
+            return
+        self._commit(transaction, event.delivery_id, now_ms)
+
+    def _commit(self, transaction: Transaction, delivery_id: int, now_ms: int) -> None:
+        host = self._connection.host
+        facts = host.commits.facts
+        try:
+            transaction.commit(now_ms, facts)
+        except ServiceError as error:
+            text = f"The transaction was rolled back: {error.text}"
+            rollback = AmqpError("amqp:transaction:rollback", host.tracker.text(text)[0], None)
+            self._link.session.settle(delivery_id, state_rejected(rollback))
+            return
+        facts.then.append((self._committed, delivery_id))
+        host.commits.request()
+
+    def _committed(self, delivery_id: int) -> None:
+        self._link.session.settle(delivery_id, STATE_ACCEPTED)
+        self._connection.flush_soon()
+
+    def on_detached(self, orderly: bool) -> None:
+        self._connection.transactions.abandon(self._link)
+
+    def on_credit(self) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Never called: the peer sends on this link."""
+
+
+def _command(payload: bytes | None) -> tuple[int, list[Any]]:
+    if payload is None:
+        raise ArgumentError("The request to the coordinator is too large.")
+    value = AmqpMessage.decode(payload).value
+    if not isinstance(value, Described) or not isinstance(value.value, list):
+        raise ArgumentError("The coordinator takes declare and discharge.")
+    code = _CODES.get(value.descriptor)
+    if code is None:
+        raise ArgumentError("The coordinator takes declare and discharge.")
+    return code, value.value

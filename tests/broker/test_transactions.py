@@ -1,0 +1,180 @@
+"""Transactions over several queues: all of it or none of it, on disk in one commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.peer import Peer, body_of, text
+from twinbus.amqp.events import Disposed, Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    Accepted,
+    Declared,
+    Rejected,
+    State,
+    TransactionalState,
+    state_transactional,
+)
+from twinbus.amqp.terminus import Coordinator
+from twinbus.amqp.types import Described, ULong
+from twinbus.clock import SteppedClock
+from twinbus.entities.settings import QueueSettings
+from twinbus.limits import TRANSACTION_MESSAGES_MAX
+from twinbus.testing import Broker
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+def broker(clock: SteppedClock) -> Iterator[Broker]:
+    queues = ["a", "b", QueueSettings(path="off", status="SendDisabled"), QueueSettings(path="small", max_megabytes=1)]
+    with Broker(queues=queues, clock=clock) as broker:
+        yield broker
+
+
+def counts(broker: Broker) -> tuple[int, int]:
+    return broker.call(
+        lambda server: (
+            server.hosts["contoso"].entities.queue("a").counts.active,
+            server.hosts["contoso"].entities.queue("b").counts.active,
+        )
+    )
+
+
+def control(peer: Peer) -> Link:
+    link = peer.session.attach_sender(str(uuid.uuid4()), source=None, target=Coordinator([]))
+    peer._answered(link)
+    return link
+
+
+def command(peer: Peer, link: Link, code: int, fields: list[object]) -> State | None:
+    message = AmqpMessage()
+    message.value, message.has_value = Described(ULong(code), fields), True
+    return peer.send(link, message)
+
+
+def declare(peer: Peer, link: Link) -> bytes:
+    state = command(peer, link, 0x31, [None])
+    assert isinstance(state, Declared)
+    return state.txn_id
+
+
+def discharge(peer: Peer, link: Link, txn_id: bytes, fail: bool = False) -> State | None:
+    return command(peer, link, 0x32, [txn_id, fail])
+
+
+def send_in(peer: Peer, link: Link, txn_id: bytes, message: AmqpMessage) -> State | None:
+    delivery_id = link.send(
+        message.encode(), tag=uuid.uuid4().bytes, settled=False, state=state_transactional(txn_id, None)
+    )
+    return peer.wait(Disposed, lambda event: any(each[0] == delivery_id for each in event.deliveries)).state
+
+
+def test_commit_over_two_queues(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        delivery = peer.receive(peer.receiver("a", 1))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        answer = send_in(peer, peer.sender("b"), txn_id, text("out"))
+        assert isinstance(answer, TransactionalState)
+        assert isinstance(answer.outcome, Accepted)
+        receiver = peer.receiver("b", 5)
+        assert peer.quiet(Transfer)
+        echo = peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED))
+        assert isinstance(echo, TransactionalState)
+        assert counts(broker) == (1, 0)
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        assert counts(broker) == (0, 1)
+        assert body_of(peer.receive(receiver)) == "out"
+    broker.restart()
+    assert counts(broker) == (0, 1)
+
+
+def test_rollback_does_nothing(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        delivery = peer.receive(peer.receiver("a", 1))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        send_in(peer, peer.sender("b"), txn_id, text("out"))
+        peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED))
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=True), Accepted)
+        assert counts(broker) == (1, 0)
+
+
+def test_lost_lock_rolls_everything_back(broker: Broker, clock: SteppedClock) -> None:
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        delivery = peer.receive(peer.receiver("a", 1))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        send_in(peer, peer.sender("b"), txn_id, text("out"))
+        peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED))
+        clock.step(seconds=61)
+        outcome = discharge(peer, coordinator, txn_id)
+        assert isinstance(outcome, Rejected)
+        assert outcome.error is not None
+        assert outcome.error.condition == "amqp:transaction:rollback"
+        assert counts(broker) == (1, 0)
+
+
+def test_late_discharge_rolls_back(broker: Broker, clock: SteppedClock) -> None:
+    with Peer(broker) as peer:
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        send_in(peer, peer.sender("b"), txn_id, text("out"))
+        clock.step(seconds=121)
+        assert isinstance(discharge(peer, coordinator, txn_id), Rejected)
+        assert counts(broker) == (0, 0)
+
+
+def test_lost_control_link_rolls_back(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        sender = peer.sender("b")
+        send_in(peer, sender, txn_id, text("out"))
+        coordinator.detach()
+        answer = send_in(peer, sender, txn_id, text("late"))
+        assert isinstance(answer, Rejected)
+        assert answer.error is not None
+        assert answer.error.condition == "amqp:transaction:unknown-id"
+        assert counts(broker) == (0, 0)
+
+
+def test_refused_work_is_refused_at_once(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        assert isinstance(send_in(peer, peer.sender("off"), txn_id, text()), Rejected)
+        small = peer.sender("small")
+        outcomes = [send_in(peer, small, txn_id, text("x" * 250_000)) for _ in range(5)]
+        # Each fits, all together do not.
+        assert isinstance(outcomes[0], TransactionalState)
+        assert isinstance(outcomes[-1], Rejected)
+
+
+def test_bounds_and_mistakes(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        sender = peer.sender("b")
+        for _ in range(TRANSACTION_MESSAGES_MAX):
+            assert isinstance(send_in(peer, sender, txn_id, text()), TransactionalState)
+        assert isinstance(send_in(peer, sender, txn_id, text()), Rejected)
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        assert counts(broker) == (0, TRANSACTION_MESSAGES_MAX)
+        assert isinstance(discharge(peer, coordinator, txn_id), Rejected)
+        assert isinstance(discharge(peer, coordinator, b"unknown"), Rejected)
+        assert isinstance(command(peer, coordinator, 0x77, []), Rejected)
+        assert isinstance(peer.send(coordinator, b"rubbish"), Rejected)
+        assert isinstance(peer.send(coordinator, text()), Rejected)
