@@ -1,0 +1,71 @@
+"""Many messages in one delivery.
+
+Two rules. The envelope repeats what the service routes by (message id, session, partition key) of the first message and
+holds the others as data. A batch has one outcome: all of it is accepted or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from twinbus.amqp import AmqpMessage, data_section, decode_section, locate
+from twinbus.client.message import PARTITION_KEY, Message
+from twinbus.errors import MessageTooLargeError
+from twinbus.limits import BATCH_MESSAGES_MAX, MESSAGE_BYTES_DEFAULT
+
+FORMAT = 0x80013700
+
+_MESSAGE_ID = 0
+_GROUP_ID = 10
+
+
+def encoded(message: Message | bytes) -> bytes:
+    return message if type(message) is bytes else message.encode()  # type: ignore[union-attr]
+
+
+def envelope(first: bytes) -> bytes:
+    """The sections before the data of a batch that starts with `first`."""
+    found = locate(first)
+    outer = AmqpMessage()
+    if found.properties is not None:
+        fields = decode_section(first, found.properties)
+        outer.message_id = fields[_MESSAGE_ID] if fields else None
+        outer.group_id = fields[_GROUP_ID] if len(fields) > _GROUP_ID else None
+    if found.message_annotations is not None:
+        key = decode_section(first, found.message_annotations).get(PARTITION_KEY)
+        if key is not None:
+            outer.message_annotations = {PARTITION_KEY: key}
+    return outer.encode()
+
+
+def encode_batch(messages: Iterable[Message | bytes]) -> bytes:
+    """The payload of one batch; send it with the format above."""
+    payloads = [encoded(message) for message in messages]
+    if not payloads:
+        raise ValueError("A batch needs at least one message.")
+    if len(payloads) > BATCH_MESSAGES_MAX:
+        raise MessageTooLargeError(f"A batch holds at most {BATCH_MESSAGES_MAX} messages, not {len(payloads)}.")
+    return envelope(payloads[0]) + b"".join(map(data_section, payloads))
+
+
+def batches(
+    messages: Iterable[Message | bytes], max_bytes: int = MESSAGE_BYTES_DEFAULT, max_count: int = BATCH_MESSAGES_MAX
+) -> Iterator[list[bytes]]:
+    """Cut a stream of messages into batches that fit, in order."""
+    held: list[bytes] = []
+    size = 0
+    for message in messages:
+        payload = encoded(message)
+        # A data section costs eight bytes at most.
+        cost = len(payload) + 8
+        if held and (size + cost > max_bytes or len(held) >= max_count):
+            yield held
+            held, size = [], 0
+        if not held:
+            size = len(envelope(payload))
+            if size + cost > max_bytes:
+                raise MessageTooLargeError(f"A message of {len(payload)} bytes does not fit a batch of {max_bytes}.")
+        held.append(payload)
+        size += cost
+    if held:
+        yield held

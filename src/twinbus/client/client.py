@@ -1,0 +1,215 @@
+"""A small asyncio client of a Service Bus namespace, made for bulk work.
+
+    async with BusClient.from_connection_string(text) as client:
+        sender = await client.sender("orders")
+        outcomes = await sender.send_many(payloads)
+        receiver = await client.receiver("orders", prefetch=500)
+        async for message in receiver:
+            await receiver.complete(message)
+
+Two rules. All links of a client share one connection, opened when the first is asked for. A link or a connection that
+is lost stays lost, with the reason; the next call to the client opens a fresh one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from types import TracebackType
+from uuid import uuid4
+from weakref import WeakSet
+
+from twinbus import __version__
+from twinbus.auth.connection_string import PLAIN_PORT, TLS_PORT, ConnectionString
+from twinbus.client.connection import BusConnection
+from twinbus.client.management import Management
+from twinbus.client.receiver import Receiver
+from twinbus.client.sender import Sender
+from twinbus.client.session_receiver import SessionReceiver
+from twinbus.client.tokens import TokenSource, tokens_of
+from twinbus.clock import Clock, SystemClock
+from twinbus.limits import CLIENT_TIMEOUT_MS, FRAME_BYTES_MAX, SEND_WINDOW_DEFAULT
+
+DEAD_LETTERS = "$DeadLetterQueue"
+
+
+class BusClient:
+    """A client of one namespace, or of any AMQP 1.0 broker.
+
+    `tls` is True, False or a context. `tokens` puts a token before the first link to an entity; without it `$cbs` is
+    left alone. `sasl` is a mechanism with its initial response: ANONYMOUS unless said otherwise, None to go without.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int | None = None,
+        *,
+        tls: bool | ssl.SSLContext = True,
+        tokens: TokenSource | None = None,
+        sasl: tuple[str, bytes | None] | None = ("ANONYMOUS", None),
+        audience: str | None = None,
+        clock: Clock | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        timeout_ms: int = CLIENT_TIMEOUT_MS,
+    ) -> None:
+        # The host to connect to, and the one named in the open.
+        self.host = host
+        # The port to connect to.
+        self.port = port or (TLS_PORT if tls else PLAIN_PORT)
+        # The context for TLS; None for plain TCP.
+        self._tls = ssl.create_default_context() if tls is True else tls or None
+        # Where tokens come from.
+        self._tokens = tokens
+        # Mechanism and initial response.
+        self._sasl = sasl
+        # What the audiences of tokens start with.
+        self._audience = audience or f"sb://{host}"
+        # Where the time comes from.
+        self._clock = clock or SystemClock()
+        # The largest frame we take.
+        self._frame_bytes_max = frame_bytes_max
+        # How long opening something may take.
+        self._timeout_ms = timeout_ms
+        # The connection; None before the first link and after a loss was noticed.
+        self._connection: BusConnection | None = None
+        # Only one connection is opened at a time.
+        self._opening = asyncio.Lock()
+        # Everything made here that somebody still holds.
+        self._endpoints: WeakSet[Sender | Receiver] = WeakSet()
+
+    @classmethod
+    def from_connection_string(
+        cls,
+        text: str,
+        *,
+        tls: bool | ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+        timeout_ms: int = CLIENT_TIMEOUT_MS,
+    ) -> BusClient:
+        """For a Service Bus namespace or a Twinbus broker: plain TCP in emulator mode, TLS otherwise."""
+        parsed = ConnectionString.parse(text)
+        host, port = parsed.address
+        return cls(
+            host,
+            port,
+            tls=not parsed.emulator if tls is None else tls,
+            tokens=tokens_of(parsed),
+            audience=f"sb://{parsed.netloc}",
+            clock=clock,
+            timeout_ms=timeout_ms,
+        )
+
+    @classmethod
+    def with_password(
+        cls, host: str, port: int | None, user: str, password: str, *, tls: bool | ssl.SSLContext = False
+    ) -> BusClient:
+        """For a generic broker that takes a user and a password and has no `$cbs`."""
+        return cls(host, port, tls=tls, sasl=("PLAIN", f"\0{user}\0{password}".encode()))
+
+    async def __aenter__(self) -> BusClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close everything in good order."""
+        endpoints = list(self._endpoints)
+        self._endpoints.clear()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if connection.error is None:
+            await asyncio.gather(*(endpoint.close() for endpoint in endpoints), return_exceptions=True)
+        await connection.close()
+
+    # --- what it makes ------------------------------------------------------------------------------------------------
+
+    async def sender(self, path: str, *, window: int = SEND_WINDOW_DEFAULT) -> Sender:
+        """A sender to a queue or topic, with at most `window` messages on their way."""
+        connection = await self._ready(path)
+        sender = Sender(connection, path, name=self._name(path), window=window)
+        await sender.open(self._timeout_ms)
+        self._endpoints.add(sender)
+        return sender
+
+    async def receiver(
+        self, path: str, *, prefetch: int = 0, delete: bool = False, echo: bool = True, dead_letters: bool = False
+    ) -> Receiver:
+        """A receiver from a queue or subscription.
+
+        `delete` receives and deletes at once; `echo=False` is for brokers that do not answer settlements;
+        `dead_letters` reads the entity's dead-letter queue.
+        """
+        if dead_letters:
+            path = f"{path}/{DEAD_LETTERS}"
+        connection = await self._ready(path)
+        receiver = Receiver(connection, path, name=self._name(path), prefetch=prefetch, delete=delete, echo=echo)
+        await receiver.open(self._timeout_ms)
+        self._endpoints.add(receiver)
+        return receiver
+
+    async def accept_session(
+        self,
+        path: str,
+        session_id: str | None = None,
+        *,
+        prefetch: int = 0,
+        delete: bool = False,
+        timeout_ms: int | None = None,
+    ) -> SessionReceiver:
+        """A receiver of one session: the one named, or the next that is free and has messages."""
+        wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        connection = await self._ready(path)
+        receiver = SessionReceiver(
+            connection,
+            path,
+            name=self._name(path),
+            session_id=session_id,
+            prefetch=prefetch,
+            delete=delete,
+            timeout_ms=wait_ms,
+        )
+        # The service answers within `wait_ms`; its answer is worth waiting for a little longer.
+        await receiver.open(wait_ms + 5_000)
+        self._endpoints.add(receiver)
+        return receiver
+
+    async def management(self, path: str) -> Management:
+        """The management node of an entity."""
+        connection = await self._ready(path)
+        return Management(connection, path, timeout_ms=self._timeout_ms)
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    async def connection(self) -> BusConnection:
+        """The connection, opened if there is none."""
+        async with self._opening:
+            connection = self._connection
+            if connection is not None and connection.error is None:
+                return connection
+            self._endpoints.clear()
+            connection = BusConnection(
+                hostname=self.host,
+                audience=self._audience,
+                sasl=self._sasl,
+                tokens=self._tokens,
+                clock=self._clock,
+                frame_bytes_max=self._frame_bytes_max,
+                properties={"product": "twinbus", "version": __version__},
+            )
+            await connection.open(self.host, self.port, tls=self._tls, timeout_ms=self._timeout_ms)
+            self._connection = connection
+            return connection
+
+    async def _ready(self, path: str) -> BusConnection:
+        connection = await self.connection()
+        await connection.authorize(path)
+        return connection
+
+    @staticmethod
+    def _name(path: str) -> str:
+        return f"{path}-{uuid4()}"

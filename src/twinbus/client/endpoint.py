@@ -1,0 +1,159 @@
+"""What every user of a link has in common: it comes up, it goes down, and everyone who waits is told why."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from twinbus.amqp import AmqpError, Disposed, Link, Outcome, Transfer
+from twinbus.client.faults import fault, lost
+from twinbus.errors import LinkDetachedError, OperationTimeoutError, ServiceError
+from twinbus.limits import CLIENT_CLOSE_TIMEOUT_MS, CLIENT_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from twinbus.client.connection import BusConnection
+
+
+class Endpoint:
+    """The owner of one link, or of the two of a request-response pair, in a session of its own."""
+
+    def __init__(self, connection: BusConnection, path: str) -> None:
+        # The connection it lives on.
+        self.connection = connection
+        # The entity at the other end.
+        self.path = path
+        # Its session.
+        self.session = connection.begin(self)
+        # Why it cannot be used any more; None while it can.
+        self.error: ServiceError | None = None
+        # Links that are asked for and not answered.
+        self._awaited = 0
+        # Resolved when all its links are up.
+        self._up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Resolved when all its links are down after `close`; None before.
+        self._down: asyncio.Future[None] | None = None
+        # Links that are up.
+        self._links: list[Link] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave in good order."""
+        await self._close_links()
+
+    def _await_link(self, link: Link) -> Link:
+        link.context = self
+        self._awaited += 1
+        self._links.append(link)
+        self.connection.wire.flush_soon()
+        return link
+
+    async def _come_up(self, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
+        """Wait for the peer's answer to all attaches."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._up
+        except TimeoutError:
+            self.fail(OperationTimeoutError(f"No answer to the link to {self.path!r} within {timeout_ms} ms."))
+            self._leave()
+            raise self._reason() from None
+        except asyncio.CancelledError:
+            self._leave()
+            raise
+
+    def check(self) -> None:
+        """Raise why it cannot be used, if it cannot."""
+        if self.error is not None:
+            raise self._reason()
+
+    def _reason(self) -> ServiceError:
+        error = self.error
+        if error is None:
+            return LinkDetachedError(f"The link to {self.path!r} is closed.")
+        # A fresh one for each who asks: a raised exception collects tracebacks.
+        return type(error)(*error.args)
+
+    def _leave(self) -> None:
+        """Detach what is attached and end the session."""
+        self.session.end()
+        self.connection.forget(self)
+        self.connection.wire.flush_soon()
+
+    async def _close_links(self) -> None:
+        """Detach in good order, wait for the answers, end the session."""
+        if self._down is None:
+            self._down = asyncio.get_running_loop().create_future()
+            if self.error is None:
+                self.error = LinkDetachedError(f"The link to {self.path!r} is closed.")
+            for link in self._links:
+                link.detach()
+            if not self._links and not self._down.done():
+                self._down.set_result(None)
+            self.connection.wire.flush_soon()
+        try:
+            async with asyncio.timeout(CLIENT_CLOSE_TIMEOUT_MS / 1000):
+                await asyncio.shield(self._down)
+        except TimeoutError:
+            pass
+        self._leave()
+
+    def fail(self, error: ServiceError) -> None:
+        """It cannot be used any more; the subclasses tell those who wait."""
+        if self.error is None:
+            self.error = error
+        if not self._up.done():
+            self._up.set_exception(self._reason())
+            # Whoever opened it may have given up; that is no error of its own.
+            self._up.exception()
+        self._links = []
+        if self._down is not None and not self._down.done():
+            self._down.set_result(None)
+
+    # --- what the connection calls ----------------------------------------------------------------------------------
+
+    def on_attached(self, link: Link) -> None:
+        self._awaited -= 1
+        if self._awaited == 0 and not self._up.done():
+            self._up.set_result(None)
+
+    def on_detached(self, link: Link, error: AmqpError | None) -> None:
+        if link in self._links:
+            self._links.remove(link)
+        if self._down is not None:
+            if not self._links and not self._down.done():
+                self._down.set_result(None)
+            return
+        self.fail(LinkDetachedError(f"The link to {self.path!r} was detached.") if error is None else fault(error))
+        self._leave()
+
+    def on_ended(self, error: AmqpError | None) -> None:
+        self.fail(lost(error, f"The session of the link to {self.path!r} ended."))
+        self.connection.forget(self)
+
+    def on_lost(self, error: ServiceError) -> None:
+        self.fail(error)
+
+    def on_transfer(self, event: Transfer) -> None:
+        """A delivery came."""
+
+    def on_credit(self, link: Link) -> None:
+        """The link may send more."""
+
+    def on_drained(self, link: Link) -> None:
+        """The peer has answered our drain."""
+
+    def on_disposed(self, event: Disposed) -> None:
+        """The peer says what became of our deliveries."""
+
+    def on_outcome(self, event: Outcome) -> None:
+        """The peer answers our settlement."""
+
+    def on_writable(self) -> None:
+        """The socket takes more again."""

@@ -1,0 +1,138 @@
+"""What a peer's error becomes here: the one place where AMQP conditions turn into our exceptions.
+
+Two rules. The condition decides; a management status only where there is no condition. A condition that we do not know
+becomes an InternalError, which is retryable, with the condition in its text.
+"""
+
+from __future__ import annotations
+
+from twinbus.amqp import (
+    Accepted,
+    AmqpError,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    State,
+    TransactionalState,
+)
+from twinbus.errors import (
+    ArgumentError,
+    ConnectionForcedError,
+    EntityDisabledError,
+    EntityExistsError,
+    EntityNotFoundError,
+    InternalError,
+    LinkDetachedError,
+    MessageLockLostError,
+    MessageNotFoundError,
+    MessageTooLargeError,
+    NotAllowedError,
+    OperationTimeoutError,
+    QuotaExceededError,
+    ServerBusyError,
+    ServiceError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+    UnauthorizedError,
+    UnsupportedError,
+)
+
+_KINDS: tuple[type[ServiceError], ...] = (
+    EntityNotFoundError,
+    UnauthorizedError,
+    NotAllowedError,
+    UnsupportedError,
+    QuotaExceededError,
+    MessageTooLargeError,
+    LinkDetachedError,
+    ConnectionForcedError,
+    InternalError,
+    OperationTimeoutError,
+    ServerBusyError,
+    MessageLockLostError,
+    SessionLockLostError,
+    SessionCannotBeLockedError,
+    MessageNotFoundError,
+    EntityDisabledError,
+    EntityExistsError,
+    ArgumentError,
+)
+
+CONDITIONS: dict[str, type[ServiceError]] = {kind.condition: kind for kind in _KINDS} | {
+    "com.microsoft:auth-failed": UnauthorizedError,
+    "com.microsoft:argument-out-of-range": ArgumentError,
+    "com.microsoft:precondition-failed": ArgumentError,
+    "com.microsoft:session-not-found": MessageNotFoundError,
+    "amqp:precondition-failed": ArgumentError,
+    "amqp:decode-error": ArgumentError,
+    "amqp:invalid-field": ArgumentError,
+    "amqp:illegal-state": NotAllowedError,
+    "amqp:resource-deleted": EntityNotFoundError,
+    "amqp:resource-locked": SessionCannotBeLockedError,
+    "amqp:link:stolen": LinkDetachedError,
+    "amqp:connection:framing-error": ConnectionForcedError,
+}
+
+STATUSES: dict[int, type[ServiceError]] = {
+    400: ArgumentError,
+    401: UnauthorizedError,
+    403: QuotaExceededError,
+    404: EntityNotFoundError,
+    408: OperationTimeoutError,
+    409: EntityExistsError,
+    410: MessageLockLostError,
+    412: ArgumentError,
+    500: InternalError,
+    501: UnsupportedError,
+    503: ServerBusyError,
+}
+
+
+def fault(error: AmqpError) -> ServiceError:
+    """The exception for an error on a link, a session, a connection or a delivery."""
+    return _of_condition(error.condition, error.description)
+
+
+def request_fault(status: int, condition: str | None, description: str) -> ServiceError:
+    """The exception for a request that was answered with a failure."""
+    if condition:
+        return _of_condition(condition, description)
+    kind = STATUSES.get(status)
+    if kind is None:
+        return InternalError(f"status {status}: {description}")
+    return kind(description or f"status {status}")
+
+
+def lost(error: AmqpError | None, text: str) -> ServiceError:
+    """The exception for everyone who used a connection or link that is gone."""
+    return ConnectionForcedError(text) if error is None else fault(error)
+
+
+def refusal(state: State | None) -> ServiceError | None:
+    """The exception for a message that was not accepted; None when it was."""
+    if isinstance(state, Accepted):
+        return None
+    if isinstance(state, Rejected):
+        return (
+            ArgumentError("The message was rejected without a reason.") if state.error is None else fault(state.error)
+        )
+    if isinstance(state, TransactionalState):
+        return refusal(state.outcome)
+    if isinstance(state, Released | Modified | Received):
+        return ServerBusyError("The message was given back instead of accepted.")
+    return InternalError(f"The message was settled without an outcome ({state!r}).")
+
+
+def settlement_failure(state: State | None) -> ServiceError | None:
+    """The exception for a settlement that did not take; None when it did: a rejection only fails with an error."""
+    if isinstance(state, Rejected) and state.error is not None:
+        return fault(state.error)
+    return None
+
+
+def _of_condition(condition: str, description: str) -> ServiceError:
+    kind = CONDITIONS.get(condition)
+    if kind is None:
+        return InternalError(f"{condition}: {description}")
+    return kind(description or condition)

@@ -1,0 +1,189 @@
+"""Messages as the client's user sees them.
+
+Two rules. What is sent is encoded once, and whoever has the bytes already may send those instead. What is received
+stays bytes until a property is asked for, so that forwarding costs no decoding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from twinbus.amqp import AmqpMessage, Symbol, Timestamp, UInt, data_section
+from twinbus.amqp.states import composite
+
+SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
+PARTITION_KEY = Symbol("x-opt-partition-key")
+SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
+ENQUEUED_SEQUENCE_NUMBER = Symbol("x-opt-enqueue-sequence-number")
+ENQUEUED_TIME = Symbol("x-opt-enqueued-time")
+LOCKED_UNTIL = Symbol("x-opt-locked-until")
+STATE = Symbol("x-opt-message-state")
+
+_HEADER = 0x70
+_PROPERTIES = 0x73
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to send. Times are milliseconds since the Unix epoch, `ttl_ms` a duration."""
+
+    body: bytes | str = b""
+    message_id: str | None = None
+    session_id: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    partition_key: str | None = None
+    ttl_ms: int | None = None
+    scheduled_ms: int | None = None
+    application_properties: dict[str, Any] | None = None
+
+    def encode(self) -> bytes:
+        """The message as it goes over the wire."""
+        parts: list[bytes] = []
+        if self.ttl_ms is not None:
+            parts.append(composite(_HEADER, [None, None, UInt(self.ttl_ms)]))
+        if self.scheduled_ms is not None or self.partition_key is not None:
+            annotations = AmqpMessage()
+            annotations.message_annotations = {}
+            if self.partition_key is not None:
+                annotations.message_annotations[PARTITION_KEY] = self.partition_key
+            if self.scheduled_ms is not None:
+                annotations.message_annotations[SCHEDULED] = Timestamp(self.scheduled_ms)
+            parts.append(annotations.encode())
+        properties = [
+            self.message_id,
+            None,
+            self.to,
+            self.subject,
+            self.reply_to,
+            self.correlation_id,
+            None if self.content_type is None else Symbol(self.content_type),
+            None,
+            None,
+            None,
+            self.session_id,
+            None,
+            self.reply_to_session_id,
+        ]
+        while properties and properties[-1] is None:
+            properties.pop()
+        if properties:
+            parts.append(composite(_PROPERTIES, properties))
+        if self.application_properties:
+            own = AmqpMessage()
+            own.application_properties = self.application_properties
+            parts.append(own.encode())
+        parts.append(data_section(self.body.encode() if isinstance(self.body, str) else self.body))
+        return b"".join(parts)
+
+
+class ReceivedMessage:
+    """A message that came; `payload` is the whole of it, as it came."""
+
+    __slots__ = ("_amqp", "delivery_id", "locked_until", "payload", "tag")
+
+    def __init__(self, payload: bytes, delivery_id: int | None, tag: bytes, locked_until: int | None = None) -> None:
+        # The encoded message, broker's annotations included.
+        self.payload = payload
+        # Its number on the link; None when it came by a request (deferred, peeked).
+        self.delivery_id = delivery_id
+        # The lock token in the byte order of the delivery tag; empty when it is not locked.
+        self.tag = tag
+        # When the lock ends, as the last renewal said; None before one.
+        self.locked_until = locked_until
+        # The decoded message, when something of it was asked for.
+        self._amqp: AmqpMessage | None = None
+
+    @property
+    def amqp(self) -> AmqpMessage:
+        """The decoded message."""
+        if self._amqp is None:
+            self._amqp = AmqpMessage.decode(self.payload)
+        return self._amqp
+
+    @property
+    def lock_token(self) -> UUID | None:
+        """The token under which it is locked; None when it is not."""
+        return UUID(bytes_le=self.tag) if len(self.tag) == 16 else None
+
+    @property
+    def body(self) -> Any:
+        """Data as bytes, a value or a list of sequences as what they are."""
+        message = self.amqp
+        if message.data is not None:
+            return b"".join(message.data)
+        if message.sequences is not None:
+            return message.sequences
+        return message.value
+
+    @property
+    def message_id(self) -> Any:
+        return self.amqp.message_id
+
+    @property
+    def session_id(self) -> str | None:
+        return self.amqp.group_id
+
+    @property
+    def subject(self) -> str | None:
+        return self.amqp.subject
+
+    @property
+    def correlation_id(self) -> Any:
+        return self.amqp.correlation_id
+
+    @property
+    def content_type(self) -> str | None:
+        return self.amqp.content_type
+
+    @property
+    def application_properties(self) -> dict[str, Any]:
+        return self.amqp.application_properties or {}
+
+    @property
+    def delivery_count(self) -> int:
+        """Failed deliveries before this one."""
+        return self.amqp.delivery_count or 0
+
+    @property
+    def sequence_number(self) -> int:
+        return int(self._annotation(SEQUENCE_NUMBER) or 0)
+
+    @property
+    def enqueued_sequence_number(self) -> int:
+        return int(self._annotation(ENQUEUED_SEQUENCE_NUMBER) or 0)
+
+    @property
+    def enqueued_ms(self) -> int | None:
+        return self._time(ENQUEUED_TIME)
+
+    @property
+    def scheduled_ms(self) -> int | None:
+        return self._time(SCHEDULED)
+
+    @property
+    def locked_until_ms(self) -> int | None:
+        """When the lock ends."""
+        return self.locked_until if self.locked_until is not None else self._time(LOCKED_UNTIL)
+
+    @property
+    def state(self) -> int:
+        """0 active, 1 deferred, 2 scheduled."""
+        return int(self._annotation(STATE) or 0)
+
+    def _annotation(self, name: Symbol) -> Any:
+        annotations = self.amqp.message_annotations
+        return None if annotations is None else annotations.get(name)
+
+    def _time(self, name: Symbol) -> int | None:
+        value = self._annotation(name)
+        return None if value is None else int(value)
+
+    def __repr__(self) -> str:
+        return f"ReceivedMessage({len(self.payload)} bytes, lock token {self.lock_token})"

@@ -1,0 +1,131 @@
+"""The socket under a client connection.
+
+Three rules. Output is written once per turn of the loop. While the socket is full nothing is taken from the engine, and
+senders are told to wait. Heartbeats come from the engine's own clockwork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from twinbus.amqp import Connection, Event
+from twinbus.clock import Clock
+from twinbus.limits import CLIENT_WRITE_BYTES_HIGH
+
+
+class Wire(asyncio.Protocol):
+    """Moves bytes between a socket and an engine."""
+
+    def __init__(
+        self,
+        engine: Connection,
+        clock: Clock,
+        *,
+        on_events: Callable[[list[Event]], None],
+        on_writable: Callable[[], None],
+        on_lost: Callable[[Exception | None], None],
+    ) -> None:
+        # The protocol engine.
+        self._engine = engine
+        # Where the time comes from.
+        self._clock = clock
+        # Called with what came in.
+        self._on_events = on_events
+        # Called when the socket takes more again.
+        self._on_writable = on_writable
+        # Called once, when the socket is gone.
+        self._on_lost = on_lost
+        # The loop it runs on.
+        self._loop = asyncio.get_running_loop()
+        # The socket; None before it is connected and after it is gone.
+        self._transport: asyncio.Transport | None = None
+        # Whether a write is due in this turn.
+        self._flushing = False
+        # The next heartbeat.
+        self._timer: asyncio.TimerHandle | None = None
+        # Whether the socket is full.
+        self.paused = False
+
+    # --- asyncio's side ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=CLIENT_WRITE_BYTES_HIGH)
+        self._tick()
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        engine = self._engine
+        engine.heard(self._clock.now_ms())
+        events = engine.receive(data)
+        if events:
+            self._on_events(events)
+        self.flush_soon()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._on_lost(exc)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.flush()
+        self._on_writable()
+
+    # --- our side ---------------------------------------------------------------------------------------------------
+
+    def flush_soon(self) -> None:
+        """Write at the end of this turn, together with whatever else comes up until then."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write now."""
+        self._flushing = False
+        transport = self._transport
+        if transport is None or self.paused:
+            return
+        data = self._engine.take_output()
+        if data:
+            transport.write(data)
+
+    def close(self) -> None:
+        """Close when everything is written."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def retime(self) -> None:
+        """The peer's idle time-out is known now: reckon the next heartbeat again."""
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is None:
+            return
+        now_ms = self._clock.now_ms()
+        due_ms = self._engine.tick(now_ms)
+        if self._engine.timed_out:
+            self.abort()
+            return
+        self.flush_soon()
+        if due_ms is not None:
+            self._timer = self._loop.call_later(max(due_ms - now_ms, 1) / 1000, self._tick)
