@@ -37,7 +37,7 @@ bench: $(STAMP) ## measure the broker beside its peers
 	$(BIN)/python bench/run.py $(ARGS)
 
 faults: $(STAMP) ## kill the broker under load again and again
-	$(BIN)/python -m pytest --timeout=1800 tests/faults $(ARGS)
+	$(BIN)/python tests/faults/kill.py $(ARGS)
 
 fuzz: $(STAMP) ## feed the broker nonsense for a while
 	$(BIN)/python -m pytest --timeout=1800 tests/fuzz $(ARGS)
