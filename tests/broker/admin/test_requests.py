@@ -1,0 +1,66 @@
+"""What a request is about."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinbus.broker.admin.feed import Page
+from twinbus.broker.admin.requests import VERSIONS, Kind, authority_of, page_of, target_of, version_of
+from twinbus.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "names"),
+    [
+        ("/", Kind.ENTITY, ("", "", "")),
+        ("/q", Kind.ENTITY, ("q", "", "")),
+        ("/q/", Kind.ENTITY, ("q", "", "")),
+        ("/a%2Fb", Kind.ENTITY, ("a/b", "", "")),
+        ("/a/b", Kind.ENTITY, ("a/b", "", "")),
+        ("/$Resources/queues", Kind.QUEUES, ("", "", "")),
+        ("/%24Resources/Queues/", Kind.QUEUES, ("", "", "")),
+        ("/$resources/topics", Kind.TOPICS, ("", "", "")),
+        ("/$namespaceinfo", Kind.NAMESPACE, ("", "", "")),
+        ("/$NamespaceInfo", Kind.NAMESPACE, ("", "", "")),
+        ("/t/subscriptions", Kind.SUBSCRIPTIONS, ("t", "", "")),
+        ("/t/Subscriptions/", Kind.SUBSCRIPTIONS, ("t", "", "")),
+        ("/a%2Fb/subscriptions/s", Kind.SUBSCRIPTION, ("a/b", "s", "")),
+        ("/a/b/Subscriptions/s", Kind.SUBSCRIPTION, ("a/b", "s", "")),
+        ("/t/subscriptions/subscriptions", Kind.SUBSCRIPTION, ("t", "subscriptions", "")),
+        ("/t/subscriptions/rules", Kind.SUBSCRIPTION, ("t", "rules", "")),
+        ("/t/subscriptions/s/rules", Kind.RULES, ("t", "s", "")),
+        ("/t/subscriptions/rules/rules", Kind.RULES, ("t", "rules", "")),
+        ("/t/Subscriptions/s/Rules/%24Default", Kind.RULE, ("t", "s", "$Default")),
+        ("/t/subscriptions/s/rules/rules", Kind.RULE, ("t", "s", "rules")),
+        ("/t/subscriptions/s/other", Kind.ENTITY, ("t/subscriptions/s/other", "", "")),
+        ("/subscriptions/x", Kind.ENTITY, ("subscriptions/x", "", "")),
+    ],
+)
+def test_paths(path: str, kind: Kind, names: tuple[str, str, str]) -> None:
+    target = target_of(path)
+    assert (target.kind, (target.entity, target.subscription, target.rule)) == (kind, names)
+
+
+def test_versions() -> None:
+    for version in VERSIONS:
+        assert version_of({"api-version": version}) == version
+    assert version_of({}) == "2017-04"
+    for nonsense in ("2017-4", "latest", "2017-04-01", "9999-99"):
+        with pytest.raises(ArgumentError, match="2024-05"):
+            version_of({"api-version": nonsense})
+
+
+def test_pages() -> None:
+    assert page_of({}) == Page(0, 100)
+    assert page_of({"$skip": "100", "$top": "7"}) == Page(100, 7)
+    assert page_of({"$top": "5000"}) == Page(0, 100)
+    for query in ({"$skip": "-1"}, {"$top": "x"}, {"$top": "1.5"}, {"$skip": "9" * 30}, {"$top": "٣"}):
+        with pytest.raises(ArgumentError, match="whole number"):
+            page_of(query)
+
+
+def test_authority_is_the_clients_own_unless_it_is_no_host() -> None:
+    assert authority_of({"host": "localhost:5300"}, "contoso") == "localhost:5300"
+    assert authority_of({"host": "[::1]:5300"}, "contoso") == "[::1]:5300"
+    assert authority_of({}, "contoso") == "contoso"
+    assert authority_of({"host": 'x"><script>'}, "contoso") == "contoso"
