@@ -388,3 +388,9 @@ def test_policies_of_a_namespace_are_checked_together() -> None:
         NamespaceConfig("ns", policies=[Policy("p", ALL_RIGHTS, "k")], keyless=[KeylessPolicy("P", ALL_RIGHTS)])
     with pytest.raises(ConfigError, match="no policy with Manage"):
         NamespaceConfig("ns").root  # noqa: B018
+
+
+def test_the_sku_is_one_of_the_services_tiers() -> None:
+    assert NamespaceConfig("contoso").sku == "Standard"
+    with pytest.raises(ConfigError, match="Standard, Premium"):
+        NamespaceConfig("contoso", sku="Deluxe")

@@ -21,6 +21,8 @@ from twinbus.errors import ConfigError, ServiceError
 from twinbus.limits import HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX, UNLIMITED_MS
 
 LOOPBACK = "127.0.0.1"
+# The service's tiers; the first is what a namespace is when nothing is said.
+SKUS = ("Standard", "Premium")
 _HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]*", re.ASCII)
 _NAMESPACE_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?", re.ASCII)
 
@@ -89,8 +91,12 @@ class NamespaceConfig:
     amqp_port: int | None = None
     amqps_port: int | None = None
     admin_port: int | None = None
+    # The tier admin clients see; "Premium" lets them choose the largest message of an entity.
+    sku: str = SKUS[0]
 
     def __post_init__(self) -> None:
+        if self.sku not in SKUS:
+            raise ConfigError(f"The sku {self.sku!r} of namespace {self.name!r} is not one of {', '.join(SKUS)}.")
         if len(self.name) > NAMESPACE_NAME_CHARS_MAX or not _NAMESPACE_NAME.fullmatch(self.name):
             raise ConfigError(
                 f"The namespace name {self.name!r} must have 1 to {NAMESPACE_NAME_CHARS_MAX} letters, digits and "

@@ -120,7 +120,7 @@ def _fields(section: Section, keys: tuple[str, ...]) -> dict[str, object]:
 
 
 def _namespace(name: str, values: object, where: str) -> NamespaceConfig:
-    section = Section(values, where, (*_PORT_KEYS, "queues", "topics", "policies"))
+    section = Section(values, where, (*_PORT_KEYS, "sku", "queues", "topics", "policies"))
     policies: list[Policy] = []
     keyless: list[KeylessPolicy] = []
     for each in _tables(section, "policies"):
@@ -141,6 +141,7 @@ def _namespace(name: str, values: object, where: str) -> NamespaceConfig:
         NamespaceConfig,
         name=name,
         **{key: section.number(key) for key in _PORT_KEYS},
+        sku=section.text("sku"),
         queues=queues,
         policies=policies,
         topics=topics,

@@ -84,6 +84,7 @@ class Server:
             policies=namespace.policies,
             on_failure=self._fail,
             sync=self._sync,
+            sku=namespace.sku,
         )
         self.hosts[namespace.name] = host
         host.start()

@@ -1,4 +1,4 @@
-"""Who may administrate: every token that does and every one that does not, and policies that clients put on entities."""
+"""Who may administrate: tokens that do, tokens that do not, and the policies that clients put on entities."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from azure.servicebus.management._models import QueueProperties
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.broker.admin.desk import queue_body
 from twinbus.auth.policies import ALL_RIGHTS, Policy, Right
 from twinbus.broker.admin.authorization_xml import policies_in
 from twinbus.broker.admin.feed import Site, entry_text
@@ -155,10 +156,9 @@ def test_policies_survive_the_journey(wanted: list[Policy]) -> None:
 
 
 def test_a_policy_without_keys_gets_some() -> None:
-    rule = "<AuthorizationRule><Rights><AccessRights>Manage</AccessRights></Rights><KeyName>k</KeyName></AuthorizationRule>"
-    from tests.broker.admin.desk import queue_body
-
-    _, description = description_in(queue_body(f"<AuthorizationRules>{rule}</AuthorizationRules>").encode())
+    rule = "<Rights><AccessRights>Manage</AccessRights></Rights><KeyName>k</KeyName>"
+    rules = f"<AuthorizationRules><AuthorizationRule>{rule}</AuthorizationRule></AuthorizationRules>"
+    _, description = description_in(queue_body(rules).encode())
     made = policies_in(description, "q", (), 5, lambda count: b"\1" * count)
     assert made is not None
     assert made[0].rights == ALL_RIGHTS

@@ -22,6 +22,7 @@ from tests.broker.admin.desk import (
 )
 from tests.broker.peer import Peer, text
 from twinbus.broker.admin.xml_out import ATOM
+from twinbus.broker.config import NamespaceConfig
 from twinbus.testing import Broker
 
 
@@ -205,3 +206,28 @@ def test_what_was_answered_is_there_after_a_restart(desk: Desk, broker: Broker) 
     assert desk.get("/q").headers["ETag"] == etag
     assert desk.queue("q").lock_duration == timedelta(seconds=11)
     assert queue_titles(desk.get("/$Resources/queues")) == ["q"]
+
+
+def test_premium_lets_clients_choose_the_largest_message() -> None:
+    with Broker([NamespaceConfig("contoso", sku="Premium")], sync=False) as broker:
+        desk = Desk(broker)
+        info = namespace_properties(desk.get("/$namespaceinfo"))
+        assert (info.messaging_sku, info.messaging_units) == ("Premium", 1)
+        desk.put("/q", queue_body("<MaxMessageSizeInKilobytes>12345</MaxMessageSizeInKilobytes>"))
+        desk.put("/r", queue_body())
+        assert desk.queue("q").max_message_size_in_kilobytes == 12345
+        assert desk.queue("r").max_message_size_in_kilobytes == 1024
+        for wrong in (1023, 102_401):
+            inner = f"<MaxMessageSizeInKilobytes>{wrong}</MaxMessageSizeInKilobytes>"
+            refused(desk.put("/s", queue_body(inner)), 400, "1024 to 102400")
+            refused(desk.put("/q", queue_body(inner), UPDATE), 400, "1024 to 102400")
+
+
+def test_standard_takes_back_the_size_it_told(desk: Desk, broker: Broker) -> None:
+    broker.create_queue("large", max_message_bytes=5 * 1024 * 1024)
+    for path, size in (("q", 256), ("large", 5120)):
+        inner = f"<MaxMessageSizeInKilobytes>{size}</MaxMessageSizeInKilobytes>"
+        if path == "q":
+            assert desk.put("/q", queue_body(inner)).status == 201
+        assert desk.put(f"/{path}", queue_body(inner), UPDATE).status == 200
+        assert desk.queue(path).max_message_size_in_kilobytes == size

@@ -35,7 +35,7 @@ sdk_values = (
     | st.booleans()
     | st.integers(-(2**31), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.datetimes(datetime.datetime(1900, 1, 1)).map(lambda moment: moment.replace(microsecond=0))
+    | st.datetimes(datetime.datetime(1900, 1, 1)).map(lambda moment: moment.replace(microsecond=0))  # noqa: DTZ001
     | st.integers(0, 10**8).map(lambda seconds: datetime.timedelta(seconds=seconds))
 )
 names = st.from_regex(r"[a-z]{1,10}", fullmatch=True)
@@ -177,7 +177,7 @@ def pair(kind: str, text: str, key: str = "k") -> str:
         b"\x00\xff",
         "",
         " <&> ",
-        datetime.datetime(2020, 7, 5, 11, 12, 13, 456789),
+        datetime.datetime(2020, 7, 5, 11, 12, 13, 456789),  # noqa: DTZ001
         datetime.datetime(2020, 7, 5, 11, 12, 13, tzinfo=datetime.UTC),
         datetime.timedelta(days=1, hours=2, minutes=3, microseconds=5),
         -datetime.timedelta(seconds=90),
