@@ -75,6 +75,9 @@ class Broker:
         self._failures: list[BaseException] = []
         self._add_queues(queues)
 
+    # Makes the broker's loop; None is asyncio's own. A class of ours overrides it to test others.
+    _loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+
     def __enter__(self) -> Broker:
         self.start()
         return self
@@ -192,7 +195,8 @@ class Broker:
 
     def _run(self, ready: threading.Event) -> None:
         try:
-            asyncio.run(self._serve(ready))
+            with asyncio.Runner(loop_factory=self._loop_factory) as runner:
+                runner.run(self._serve(ready))
         except BaseException as error:  # it belongs to the thread that waits for the broker
             self._failures.append(error)
         finally:
@@ -248,9 +252,7 @@ def _namespace(namespace: str | NamespaceConfig) -> NamespaceConfig:
 
 def _placed(namespace: NamespaceConfig, at: Endpoint) -> NamespaceConfig:
     """The namespace with the ports it got, so that a restart comes back to them."""
-    return replace(
-        namespace, port=at.port, amqp_port=at.amqp_port, amqps_port=at.amqps_port, admin_port=at.admin_port
-    )
+    return replace(namespace, port=at.port, amqp_port=at.amqp_port, amqps_port=at.amqps_port, admin_port=at.admin_port)
 
 
 def _queue(queue: str | QueueSettings) -> QueueSettings:

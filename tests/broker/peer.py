@@ -23,13 +23,27 @@ E = TypeVar("E", bound=Event)
 PATIENCE_S = 10.0
 
 
+def connected(broker: Broker, namespace: str | None = None, port: int | None = None) -> socket.socket:
+    """A socket to the namespace's port, or to another one of its."""
+    endpoint = broker.endpoint(namespace)
+    made = socket.create_connection((endpoint.host, port or endpoint.port), timeout=PATIENCE_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
 class Peer:
     """One connection with one session, driven step by step."""
 
-    def __init__(self, broker: Broker, namespace: str | None = None, *, sasl: tuple[str, bytes] = ("ANONYMOUS", b"")):
-        endpoint = broker.endpoint(namespace)
-        self.socket = socket.create_connection((endpoint.host, endpoint.port), timeout=PATIENCE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(
+        self,
+        broker: Broker,
+        namespace: str | None = None,
+        *,
+        sasl: tuple[str, bytes] = ("ANONYMOUS", b""),
+        over: Any = None,
+    ):
+        # `over` is another stream to speak on: whatever has a socket's sendall, recv, settimeout and close.
+        self.socket = connected(broker, namespace) if over is None else over
         self.engine = Connection(Role.CLIENT, container_id="peer")
         self.events: list[Event] = []
         self.lost = False
