@@ -1,6 +1,7 @@
 """Runs the official Python SDK's own live tests against a broker of ours: `make compliance`.
 
-Starts two brokers as child processes: one in development mode, and one that checks keys for the tests of credentials.
+Starts brokers as child processes: one in development mode, one that checks keys for the tests of credentials, and one
+for the tests of administration, which empty the namespace.
 Prints passed, failed and skipped by file, writes the whole run as JSON, and compares it with deviations.toml.
 Exit code 0: nothing unexpected. 1: a failure that is not listed, a listed one that passes, or trouble in the broker.
 """
@@ -36,6 +37,15 @@ FILES = [
 ]
 # These test wrong, expired and limited keys, so the broker must look at them.
 KEY_FILES = {"test_sb_client.py", "async_tests/test_sb_client_async.py"}
+# These empty the whole namespace before they start, so they have one for themselves and go one by one.
+ADMIN_FILES = [
+    "mgmt_tests/test_mgmt_dictmixin.py",
+    "mgmt_tests/test_mgmt_namespaces.py",
+    "mgmt_tests/test_mgmt_queues.py",
+    "mgmt_tests/test_topic_filter_counts.py",
+    "mgmt_tests/async/test_mgmt_namespaces_async.py",
+    "mgmt_tests/async/test_mgmt_queues_async.py",
+]
 # A test that hangs is a failure; the longest of the long ones waits ten minutes.
 TEST_TIMEOUT_S = {"quick": 150, "long": 900}
 
@@ -45,7 +55,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--profile", choices=["quick", "long"], default="quick", help="long adds tests that wait minutes"
     )
-    parser.add_argument("--file", action="append", choices=FILES, metavar="FILE", help="only this file (repeatable)")
+    parser.add_argument(
+        "--file", action="append", choices=[*FILES, *ADMIN_FILES], metavar="FILE", help="only this file (repeatable)"
+    )
     parser.add_argument("-k", dest="expression", help="only tests matching this pytest expression")
     parser.add_argument("--workers", type=int, default=16, help="tests at once; they mostly wait (default 16)")
     parser.add_argument("--json", type=Path, default=sdist.CACHE / "results.json", help="where the run is written")
@@ -71,6 +83,7 @@ class Suite:
                 str(path) for path in (HERE / "shim", self.tests, self.tests / "async_tests")
             ),
             "TWINBUS_ENDPOINT": service.endpoint,
+            "TWINBUS_CA": str(service.ca_file),
             "TWINBUS_KEY_NAME": parts["SharedAccessKeyName"],
             "TWINBUS_KEY": parts["SharedAccessKey"],
             "TWINBUS_POLICIES": json.dumps(service.policies),
@@ -146,12 +159,16 @@ def main() -> int:
     existing: set[str] = set()
     troubles: list[str] = []
     started = time.monotonic()
-    for dev in (True, False):
-        files = [file for file in (options.file or FILES) if (file not in KEY_FILES) == dev]
+    rounds = [
+        ("dev", [file for file in FILES if file not in KEY_FILES], options.workers),
+        ("keys", [file for file in FILES if file in KEY_FILES], options.workers),
+        ("admin", ADMIN_FILES, 1),
+    ]
+    for name, all_files, workers in rounds:
+        files = [file for file in all_files if not options.file or file in options.file]
         if not files:
             continue
-        log = sdist.CACHE / ("broker-dev.log" if dev else "broker-keys.log")
-        with Service("compliance", dev=dev, log=log) as service:
+        with Service("compliance", dev=name == "dev", log=sdist.CACHE / f"broker-{name}.log") as service:
             suite = Suite(service, verbose=options.verbose)
             existing.update(suite.collect(files, None))
             tests = suite.collect(files, options.expression)
@@ -161,7 +178,7 @@ def main() -> int:
                 # The slowest first, so that nobody waits for the last one alone.
                 tests.sort(key=lambda test: name_of(test) not in slow)
                 print(f"{len(tests)} tests of {', '.join(files)} ...", flush=True)
-                outcomes += suite.run(tests, workers=options.workers, timeout_s=TEST_TIMEOUT_S[options.profile])
+                outcomes += suite.run(tests, workers=workers, timeout_s=TEST_TIMEOUT_S[options.profile])
             troubles += service.troubles()
     result = verdict.judge(outcomes, verdict.load(HERE / "deviations.toml"), existing)
     show(result, outcomes, time.monotonic() - started)

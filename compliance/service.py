@@ -56,6 +56,11 @@ class Service:
     def endpoint(self) -> str:
         return f"{self.ready['host']}:{self.ready['port']}"
 
+    @property
+    def ca_file(self) -> Path:
+        """What clients need to trust the broker over TLS; it makes the file when it starts."""
+        return Path(self.folder.name) / "data" / "ca.pem"
+
     def __enter__(self) -> Service:
         ready_file = Path(self.folder.name) / "ready.json"
         configuration = Path(self.folder.name) / "twinbus.toml"

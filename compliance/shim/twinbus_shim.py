@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from administration import EnvironmentPreparer, recorded, redirect_administration
 from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
@@ -250,10 +251,13 @@ def install() -> None:
         AzureMgmtRecordedTestCase=RecordedTestCase,
         AzureRecordedTestCase=RecordedTestCase,
         CachedResourceGroupPreparer=cached(ResourceGroup, use_cache=True),
+        PowerShellPreparer=EnvironmentPreparer,
         RandomNameResourceGroupPreparer=ResourceGroup,
         get_credential=get_credential,
+        recorded_by_proxy=recorded,
         set_custom_default_matcher=nothing,
     )
+    module("devtools_testutils.aio", recorded_by_proxy_async=recorded)
     module(
         "devtools_testutils.sanitizers",
         add_remove_header_sanitizer=nothing,
@@ -278,11 +282,18 @@ def install() -> None:
     names["ServiceBusNamespaceAuthorizationRulePreparer"] = AuthorizationRule
     names["ServiceBusQueueAuthorizationRulePreparer"] = functools.partial(AuthorizationRule, on_queue=True)
     module("servicebus_preparer", **names)
+    EnvironmentPreparer.known = {
+        "servicebus_connection_str": connection_string(),
+        "servicebus_fully_qualified_namespace": NAMESPACE,
+        "servicebus_sas_policy": KEY_NAME,
+        "servicebus_sas_key": KEY,
+    }
 
 
 install()
 redirect(ServiceBusClient)
 redirect(AsyncServiceBusClient)
+redirect_administration(NAMESPACE, ENDPOINT)
 
 
 @pytest.fixture(scope="session")
