@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 
 from twinbus.broker.certificates import ensure_ca
 from twinbus.broker.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.faults import Fault
 from twinbus.broker.server import Endpoint, Server
 from twinbus.clock import Clock
 from twinbus.entities.settings import QueueSettings
@@ -41,6 +43,7 @@ class Broker:
     namespace; give a mapping from namespace name to queues where they differ. `dev` accepts any key, as the official
     emulator does; without it each namespace has keys of its own. `data` is a folder to keep; without it a temporary
     one is used and removed. `sync=False` skips the disk's own flush: faster, and only a power cut can tell.
+    `allow_faults` lets `fault` make outages.
     """
 
     def __init__(
@@ -52,11 +55,14 @@ class Broker:
         data: Path | None = None,
         clock: Clock | None = None,
         sync: bool = True,
+        allow_faults: bool = False,
     ) -> None:
         # The folder made for this broker; None when one was given, or while none is needed.
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         # What to serve, without the data folder and the ports.
-        self._config = BrokerConfig([_namespace(each) for each in namespaces], data=data, dev=dev)
+        self._config = BrokerConfig(
+            [_namespace(each) for each in namespaces], data=data, dev=dev, allow_faults=allow_faults
+        )
         # The time the broker goes by; None is the machine's.
         self._clock = clock
         # Whether commits wait for the disk.
@@ -174,6 +180,19 @@ class Broker:
         """Remove a queue and its messages from the running broker."""
         name = self._name(namespace)
         self.call(lambda server: server.hosts[name].delete_queue(path), name)
+
+    @contextmanager
+    def fault(
+        self, mode: str, entity: str | None = None, namespace: str | None = None, **options: Any
+    ) -> Iterator[None]:
+        """An outage for the time of a `with`: down, silent, slow, refusing or lossy; of one entity or the namespace."""
+        name = self._name(namespace)
+        fault = Fault(mode, entity, **options)
+        self.call(lambda server: server.hosts[name].faults.set(fault), name)
+        try:
+            yield
+        finally:
+            self.call(lambda server: server.hosts[name].faults.clear(entity), name)
 
     def call(self, work: Callable[[Server], T], namespace: str | None = None) -> T:
         """Run `work` on the broker's own loop, and wait until what it changed is on the disk."""

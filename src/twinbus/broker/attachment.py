@@ -75,6 +75,7 @@ class Attachment:
                 self._attach_consumer(link, entity)
             else:
                 self._attach_publisher(link, entity)
+            self._connection.host.faults.wrap(link)
         except ServiceError as error:
             self._refuse(link, error, entity)
 
@@ -135,6 +136,7 @@ class Attachment:
     def _attach_publisher(self, link: Link, path: str) -> None:
         host = self._connection.host
         self._require(link, path, Right.SEND)
+        host.faults.check_attach(path)
         queue = host.entities.queue(path)
         if queue.dead_letters is None:
             raise NotAllowedError(f"Messages cannot be sent to '{path}': a dead-letter queue is only received from.")
@@ -152,6 +154,7 @@ class Attachment:
     def _attach_consumer(self, link: Link, path: str) -> None:
         host = self._connection.host
         self._require(link, path, Right.LISTEN)
+        host.faults.check_attach(path)
         queue = host.entities.queue(path)
         if queue.settings.status in ("Disabled", "ReceiveDisabled"):
             raise EntityDisabledError(f"Messages cannot be received from '{path}': it is {queue.settings.status}.")
@@ -200,6 +203,7 @@ class Attachment:
     def grant(self, link: Link, queue: Queue, session: Session) -> None:
         """A waiting link gets its session."""
         self._grant(link, queue, session)
+        self._connection.host.faults.wrap(link)
         self._connection.flush_soon()
 
     def give_up(self, link: Link, queue: Queue) -> None:

@@ -138,6 +138,7 @@ class BrokerConfig:
     host: str = LOOPBACK
     dev: bool = False
     allow_plaintext: bool = False
+    allow_faults: bool = False
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     # Names that clients call the broker by, for the certificate of the development CA.

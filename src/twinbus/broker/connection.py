@@ -31,6 +31,7 @@ from twinbus.amqp.session import Session as AmqpSession
 from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.broker.attachment import Attachment
+from twinbus.broker.faults import FaultyStream
 from twinbus.broker.requests import ReplyLink
 from twinbus.broker.transactions import Transactions
 from twinbus.errors import ConnectionForcedError, UnauthorizedError
@@ -92,6 +93,8 @@ class Connection(asyncio.Protocol):
         self._expiry: asyncio.TimerHandle | None = None
         # Transactions this client has open.
         self.transactions = Transactions()
+        # What a fault does to this connection's bytes; None while there was none.
+        self._faulty: FaultyStream | None = None
         # Puts links on entities.
         self._attachment = Attachment(self)
         # Which method takes which event.
@@ -122,6 +125,18 @@ class Connection(asyncio.Protocol):
         self.engine.heard(self.host.clock.now_ms())
 
     def data_received(self, data: bytes) -> None:
+        fault = self.host.faults.namespace
+        if fault is not None:
+            self._stream().take(fault, data)
+            return
+        self._receive(data)
+
+    def _stream(self) -> FaultyStream:
+        if self._faulty is None:
+            self._faulty = FaultyStream(self.host, self._receive)
+        return self._faulty
+
+    def _receive(self, data: bytes) -> None:
         engine = self.engine
         engine.heard(self.host.clock.now_ms())
         try:
@@ -178,7 +193,7 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         output = self.engine.take_output()
-        if output:
+        if output and (self._faulty is None or not self._faulty.lost):
             transport.write(output)
             if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
                 logger.warning("a client does not read: its connection is cut")

@@ -37,12 +37,13 @@ class Consumer:
     __slots__ = (
         "_draining",
         "_host",
-        "_link",
         "_pending",
         "connection",
         "deleting",
         "dispatcher",
         "gone",
+        "held",
+        "link",
         "queue",
         "session",
         "waiting",
@@ -56,7 +57,7 @@ class Consumer:
         # The namespace.
         self._host = connection.host
         # The AMQP link.
-        self._link = link
+        self.link = link
         # Hands out the queue's messages among its consumers.
         self.dispatcher = dispatcher
         # Where messages come from.
@@ -71,17 +72,19 @@ class Consumer:
         self._draining = False
         # Whether the dispatcher has it in its line.
         self.waiting = False
+        # Set while a fault keeps messages from it.
+        self.held = False
         # Set when the link is over.
         self.gone = False
 
     def room(self) -> int:
         """How many messages can be sent now."""
-        if self.gone or not self.connection.writable:
+        if self.gone or self.held or not self.connection.writable:
             return 0
-        return min(self._link.sendable() - self._pending, BURST)
+        return min(self.link.sendable() - self._pending, BURST)
 
     def on_credit(self) -> None:
-        link = self._link
+        link = self.link
         self._draining = link.drain
         if link.drain:
             # Hand over what is there now, then give the rest of the credit back.
@@ -110,7 +113,7 @@ class Consumer:
         return len(messages)
 
     def _deliver(self, messages: list[Message]) -> None:
-        send = self._link.send
+        send = self.link.send
         bodies = self._host.store.bodies([message.body for message in messages])
         for message, body in zip(messages, bodies, strict=True):
             token = message.token
@@ -123,7 +126,7 @@ class Consumer:
         self._pending -= len(messages)
         if self.gone:
             return  # receive-and-delete: the peer left after the removal, which is what it asked for
-        send = self._link.send
+        send = self.link.send
         for message, body in zip(messages, bodies, strict=True):
             send(render(body, message), tag=b"", settled=True)
         self._finish_drain()
@@ -132,7 +135,7 @@ class Consumer:
     def _finish_drain(self) -> None:
         if self._draining and self._pending == 0:
             self._draining = False
-            self._link.drained()
+            self.link.drained()
             self.connection.flush_soon()
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
@@ -155,17 +158,17 @@ class Consumer:
         except ServiceError as error:
             wire_error = host.tracker.wire_error(error, self.queue.path)
             if not settled:
-                self._link.session.answer(delivery_id, state_rejected(wire_error))
+                self.link.session.answer(delivery_id, state_rejected(wire_error))
                 self.connection.flush_soon()
             return
         host.commits.request()
 
     def _answer_accepted(self, delivery_id: int) -> None:
-        self._link.session.answer(delivery_id, STATE_ACCEPTED)
+        self.link.session.answer(delivery_id, STATE_ACCEPTED)
         self.connection.flush_soon()
 
     def _answer(self, answer: tuple[int, bytes]) -> None:
-        self._link.session.answer(answer[0], answer[1])
+        self.link.session.answer(answer[0], answer[1])
         self.connection.flush_soon()
 
     def on_transfer(self, event: Transfer) -> None:
@@ -180,7 +183,7 @@ class Consumer:
 
     def detach(self, error: AmqpError) -> None:
         """End the link from our side."""
-        self.connection.detach(self._link, error)
+        self.connection.detach(self.link, error)
 
     def on_detached(self, orderly: bool) -> None:
         """The link is over. A session is free at once; plain locks run on unless the peer just vanished."""
@@ -194,8 +197,8 @@ class Consumer:
         if self.session is not None:
             self.queue.release_session(self.session, now_ms, facts)
         elif not orderly:
-            for link, tag in self._link.session.unsettled.values():
-                if link is self._link:
+            for link, tag in self.link.session.unsettled.values():
+                if link is self.link:
                     self._drop(tag, now_ms, facts)
         host.commits.request()
 

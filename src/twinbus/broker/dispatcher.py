@@ -88,12 +88,15 @@ class Dispatcher:
         self.queue.links = len(self.consumers) + len(self.publishers)
         self.queue.touch(self._host.clock.now_ms())
 
+    @property
+    def owners(self) -> list[Consumer | Publisher]:
+        """What stands behind the entity's links."""
+        return [*self.consumers, *self.publishers]
+
     def close(self, error: AmqpError) -> None:
         """The entity is gone: so are its links."""
-        for consumer in list(self.consumers):
-            consumer.detach(error)
-        for publisher in list(self.publishers):
-            publisher.detach(error)
+        for owner in self.owners:
+            owner.detach(error)
 
     def line_up(self, consumer: Consumer) -> None:
         if not consumer.waiting:

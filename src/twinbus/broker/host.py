@@ -16,6 +16,7 @@ from twinbus.amqp.types import Symbol
 from twinbus.auth.policies import Policies, Policy
 from twinbus.broker.commits import CommitLoop
 from twinbus.broker.dispatcher import Dispatcher
+from twinbus.broker.faults import Faults
 from twinbus.broker.intake import Intake
 from twinbus.broker.stored_policies import policies_key, policies_row, read_policies
 from twinbus.broker.timers import Timers
@@ -78,6 +79,7 @@ class NamespaceHost:
         on_failure: Callable[[BaseException], None],
         sync: bool = True,
         sku: str = "Standard",
+        allow_faults: bool = False,
     ) -> None:
         # The namespace's name.
         self.name = name
@@ -119,6 +121,8 @@ class NamespaceHost:
         self._restore_policies()
         # The only writer of the store.
         self.commits = CommitLoop(self.store, name, on_failure)
+        # Outages on purpose.
+        self.faults = Faults(self, allow_faults)
         # Deadlines.
         self.timers = Timers(self)
         # Live connections.
@@ -170,6 +174,8 @@ class NamespaceHost:
 
     def admit(self, connection: Connection) -> str | None:
         """Take a connection in; the text says why not."""
+        if self.faults.namespace is not None and self.faults.namespace.mode == "down":
+            return "the namespace is down: a fault was asked for"
         if len(self._connections) >= CONNECTIONS_MAX:
             return f"the namespace has {CONNECTIONS_MAX} connections already"
         self._connections.add(connection)

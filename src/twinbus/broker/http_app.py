@@ -18,6 +18,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from twinbus.broker.admin.api import AdminApi
+from twinbus.broker.admin.faults import FAULTS_PATH, handle_faults
 from twinbus.broker.config import is_loopback
 from twinbus.broker.websocket import WEBSOCKET_PATH, serve_websocket
 from twinbus.limits import (
@@ -121,6 +122,9 @@ class HttpApp:
         # A queue may be called `health`: whoever asks the admin API for it says which version of the API is meant.
         if path == HEALTH_PATH and "api-version" not in request.query:
             return self._health(request)
+        if path == FAULTS_PATH:
+            return await self._faults(request)
+        await self._suffer()
         return await self._admin(request, path)
 
     def _health(self, request: web.BaseRequest) -> web.Response:
@@ -130,6 +134,22 @@ class HttpApp:
         state = "failed" if failed else "full" if self._host.store.full else "ok"
         body = json.dumps({"namespace": self._host.name, "store": state})
         return web.Response(status=503 if failed else 200, text=body, content_type="application/json")
+
+    async def _faults(self, request: web.BaseRequest) -> web.Response:
+        body = await self._body(request)
+        self._held_bytes -= len(body)
+        answer = handle_faults(self._host, request.method, dict(request.query), request.headers, body)
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _suffer(self) -> None:
+        """What a fault of the namespace does to its administration."""
+        fault = self._host.faults.namespace
+        if fault is None:
+            return
+        if fault.mode == "slow":
+            await asyncio.sleep(fault.delay_ms / 1000)
+        else:
+            raise _Refusal(503, fault.error.text)
 
     async def _admin(self, request: web.BaseRequest, path: str) -> web.Response:
         body = await self._body(request)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Publisher:
     """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
 
-    __slots__ = ("_connection", "_dispatcher", "_host", "_link", "_queue")
+    __slots__ = ("_connection", "_dispatcher", "_host", "link", "queue")
 
     def __init__(self, connection: Connection, link: Link, dispatcher: Dispatcher) -> None:
         # The connection it belongs to.
@@ -33,17 +33,17 @@ class Publisher:
         # The namespace, for its clock, intake and commit loop.
         self._host = connection.host
         # The AMQP link.
-        self._link = link
+        self.link = link
         # Knows the links of the entity.
         self._dispatcher = dispatcher
         # Where the messages go.
-        self._queue = dispatcher.queue
+        self.queue = dispatcher.queue
 
     def on_transfer(self, event: Transfer) -> None:
         host = self._host
         payload = event.payload
         try:
-            queue = self._queue
+            queue = self.queue
             settings = queue.settings
             if payload is None or event.size > settings.max_message_bytes:
                 raise MessageTooLargeError(
@@ -74,20 +74,20 @@ class Publisher:
         state = event.state
         if not isinstance(state, TransactionalState):
             raise ArgumentError("A transfer's state can only name a transaction.")
-        self._connection.transactions.get(state.txn_id).send(self._queue, messages)
+        self._connection.transactions.get(state.txn_id).send(self.queue, messages)
         if not event.settled:
-            self._link.session.settle(event.delivery_id, state_transactional(state.txn_id, STATE_ACCEPTED))
+            self.link.session.settle(event.delivery_id, state_transactional(state.txn_id, STATE_ACCEPTED))
             self._connection.flush_soon()
 
     def accept(self, delivery_id: int) -> None:
         """The message is on disk."""
-        self._link.session.settle(delivery_id, STATE_ACCEPTED)
+        self.link.session.settle(delivery_id, STATE_ACCEPTED)
         self._connection.flush_soon()
 
     def _reject(self, event: Transfer, error: Exception) -> None:
-        wire_error = self._host.tracker.wire_error(error, self._queue.path)
+        wire_error = self._host.tracker.wire_error(error, self.queue.path)
         if not event.settled:
-            self._link.session.settle(event.delivery_id, state_rejected(wire_error))
+            self.link.session.settle(event.delivery_id, state_rejected(wire_error))
             self._connection.flush_soon()
 
     def on_credit(self) -> None:
@@ -102,4 +102,4 @@ class Publisher:
 
     def detach(self, error: AmqpError) -> None:
         """End the link from our side."""
-        self._connection.detach(self._link, error)
+        self._connection.detach(self.link, error)

@@ -85,6 +85,7 @@ class Server:
             on_failure=self._fail,
             sync=self._sync,
             sku=namespace.sku,
+            allow_faults=self._config.allow_faults,
         )
         self.hosts[namespace.name] = host
         host.start()

@@ -14,6 +14,7 @@ import typer
 from twinbus import __version__
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
+from twinbus.cli.fault import faults
 from twinbus.cli.queue import queues
 from twinbus.cli.serve import serve
 from twinbus.cli.trust import trust
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(trust)
 app.add_typer(queues, name="queue")
+app.add_typer(faults, name="fault")
 app.command()(check)
 app.command()(compact)
 

@@ -67,6 +67,9 @@ def serve(
     amqp_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5672 by custom.")] = None,
     amqps_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5671 by custom.")] = None,
     admin_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5300 by custom.")] = None,
+    allow_faults: Annotated[
+        bool, typer.Option("--allow-faults", help="Let `twinbus fault` make outages on purpose.")
+    ] = False,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Written when clients can connect: where and how, as JSON.")
     ] = None,
@@ -81,6 +84,7 @@ def serve(
         host=host,
         dev=dev,
         allow_plaintext=allow_plaintext,
+        allow_faults=allow_faults,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
         tls_names=tls_name or [],
@@ -108,6 +112,7 @@ def merged(
     host: str | None,
     dev: bool,
     allow_plaintext: bool,
+    allow_faults: bool = False,
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_names: Sequence[str] = (),
@@ -135,6 +140,7 @@ def merged(
         host=host or file.host or LOOPBACK,
         dev=dev or bool(file.dev),
         allow_plaintext=allow_plaintext or bool(file.allow_plaintext),
+        allow_faults=allow_faults,
         tls_certificate=tls_certificate or file.tls_certificate,
         # A key goes with its certificate: the file's does not fit one from the command line.
         tls_key=tls_key if tls_certificate is not None or tls_key is not None else file.tls_key,

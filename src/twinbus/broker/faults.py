@@ -1,0 +1,227 @@
+"""Outages on purpose, for people who test how their applications take them. Off unless the broker allows it.
+
+| mode | a namespace | an entity |
+|---|---|---|
+| down | connections are cut, new ones too | links are detached, attaches refused, with an internal error |
+| silent | takes every byte and answers none | takes transfers and settlements, does nothing, answers none |
+| slow | reads with a delay | works with a delay |
+| refusing | attaches are refused | attaches stand; transfers are rejected, settlements fail |
+| lossy | does everything, and its answers are lost | stores what is sent and does not answer |
+
+Rules:
+- Without a fault nothing is asked and nothing is paid: a faulty entity's links are wrapped, the others are not.
+- A connection that was silent or lossy is of no use afterwards: it is cut when the fault is cleared.
+- The way to clear a fault is HTTP, which faults do not touch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import State, state_rejected
+from twinbus.broker.consumer import Consumer
+from twinbus.broker.publisher import Publisher
+from twinbus.errors import ArgumentError, InternalError, NotAllowedError, ServerBusyError, ServiceError
+from twinbus.limits import FAULT_DELAY_MS_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+MODES = ("down", "silent", "slow", "refusing", "lossy")
+
+# What a refusing namespace or entity says, by the name a person would give it.
+REFUSALS: dict[str, type[ServiceError]] = {"server-busy": ServerBusyError, "internal-error": InternalError}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One outage: of an entity, or of the namespace when `entity` is None."""
+
+    mode: str
+    entity: str | None = None
+    delay_ms: int = 1_000
+    refusal: str = "server-busy"
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ArgumentError(f"The fault {self.mode!r} is not known: {', '.join(MODES)}.")
+        if not 0 <= self.delay_ms <= FAULT_DELAY_MS_MAX:
+            raise ArgumentError(f"delay_ms {self.delay_ms} is out of range: 0 to {FAULT_DELAY_MS_MAX}.")
+        if self.refusal not in REFUSALS:
+            raise ArgumentError(f"The refusal {self.refusal!r} is not known: {', '.join(REFUSALS)}.")
+
+    @property
+    def error(self) -> ServiceError:
+        """What clients are told."""
+        what = f"The entity '{self.entity}'" if self.entity else "The namespace"
+        if self.mode == "refusing":
+            return REFUSALS[self.refusal](f"{what} refuses to work: a fault was asked for.")
+        return InternalError(f"{what} is unavailable: a fault was asked for.")
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+class Faults:
+    """The faults of one namespace."""
+
+    def __init__(self, host: NamespaceHost, allowed: bool) -> None:
+        # The namespace.
+        self._host = host
+        # Whether anybody may ask for faults.
+        self.allowed = allowed
+        # The whole namespace's fault; connections look at it.
+        self.namespace: Fault | None = None
+        # By lower-case entity path.
+        self.entities: dict[str, Fault] = {}
+
+    def all(self) -> list[Fault]:
+        found = [] if self.namespace is None else [self.namespace]
+        return found + list(self.entities.values())
+
+    def set(self, fault: Fault) -> None:
+        if not self.allowed:
+            raise NotAllowedError("Faults are not allowed here: start the broker with --allow-faults.")
+        if fault.entity is None:
+            self._clear_namespace()
+            self.namespace = fault
+            if fault.mode == "down":
+                self._host.cut_connections()
+            return
+        queue = self._host.entities.queue(fault.entity)
+        self.clear(fault.entity)
+        self.entities[queue.path.lower()] = fault
+        dispatcher = self._host.dispatcher(queue)
+        if fault.mode == "down":
+            dispatcher.close(self._host.tracker.wire_error(fault.error, queue.path))
+            return
+        for owner in dispatcher.owners:
+            self._wrap(owner.link, owner, fault)
+
+    def clear(self, entity: str | None = None) -> None:
+        """End an entity's fault, or the namespace's."""
+        if entity is None:
+            self._clear_namespace()
+            return
+        fault = self.entities.pop(entity.lower(), None)
+        if fault is None:
+            return
+        dispatcher = self._host.dispatcher(self._host.entities.queue(entity))
+        for owner in dispatcher.owners:
+            owner.link.context = owner
+            if isinstance(owner, Consumer):
+                owner.held = False
+                owner.on_credit()
+
+    def clear_all(self) -> None:
+        for entity in list(self.entities):
+            self.clear(entity)
+        self._clear_namespace()
+
+    def check_attach(self, path: str) -> None:
+        """Raise what an attach to `path` is refused with."""
+        fault = self.namespace
+        if fault is not None and fault.mode == "refusing":
+            raise fault.error
+        fault = self.entities.get(path.lower())
+        if fault is not None and fault.mode == "down":
+            raise fault.error
+
+    def wrap(self, link: Link) -> None:
+        """A link was attached: if its entity has a fault, the link gets it."""
+        owner = link.context
+        if isinstance(owner, Consumer | Publisher):
+            fault = self.entities.get(owner.queue.path.lower())
+            if fault is not None:
+                self._wrap(link, owner, fault)
+
+    def _wrap(self, link: Link, owner: Consumer | Publisher, fault: Fault) -> None:
+        link.context = FaultyOwner(self._host, link, owner, fault)
+        if isinstance(owner, Consumer):
+            owner.held = fault.mode in ("silent", "refusing")
+
+    def _clear_namespace(self) -> None:
+        fault, self.namespace = self.namespace, None
+        if fault is not None and fault.mode in ("silent", "lossy"):
+            self._host.cut_connections()
+
+
+class FaultyOwner:
+    """Stands before what stands behind a link, while its entity has a fault."""
+
+    __slots__ = ("_fault", "_host", "_link", "_owner")
+
+    def __init__(self, host: NamespaceHost, link: Link, owner: Consumer | Publisher, fault: Fault) -> None:
+        # The namespace.
+        self._host = host
+        # The AMQP link.
+        self._link = link
+        # Who does the work when it is done.
+        self._owner = owner
+        # What is wrong.
+        self._fault = fault
+
+    def on_transfer(self, event: Transfer) -> None:
+        mode = self._fault.mode
+        if mode == "lossy":
+            event.settled = True  # stored, and nobody is told
+            self._owner.on_transfer(event)
+        elif mode == "slow":
+            self._later(lambda: self._owner.on_transfer(event))
+        elif mode == "refusing" and not event.settled:
+            error = self._host.tracker.wire_error(self._fault.error, self._owner.queue.path)
+            self._link.session.settle(event.delivery_id, state_rejected(error))
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        mode = self._fault.mode
+        if mode == "lossy":
+            self._owner.on_disposed(delivery_id, tag, state, True)
+        elif mode == "slow":
+            self._later(lambda: self._owner.on_disposed(delivery_id, tag, state, settled))
+        elif mode == "refusing" and not settled:
+            error = self._host.tracker.wire_error(self._fault.error, self._owner.queue.path)
+            self._link.session.answer(delivery_id, state_rejected(error))
+
+    def on_credit(self) -> None:
+        if self._fault.mode == "slow":
+            self._later(self._owner.on_credit)
+        elif self._fault.mode == "lossy":
+            self._owner.on_credit()
+
+    def on_detached(self, orderly: bool) -> None:
+        self._owner.on_detached(orderly)
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self._host.loop.call_later(self._fault.delay_ms / 1000, call)
+
+
+class FaultyStream:
+    """What a connection does with its bytes while its namespace has a fault."""
+
+    __slots__ = ("_host", "_next_s", "_receive", "lost")
+
+    def __init__(self, host: NamespaceHost, receive: Callable[[bytes], None]) -> None:
+        # The namespace.
+        self._host = host
+        # Takes bytes in good times.
+        self._receive = receive
+        # Whether answers are thrown away.
+        self.lost = False
+        # Delayed bytes come in their order: none before this time of the loop.
+        self._next_s = 0.0
+
+    def take(self, fault: Fault, data: bytes) -> None:
+        """Bytes from the peer while `fault` is on."""
+        if fault.mode == "slow":
+            loop = self._host.loop
+            self._next_s = max(self._next_s, loop.time() + fault.delay_ms / 1000)
+            loop.call_at(self._next_s, self._receive, data)
+        elif fault.mode == "lossy":
+            self.lost = True
+            self._receive(data)
+        elif fault.mode == "refusing":
+            self._receive(data)
