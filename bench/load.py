@@ -1,4 +1,4 @@
-"""The load: one process that sends, receives or both over AMQP 1.0, on our own engine, and prints its figures as JSON.
+"""The load: one process that sends, receives or both over AMQP 1.0, on our own client, and prints its figures as JSON.
 
 The same code loads every broker, so that only the broker differs. The broker confirms every send and every receive:
 settlements are sent unsettled and their answers awaited. It authenticates with SASL PLAIN, which every peer has.
@@ -14,16 +14,14 @@ import struct
 import sys
 import time
 from array import array
-from typing import TypeVar
+from contextlib import AsyncExitStack
 
-from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import Attached, Closed, Credit, Detached, Disposed, Ended, Event, Opened, Outcome, Transfer
-from twinbus.amqp.link import Link
-from twinbus.amqp.session import Session
-from twinbus.amqp.states import ACCEPTED, STATE_ACCEPTED
-from twinbus.amqp.terminus import Source, Target
+from twinbus.amqp import STATE_ACCEPTED
+from twinbus.client import BusClient
+from twinbus.client.receiver import Receiver
+from twinbus.client.sender import Sender
+from twinbus.errors import ServiceError
 
-P = TypeVar("P", bound="Peer")
 PHASES = ("send", "receive", "both", "latency")
 
 
@@ -44,179 +42,83 @@ class Payloads:
         return self.before + b"%024d" % number + self.after
 
 
-class Peer(asyncio.Protocol):
-    """One connection with one session and one link."""
+class Sending:
+    """Keeps the sender's window full until `count` messages are accepted, and times each answer."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, sender: Sender, options: argparse.Namespace) -> None:
+        self.sender = sender
         self.options = options
-        self.connection = Connection(Role.CLIENT, container_id="twinbus-load", hostname=options.host)
-        self.transport: asyncio.Transport | None = None
-        self.session: Session | None = None
-        self.link: Link | None = None
-        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        secret = f"\0{self.options.user}\0{self.options.password}".encode()
-        self.connection.start(sasl=("PLAIN", secret))
-        self.flush()
-
-    def data_received(self, data: bytes) -> None:
-        for event in self.connection.receive(data):
-            self.handle(event)
-        self.flush()
-
-    def flush(self) -> None:
-        output = self.connection.take_output()
-        if output and self.transport is not None:
-            self.transport.write(output)
-
-    def handle(self, event: Event) -> None:
-        if isinstance(event, Opened):
-            self.session = self.connection.begin()
-            self.link = self.attach(self.session)
-        elif isinstance(event, Attached):
-            if not self.up.done():
-                self.up.set_result(None)
-        elif isinstance(event, Ended | Detached | Closed):
-            self.fail(RuntimeError(f"The broker ended it: {event.error}"))
-
-    def attach(self, session: Session) -> Link:
-        raise NotImplementedError
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.fail(ConnectionError(f"The connection is gone: {error}"))
-
-    def fail(self, error: Exception) -> None:
-        for future in (self.up, self.done):
-            if not future.done():
-                future.set_exception(error)
-
-    def close(self) -> None:
-        for future in (self.up, self.done):
-            future.cancel()
-        self.connection.close()
-        self.flush()
-        if self.transport is not None:
-            self.transport.close()
-
-
-class Sender(Peer):
-    """Keeps `window` messages under way until `count` are accepted."""
-
-    def __init__(self, options: argparse.Namespace, window: int) -> None:
-        super().__init__(options)
-        self.window = window
         self.payloads = Payloads(options.bytes)
-        self.sent = 0
-        self.accepted = 0
-        self.running = False
         # Moment each message was sent, and how long its answer took.
         self.sent_at = array("d")
         self.waits = array("d")
+        # The first refusal; it ends the run.
+        self.error: ServiceError | None = None
 
-    def attach(self, session: Session) -> Link:
-        return session.attach_sender("load-send", source=Source("load"), target=Target(self.options.address))
-
-    def start(self) -> None:
-        self.running = True
-        self.pump()
-        self.flush()
-
-    def pump(self) -> None:
-        link = self.link
-        if not self.running or link is None:
-            return
-        options, make, sent_at = self.options, self.payloads.make, self.sent_at
-        room = min(self.window - (self.sent - self.accepted), options.count - self.sent, link.sendable())
-        now = time.perf_counter()
-        for number in range(self.sent, self.sent + room):
-            # The tag finds the message's place again when its answer comes.
-            link.send(make(options.first + number), tag=number.to_bytes(4, "big"), settled=False)
-            sent_at.append(now)
-        self.sent += max(room, 0)
-
-    def handle(self, event: Event) -> None:
-        if isinstance(event, Disposed):
-            if event.state is not ACCEPTED:
-                self.fail(RuntimeError(f"Not accepted: {event.state}"))
-                return
+    async def run(self) -> None:
+        sender, sent_at, make, answered = self.sender, self.sent_at, self.payloads.make, self.answered
+        number, count, first = 0, self.options.count, self.options.first
+        while number < count and self.error is None:
+            room = min(sender.room(), count - number)
+            if room <= 0:
+                await sender.wait_for_room()
+                continue
             now = time.perf_counter()
-            for _, _, tag in event.deliveries:
-                self.waits.append(now - self.sent_at[int.from_bytes(tag, "big")])
-            self.accepted += len(event.deliveries)
-            if self.accepted >= self.options.count and not self.done.done():
-                self.done.set_result(None)
-            self.pump()
-        elif isinstance(event, Credit):
-            self.pump()
-        else:
-            super().handle(event)
+            for each in range(number, number + room):
+                sent_at.append(now)
+                sender.submit(make(first + each), answered, each)
+            number += room
+        await sender.idle()
+        if self.error is not None:
+            raise self.error
+
+    def answered(self, error: ServiceError | None, number: int) -> None:
+        self.waits.append(time.perf_counter() - self.sent_at[number])
+        if error is not None:
+            self.error = error
 
 
-class Receiver(Peer):
+async def receiving(receiver: Receiver, options: argparse.Namespace) -> None:
     """Takes `count` messages and has each settlement confirmed."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        super().__init__(options)
-        self.received = 0
-        self.confirmed = 0
-        self.last_at = 0.0
-
-    def attach(self, session: Session) -> Link:
-        return session.attach_receiver(
-            "load-receive",
-            source=Source(self.options.address),
-            target=Target("load"),
-            credit=self.options.prefetch,
-        )
-
-    def handle(self, event: Event) -> None:
-        if isinstance(event, Transfer):
-            self.received += 1
-            event.link.session.dispose(event.delivery_id, event.delivery_id, STATE_ACCEPTED, False)
-        elif isinstance(event, Outcome):
-            if event.state is not ACCEPTED:
-                self.fail(RuntimeError(f"Settlement refused: {event.state}"))
-                return
-            self.confirmed += event.last - event.first + 1
-            if self.confirmed >= self.options.count and not self.done.done():
-                self.last_at = time.perf_counter()
-                self.done.set_result(None)
-        else:
-            super().handle(event)
-
-
-async def connect(peer: P) -> P:
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: peer, peer.options.host, peer.options.port)
-    await peer.up
-    return peer
+    # The link is in mode "first", because RabbitMQ has no other, and yet both brokers answer unsettled settlements.
+    receiver.echo = True
+    left = options.count
+    answers = []
+    while left > 0:
+        messages = await receiver.receive_batch(min(left, options.prefetch), wait_s=None)
+        left -= len(messages)
+        answers.append(receiver.settle_nowait(messages, STATE_ACCEPTED))
+    for outcomes in await asyncio.gather(*answers):
+        for error in outcomes:
+            if error is not None:
+                raise error
 
 
 async def run(options: argparse.Namespace) -> dict[str, float | int | str]:
     figures: dict[str, float | int | str] = {"phase": options.phase, "messages": options.count}
-    senders: list[Sender] = []
-    peers: list[Peer] = []
-    if options.phase != "receive":
-        senders = [await connect(Sender(options, 1 if options.phase == "latency" else options.window))]
-        peers += senders
-    started = time.perf_counter()
-    if options.phase in ("receive", "both"):
-        peers.append(await connect(Receiver(options)))
-    for sender in senders:
-        sender.start()
-    await asyncio.gather(*(peer.done for peer in peers))
-    figures["seconds"] = time.perf_counter() - started
-    for sender in senders:
-        waits = sorted(sender.waits)
+    async with AsyncExitStack() as stack:
+
+        async def client() -> BusClient:
+            made = BusClient.with_password(options.host, options.port, options.user, options.password)
+            return await stack.enter_async_context(made)
+
+        work = []
+        sending: Sending | None = None
+        if options.phase != "receive":
+            window = 1 if options.phase == "latency" else options.window
+            sending = Sending(await (await client()).sender(options.address, window=window), options)
+            work.append(sending.run())
+        connected = await client() if options.phase in ("receive", "both") else None
+        started = time.perf_counter()
+        if connected is not None:
+            receiver = await connected.receiver(options.address, prefetch=options.prefetch, echo=False)
+            work.append(receiving(receiver, options))
+        await asyncio.gather(*work)
+        figures["seconds"] = time.perf_counter() - started
+    if sending is not None:
+        waits = sorted(sending.waits)
         for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1.0)):
             figures[name] = 1000 * percentile(waits, share)
-    for peer in peers:
-        peer.close()
-    await asyncio.sleep(0)
     return figures
 
 
