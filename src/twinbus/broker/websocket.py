@@ -75,7 +75,7 @@ class WebSocketTransport(asyncio.Transport):
         # The connection that reads and writes here.
         self._protocol = protocol
         # What waits to be written.
-        self._pieces: deque[bytes] = deque()
+        self._pieces: deque[memoryview] = deque()
         # How many bytes that is.
         self._waiting_bytes = 0
         # Above it the connection is asked to pause, until a quarter is left.
@@ -97,8 +97,11 @@ class WebSocketTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._closing or not data:
             return
-        self._pieces.append(bytes(data))
-        self._waiting_bytes += len(data)
+        view = memoryview(bytes(data))
+        # In pieces of a message, so that most of a large write waits here, where it is counted.
+        for at in range(0, len(view), _MESSAGE_BYTES):
+            self._pieces.append(view[at : at + _MESSAGE_BYTES])
+        self._waiting_bytes += len(view)
         self._work.set()
         if self._waiting_bytes > self._high_bytes and not self._paused:
             self._paused = True
@@ -163,6 +166,7 @@ class WebSocketTransport(asyncio.Transport):
             while not self._lost:
                 if self._pieces:
                     await self._socket.send_bytes(self._next_message())
+                    self._resume()
                 elif self._closing:
                     await self._socket.close()
                     return
@@ -171,6 +175,11 @@ class WebSocketTransport(asyncio.Transport):
                     await self._work.wait()
         except ConnectionError:
             self.lose()
+
+    def _resume(self) -> None:
+        if self._paused and self._waiting_bytes <= self._high_bytes // 4:
+            self._paused = False
+            self._protocol.resume_writing()
 
     def _next_message(self) -> bytes:
         """What waits, joined up to the size of a message."""
@@ -181,7 +190,4 @@ class WebSocketTransport(asyncio.Transport):
             taken.append(pieces.popleft())
             size += len(taken[-1])
         self._waiting_bytes -= size
-        if self._paused and self._waiting_bytes <= self._high_bytes // 4:
-            self._paused = False
-            self._protocol.resume_writing()
         return b"".join(taken)
