@@ -43,6 +43,8 @@ WALL_TIME = {
 # Where randomness may be drawn; the rest is handed it.
 RANDOM = {"broker", "client", "paired", "cli", "testing"}
 PURE = {"amqp", "auth", "entities", "ledger"}
+# The ledger's files are written by clients as well as by the broker, so their one door to the disk is in the ledger.
+DOORS = {SOURCE / "ledger" / "files.py"}
 IO = {"asyncio", "os", "socket", "subprocess", "threading", "pathlib", "tempfile", "time", "shutil"}
 
 
@@ -123,7 +125,7 @@ def test_pure_parts_touch_nothing() -> None:
     wrong = [
         f"{where} imports {name}"
         for path in FILES
-        if part_of(path) in PURE
+        if part_of(path) in PURE and path not in DOORS
         for where, name in imports(path, with_typing=False)
         if name.split(".")[0] in IO
     ]

@@ -36,6 +36,7 @@
     ├── StoreError                   the disk or the data folder says no
     │   ├── StoreLockedError             another process holds the data folder
     │   └── StoreCorruptError            a checksum or a record does not read back
+    ├── LedgerError                  a line of a ledger does not read; the text says what is wrong with it
     └── ConfigError                  a setting, flag or file is wrong; the text names it and the fix
 
 "The service says no" and "the peer broke the rules" are two trees: the first is answered to the caller who
@@ -235,6 +236,10 @@ class StoreLockedError(StoreError):
 
 class StoreCorruptError(StoreError):
     """A checksum or a record does not read back."""
+
+
+class LedgerError(TwinbusError):
+    """A line of a ledger is not a record, or not one that this version reads."""
 
 
 class ConfigError(TwinbusError):

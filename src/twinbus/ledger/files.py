@@ -1,0 +1,153 @@
+"""The ledger's files: how they are named, completed, found again after a crash, and removed when there are too many.
+
+Rules:
+- A file is written under the ending `.open` and renamed to `.jsonl` when it is complete; readers take only those.
+- Its writer holds an flock on it, so that nobody takes the file of a live process for one that a crash left behind.
+- A write is there as a whole or not at all: what a full disk cut off is taken back.
+- This is the one file of the ledger that touches the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+OPEN = ".open"
+COMPLETE = ".jsonl"
+_BLOCK_BYTES = 65_536
+
+
+class OpenFile:
+    """A file of the ledger that is being written."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        # Where it is while it is written.
+        self._path = folder / (stem + OPEN)
+        # Bytes in it; always at the end of a line.
+        self.size_bytes = 0
+        # Half a line could not be taken back: nothing may be written behind it.
+        self.spoiled = False
+        # The file, held by a lock that dies with the process.
+        self._handle = os.open(
+            self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, mode=0o600
+        )
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another process may have looked at the empty file before it was locked, and removed it.
+            os.stat(self._path)
+        except OSError:
+            os.close(self._handle)
+            raise
+
+    def append(self, data: bytes) -> None:
+        """Write all of it, or raise having written nothing."""
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._handle, left) :]
+        except OSError:
+            try:
+                os.ftruncate(self._handle, self.size_bytes)
+            except OSError:
+                self.spoiled = True
+            raise
+        self.size_bytes += len(data)
+
+    def complete(self) -> None:
+        """Let readers see it: what they see survives a power cut."""
+        try:
+            os.fsync(self._handle)
+            os.rename(self._path, self._path.with_suffix(COMPLETE))
+        finally:
+            os.close(self._handle)
+
+    def give_up(self) -> None:
+        """Leave it as it is, for the next start to complete."""
+        os.close(self._handle)
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, for its owner only."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def complete_files(folder: Path, prefix: str = "") -> list[Path]:
+    """The files that readers may read, the oldest first."""
+    return sorted(path for path in folder.glob(f"*{COMPLETE}") if path.name.startswith(prefix))
+
+
+def open_files(folder: Path) -> list[Path]:
+    """The files that are being written, or that a crash left behind."""
+    return sorted(folder.glob(f"*{OPEN}"))
+
+
+def lines(path: Path, bytes_max: int) -> Iterator[bytes]:
+    """The lines of a file without their ends; of one that is too long, its first `bytes_max` bytes and one more."""
+    with path.open("rb") as file:
+        while line := file.readline(bytes_max + 2):
+            while not line.endswith(b"\n") and len(line) > bytes_max:
+                rest = file.readline(_BLOCK_BYTES)
+                if rest.endswith(b"\n") or not rest:
+                    break
+            yield line[: bytes_max + 1].rstrip(b"\r\n")
+
+
+def recover(folder: Path) -> list[Path]:
+    """Complete what crashed writers left behind, without its torn last line; return what can be read now."""
+    recovered = []
+    for path in open_files(folder):
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # somebody else recovered it just now
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_nlink == 0 or not path.exists():
+                continue
+            if _cut_torn_line(handle):
+                os.fsync(handle)
+                complete = path.with_suffix(COMPLETE)
+                os.rename(path, complete)
+                recovered.append(complete)
+            else:
+                path.unlink()
+        except BlockingIOError:
+            continue  # its writer lives
+        finally:
+            os.close(handle)
+    return recovered
+
+
+def _cut_torn_line(handle: int) -> int:
+    """Cut the file after its last whole line; return its size."""
+    size = end = os.fstat(handle).st_size
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        at = os.pread(handle, end - start, start).rfind(b"\n")
+        if at >= 0:
+            end = start + at + 1
+            break
+        end = start
+    if end != size:
+        os.ftruncate(handle, end)
+    return end
+
+
+def remove_oldest(folder: Path, prefix: str, total_bytes_max: int) -> list[Path]:
+    """Remove complete files, the oldest first, until the rest fits; return those removed."""
+    sizes: list[tuple[Path, int]] = []
+    for path in complete_files(folder, prefix):
+        with suppress(FileNotFoundError):
+            sizes.append((path, path.stat().st_size))
+    total = sum(size for _, size in sizes)
+    removed = []
+    for path, size in sizes:
+        if total <= total_bytes_max:
+            break
+        path.unlink(missing_ok=True)
+        removed.append(path)
+        total -= size
+    return removed

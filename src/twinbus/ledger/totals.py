@@ -1,0 +1,96 @@
+"""Sums over ledger files: what `twinbus ledger show` tells.
+
+Rules:
+- Files are read one after the other, line by line: memory grows with the number of groups, which is bounded.
+- Each source counts for itself: a send that both the client and the broker saw is in the ledgers of both.
+- A line that does not read is counted and the first ones are kept with their place; it never ends the reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from twinbus.errors import LedgerError
+from twinbus.ledger import files
+from twinbus.ledger.records import Operations, decode
+from twinbus.limits import LEDGER_GROUPS_MAX, LEDGER_LINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FINDINGS_MAX: Final = 10
+OTHERS: Final = "$others"
+
+
+class Group(NamedTuple):
+    """What is summed together."""
+
+    source: str
+    namespace: str
+    entity: str
+    kind: str
+    stage: str
+    outcome: str
+
+
+class Sums:
+    """The numbers of one group."""
+
+    __slots__ = ("bytes", "count", "units")
+
+    def __init__(self) -> None:
+        # Operations.
+        self.count = 0
+        # Bytes of their messages.
+        self.bytes = 0
+        # The same in steps of 64 KB.
+        self.units = 0
+
+
+class Totals:
+    """The ledger, summed."""
+
+    def __init__(self, groups_max: int = LEDGER_GROUPS_MAX) -> None:
+        # The sums; past the bound everything new goes to one group a source.
+        self.groups: dict[Group, Sums] = {}
+        self._groups_max = groups_max
+        # Records of every type.
+        self.records = 0
+        # Files read.
+        self.files = 0
+        # Lines that are no records.
+        self.bad_lines = 0
+        # The first of them: file, line and what is wrong.
+        self.findings: list[str] = []
+        # The time they speak of; 0 when there is none.
+        self.start_ms = 0
+        self.end_ms = 0
+
+    def read(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self.files += 1
+            for number, line in enumerate(files.lines(path, LEDGER_LINE_BYTES_MAX), 1):
+                try:
+                    record = decode(line)
+                except LedgerError as error:
+                    self.bad_lines += 1
+                    if len(self.findings) < _FINDINGS_MAX:
+                        self.findings.append(f"{path.name}:{number}: {error}")
+                    continue
+                self.records += 1
+                self.start_ms = min(self.start_ms or record.start_ms, record.start_ms)
+                self.end_ms = max(self.end_ms, record.end_ms)
+                if isinstance(record, Operations):
+                    self._add(record)
+
+    def _add(self, record: Operations) -> None:
+        key = Group(record.source, record.namespace, record.entity, record.kind, record.stage, record.outcome)
+        sums = self.groups.get(key)
+        if sums is None:
+            if len(self.groups) >= self._groups_max:
+                key = Group(record.source, OTHERS, OTHERS, OTHERS, OTHERS, OTHERS)
+            sums = self.groups.setdefault(key, Sums())
+        sums.count += record.count
+        sums.bytes += record.bytes
+        sums.units += record.units

@@ -1,0 +1,106 @@
+"""The ledger's vocabulary: who wrote a record, what was done, and in which stage of a message's way.
+
+Rules:
+- A kind is what one operation did; settling is several kinds, because prices and questions tell them apart.
+- A stage says why an operation was needed: four of them bring a diverted message home.
+- The broker sees no senders' intentions: it goes by the names of backlog queues, and calls the rest direct.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+# The outcome of what succeeded; every other outcome is the error's AMQP condition, or `http:` and the status.
+OK: Final = "ok"
+
+# What stands between the primary's name and the number in the name of a backlog queue.
+BACKLOG_MARK: Final = "/x-servicebus-transfer/"
+
+
+class Source(StrEnum):
+    """Who counted."""
+
+    BROKER = "broker"
+    CLIENT = "client"
+    SYPHON = "syphon"
+
+
+class Kind(StrEnum):
+    """What one operation did."""
+
+    SEND = "send"
+    PING = "ping"
+    SCHEDULE = "schedule"
+    CANCEL = "cancel"
+    RECEIVE = "receive"
+    RECEIVE_DEFERRED = "receive-deferred"
+    EMPTY_POLL = "empty-poll"
+    PEEK = "peek"
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    RELEASE = "release"
+    DEFER = "defer"
+    DEAD_LETTER = "dead-letter"
+    SETTLE = "settle"  # a settlement whose outcome nobody could tell
+    RENEW = "renew"
+    DELETE = "delete"
+    ACCEPT_SESSION = "accept-session"
+    RENEW_SESSION = "renew-session"
+    GET_SESSION_STATE = "get-session-state"
+    SET_SESSION_STATE = "set-session-state"
+    LIST_SESSIONS = "list-sessions"
+    MANAGE = "manage"
+
+
+class Stage(StrEnum):
+    """Why it was needed."""
+
+    DIRECT = "direct"
+    TO_BACKLOG = "to-backlog"
+    FROM_BACKLOG = "from-backlog"
+    TO_PRIMARY = "to-primary"
+    PING = "ping"
+    POLL = "poll"
+
+
+class Event(StrEnum):
+    """What befell a pair of namespaces."""
+
+    FAILED_OVER = "failed-over"
+    FAILED_BACK = "failed-back"
+    QUEUE_OUT = "backlog-queue-out"
+    QUEUE_IN = "backlog-queue-in"
+    DIVERTED = "diverted"
+    SYPHONED = "syphoned"
+    DEAD_LETTERED = "dead-lettered"
+
+
+_INTO: Final = frozenset({Kind.SEND, Kind.SCHEDULE, Kind.CANCEL})
+_OUT_OF: Final = frozenset(
+    {
+        Kind.RECEIVE,
+        Kind.RECEIVE_DEFERRED,
+        Kind.COMPLETE,
+        Kind.ABANDON,
+        Kind.RELEASE,
+        Kind.DEFER,
+        Kind.DEAD_LETTER,
+        Kind.SETTLE,
+        Kind.RENEW,
+    }
+)
+
+
+def stage_of(entity: str, kind: Kind) -> Stage:
+    """The stage as far as an entity's name and the kind tell it."""
+    if kind is Kind.PING:
+        return Stage.PING
+    if kind is Kind.EMPTY_POLL:
+        return Stage.POLL
+    if BACKLOG_MARK in entity.lower():
+        if kind in _INTO:
+            return Stage.TO_BACKLOG
+        if kind in _OUT_OF:
+            return Stage.FROM_BACKLOG
+    return Stage.DIRECT
