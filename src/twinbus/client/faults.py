@@ -6,6 +6,7 @@ becomes an InternalError, which is retryable, with the condition in its text.
 
 from __future__ import annotations
 
+from twinbus import errors
 from twinbus.amqp import (
     Accepted,
     AmqpError,
@@ -19,45 +20,28 @@ from twinbus.amqp import (
 from twinbus.errors import (
     ArgumentError,
     ConnectionForcedError,
-    EntityDisabledError,
     EntityExistsError,
     EntityNotFoundError,
     InternalError,
     LinkDetachedError,
     MessageLockLostError,
     MessageNotFoundError,
-    MessageTooLargeError,
     NotAllowedError,
     OperationTimeoutError,
     QuotaExceededError,
     ServerBusyError,
     ServiceError,
     SessionCannotBeLockedError,
-    SessionLockLostError,
     UnauthorizedError,
     UnsupportedError,
 )
 
-_KINDS: tuple[type[ServiceError], ...] = (
-    EntityNotFoundError,
-    UnauthorizedError,
-    NotAllowedError,
-    UnsupportedError,
-    QuotaExceededError,
-    MessageTooLargeError,
-    LinkDetachedError,
-    ConnectionForcedError,
-    InternalError,
-    OperationTimeoutError,
-    ServerBusyError,
-    MessageLockLostError,
-    SessionLockLostError,
-    SessionCannotBeLockedError,
-    MessageNotFoundError,
-    EntityDisabledError,
-    EntityExistsError,
-    ArgumentError,
-)
+# Every error of the service that we have a name for. Where two share a condition, the first one in the file stands.
+_KINDS = [
+    kind
+    for kind in reversed(list(vars(errors).values()))
+    if isinstance(kind, type) and issubclass(kind, ServiceError) and kind is not ServiceError
+]
 
 CONDITIONS: dict[str, type[ServiceError]] = {kind.condition: kind for kind in _KINDS} | {
     "com.microsoft:auth-failed": UnauthorizedError,

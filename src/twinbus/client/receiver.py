@@ -31,7 +31,7 @@ from twinbus.client.endpoint import Endpoint
 from twinbus.client.faults import settlement_failure
 from twinbus.client.management import Management
 from twinbus.client.message import ReceivedMessage
-from twinbus.errors import ArgumentError, OperationTimeoutError, ServiceError
+from twinbus.errors import ArgumentError, LinkDetachedError, OperationTimeoutError, ServiceError
 from twinbus.limits import CLIENT_CLOSE_TIMEOUT_MS, CLIENT_TIMEOUT_MS, PREFETCH_MAX
 
 if TYPE_CHECKING:
@@ -338,6 +338,8 @@ class Receiver(Endpoint):
     # --- what comes in ----------------------------------------------------------------------------------------------
 
     def on_transfer(self, event: Transfer) -> None:
+        if self.error is not None:
+            return
         if event.payload is None or self._closing:
             if not event.settled:
                 self.session.dispose(event.delivery_id, event.delivery_id, STATE_RELEASED, True)
@@ -345,6 +347,7 @@ class Receiver(Endpoint):
         self._buffer.append(ReceivedMessage(event.payload, event.delivery_id, event.tag))
         if len(self._buffer) > 2 * PREFETCH_MAX:
             self._link.detach(AmqpError("amqp:link:transfer-limit-exceeded", "more messages than credit"))
+            self.fail(LinkDetachedError(f"{self.path!r} sent more messages than it was given credit for."))
             return
         if self._waiting:
             self._wake()

@@ -106,12 +106,13 @@ class Sender(Endpoint):
         """Send messages one behind the other, as many at once as the window allows; returns the outcome of each."""
         bulk = _Bulk()
         outcomes = bulk.outcomes
+        wire = self.connection.wire
         room = self.room()
         for message in messages:
             payload = message if type(message) is bytes else encoded(message)
             index = len(outcomes)
             outcomes.append(None)
-            if room <= 0 and self.error is None:
+            if (room <= 0 or wire.paused) and self.error is None:
                 try:
                     await self.wait_for_room()
                 except ServiceError as error:
