@@ -127,18 +127,6 @@ LEDGER_INTERVALS_WAITING_MAX: Final = 120  # of all namespaces, while the disk h
 LEDGER_GROUPS_MAX: Final = 100_000  # sums that a reader holds; what is beyond is summed as one
 METRICS_ENTITIES_MAX: Final = 1_000  # with series of their own; the others are summed as one
 
-# --- ledger and metrics -----------------------------------------------------------------------------------------------
-OPERATION_STEP_BYTES: Final = 65_536  # a message costs one operation for each step of this size it fills or begins
-METER_INTERVAL_MS: Final = 1_000  # what a killed broker can leave out of its ledger
-LEDGER_FILE_BYTES_MAX: Final = 32 * 1024 * 1024
-LEDGER_FILE_MS_MAX: Final = 60_000  # readers see a file when it is complete, so this is how late they are
-LEDGER_TOTAL_BYTES_MAX: Final = 4 * 1024**3  # about four weeks of a broker with three busy queues
-LEDGER_LINE_BYTES_MAX: Final = 16 * 1024
-LEDGER_WAITING_BYTES_MAX: Final = 4 * 1024 * 1024  # lines kept while the disk refuses them
-LEDGER_INTERVALS_WAITING_MAX: Final = 120  # of all namespaces, while the disk hangs
-LEDGER_GROUPS_MAX: Final = 100_000  # sums that a reader holds; what is beyond is summed as one
-METRICS_ENTITIES_MAX: Final = 1_000  # with series of their own; the others are summed as one
-
 # --- configuration --------------------------------------------------------------------------------------------------
 CONFIG_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 
