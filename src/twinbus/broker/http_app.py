@@ -20,6 +20,7 @@ from aiohttp import web
 from twinbus.broker.admin.api import AdminApi
 from twinbus.broker.admin.faults import FAULTS_PATH, handle_faults
 from twinbus.broker.config import is_loopback
+from twinbus.broker.rest.api import Place, RestApi, place_of
 from twinbus.broker.websocket import WEBSOCKET_PATH, serve_websocket
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
@@ -61,6 +62,8 @@ class HttpApp:
         )
         # Answers what is neither the WebSocket nor health.
         self._admin_api: AdminApi = host.admin
+        # Sends and receives messages.
+        self._rest = RestApi(host)
         # Bytes of bodies in memory now.
         self._held_bytes = 0
         # By connection: cuts it when the next thing expected of the peer does not come.
@@ -77,7 +80,13 @@ class HttpApp:
     async def close(self) -> None:
         """End every connection; WebSockets are closed by their AMQP connections before."""
         self._server.pre_shutdown()
+        transports = [protocol.transport for protocol in self._server.connections]
         await self._server.shutdown(SHUTDOWN_TIMEOUT_MS / 1000)
+        for transport in transports:
+            # Closing TLS waits for the peer, and the loop may end before that.
+            if transport is not None:
+                transport.abort()
+        await asyncio.sleep(0)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -125,6 +134,9 @@ class HttpApp:
         if path == FAULTS_PATH:
             return await self._faults(request)
         await self._suffer()
+        place = place_of(request.method, path)
+        if place is not None:
+            return await self._data(request, place)
         return await self._admin(request, path)
 
     def _health(self, request: web.BaseRequest) -> web.Response:
@@ -157,6 +169,13 @@ class HttpApp:
             answer = await self._admin_api.handle(request.method, path, dict(request.query), request.headers, body)
         finally:
             self._held_bytes -= len(body)
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _data(self, request: web.BaseRequest, place: Place) -> web.Response:
+        body = await self._body(request)
+        self._held_bytes -= len(body)
+        base = f"{request.scheme}://{request.host}"
+        answer = await self._rest.handle(place, request.method, dict(request.query), request.headers, body, base)
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
     async def _body(self, request: web.BaseRequest) -> bytes:

@@ -1,0 +1,217 @@
+"""The unmodified Python administration clients, sync and aio, over HTTPS on the namespace's one port."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.management import AccessRights, ApiVersion, AuthorizationRule, ServiceBusAdministrationClient
+
+from twinbus.auth.connection_string import ConnectionString
+from twinbus.auth.sas import sign
+from twinbus.testing import Broker
+
+KEY = "cGxhbnRlZC1jb21wYXQtc2VjcmV0LXBsYW50ZWQtc2U="
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(dev=False, sync=False) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[ServiceBusAdministrationClient]:
+    with ServiceBusAdministrationClient.from_connection_string(
+        broker.connection_string(), connection_verify=str(broker.ca_file)
+    ) as client:
+        for queue in list(client.list_queues()):
+            client.delete_queue(queue.name)
+        yield client
+
+
+def with_key(broker: Broker, name: str, key: str, path: str = "") -> str:
+    """A connection string of another policy."""
+    netloc = ConnectionString.parse(broker.connection_string()).netloc
+    entity = f";EntityPath={path}" if path else ""
+    return (
+        f"Endpoint=sb://{netloc}/;SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true{entity}"
+    )
+
+
+def test_a_queues_whole_life(client: ServiceBusAdministrationClient) -> None:
+    made = client.create_queue("orders/new", lock_duration=timedelta(seconds=30), user_metadata="<mine & yours>")
+    assert made.name == "orders/new"
+    queue = client.get_queue("orders/new")
+    assert (queue.lock_duration, queue.user_metadata) == (timedelta(seconds=30), "<mine & yours>")
+    queue.max_delivery_count = 3
+    queue.status = "ReceiveDisabled"
+    client.update_queue(queue)
+    client.update_queue(queue, lock_duration="PT40S")
+    again = client.get_queue("orders/new")
+    assert (again.max_delivery_count, again.status, again.lock_duration) == (
+        3,
+        "ReceiveDisabled",
+        timedelta(seconds=40),
+    )
+    # What the SDK read it sends back whole: nothing else has moved.
+    assert again.default_message_time_to_live == made.default_message_time_to_live
+    with pytest.raises(ResourceExistsError):
+        client.create_queue("ORDERS/NEW")
+    client.delete_queue("orders/new")
+    with pytest.raises(ResourceNotFoundError):
+        client.get_queue("orders/new")
+    with pytest.raises(ResourceNotFoundError):
+        client.delete_queue("orders/new")
+    with pytest.raises(ResourceNotFoundError):
+        client.update_queue(again)
+    with pytest.raises(HttpResponseError, match="LockDuration"):
+        client.create_queue("q", lock_duration=timedelta(hours=1))
+
+
+@pytest.mark.parametrize("version", list(ApiVersion))
+def test_every_version(broker: Broker, version: ApiVersion) -> None:
+    with ServiceBusAdministrationClient.from_connection_string(
+        broker.connection_string(), api_version=version, connection_verify=str(broker.ca_file)
+    ) as client:
+        name = f"version-{version.value}"
+        client.create_queue(name)
+        client.update_queue(client.get_queue(name))
+        assert client.get_queue_runtime_properties(name).total_message_count == 0
+        assert client.get_namespace_properties().messaging_sku == "Standard"
+        client.delete_queue(name)
+
+
+def test_a_version_nobody_knows(broker: Broker) -> None:
+    with (
+        ServiceBusAdministrationClient.from_connection_string(
+            broker.connection_string(), api_version="1999-01", connection_verify=str(broker.ca_file)
+        ) as client,
+        pytest.raises(HttpResponseError, match="1999-01"),
+    ):
+        client.get_queue("q")
+
+
+def test_pages(client: ServiceBusAdministrationClient) -> None:
+    for number in range(23):
+        client.create_queue(f"q{number:02d}")
+    names = [queue.name for queue in client.list_queues(max_page_size=10)]
+    assert names == [f"q{number:02d}" for number in range(23)]
+    assert len(list(client.list_queues_runtime_properties())) == 23
+
+
+def test_one_connection_string_for_data_and_administration(
+    broker: Broker, client: ServiceBusAdministrationClient
+) -> None:
+    client.create_queue("q")
+    with (
+        ServiceBusClient.from_connection_string(broker.connection_string()) as data,
+        data.get_queue_sender("q") as sender,
+        data.get_queue_receiver("q", max_wait_time=5) as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(f"{number}") for number in range(3)])
+        first, second = receiver.receive_messages(1)[0], receiver.receive_messages(1)[0]
+        receiver.dead_letter_message(first, reason="because")
+        receiver.defer_message(second)
+        runtime = client.get_queue_runtime_properties("q")
+        assert runtime.total_message_count == 3
+        assert runtime.dead_letter_message_count == 1
+        assert runtime.active_message_count == 2
+        assert runtime.size_in_bytes > 0
+
+
+def test_rules_of_a_queue_are_keys_for_it(broker: Broker, client: ServiceBusAdministrationClient) -> None:
+    rule = AuthorizationRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        claim_value="None",
+        rights=[AccessRights.SEND],
+        key_name="sender",
+        primary_key=KEY,
+        secondary_key=KEY[::-1],
+    )
+    client.create_queue("q", authorization_rules=[rule])
+    assert client.get_queue("q").authorization_rules[0].primary_key == KEY
+    for key in (KEY, KEY[::-1]):
+        with (
+            ServiceBusClient.from_connection_string(with_key(broker, "sender", key, "q")) as data,
+            data.get_queue_sender("q") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("hello"))
+    broker.restart()
+    assert client.get_queue_runtime_properties("q").active_message_count == 2
+    assert client.get_queue("q").authorization_rules[0].rights == ["Send"]
+    queue = client.get_queue("q")
+    queue.authorization_rules = []
+    client.update_queue(queue)
+    assert not client.get_queue("q").authorization_rules
+
+
+def test_wrong_keys(broker: Broker) -> None:
+    for name in ("RootManageSharedAccessKey", "nobody"):
+        with (
+            ServiceBusAdministrationClient.from_connection_string(
+                with_key(broker, name, KEY), connection_verify=str(broker.ca_file)
+            ) as client,
+            pytest.raises(ClientAuthenticationError),
+        ):
+            client.get_namespace_properties()
+
+
+def test_a_connection_string_with_a_signature(broker: Broker) -> None:
+    """The SDK sends it as `Bearer SharedAccessSignature ...`."""
+    root = ConnectionString.parse(broker.connection_string())
+    assert root.key_name is not None
+    assert root.key is not None
+    token = sign(f"https://{root.netloc}", root.key_name, root.key, int(time.time()) + 600)
+    with ServiceBusAdministrationClient.from_connection_string(
+        f"Endpoint=sb://{root.netloc}/;SharedAccessSignature={token}", connection_verify=str(broker.ca_file)
+    ) as client:
+        assert client.get_namespace_properties().name == "contoso"
+
+
+def test_forwarding(client: ServiceBusAdministrationClient) -> None:
+    client.create_queue("target")
+    client.create_queue("q", forward_to="target", forward_dead_lettered_messages_to="target")
+    queue = client.get_queue("q")
+    assert queue.forward_to.endswith("/target")
+    assert queue.forward_dead_lettered_messages_to.startswith("sb://localhost:")
+    queue.forward_to = None
+    client.update_queue(queue)
+    assert client.get_queue("q").forward_to is None
+    with pytest.raises(HttpResponseError, match="neither a queue nor a topic"):
+        client.create_queue("r", forward_to="nowhere")
+
+
+async def test_the_aio_client(broker: Broker) -> None:
+    async with AsyncAdministrationClient.from_connection_string(
+        broker.connection_string(), connection_verify=str(broker.ca_file)
+    ) as client:
+        for number in range(12):
+            await client.create_queue(f"aio{number:02d}", max_delivery_count=7)
+        names = [queue.name async for queue in client.list_queues(max_page_size=5) if queue.name.startswith("aio")]
+        assert names == [f"aio{number:02d}" for number in range(12)]
+        queue = await client.get_queue("aio00")
+        queue.default_message_time_to_live = timedelta(days=1)
+        await client.update_queue(queue)
+        assert (await client.get_queue("aio00")).default_message_time_to_live == timedelta(days=1)
+        assert (await client.get_queue_runtime_properties("aio00")).active_message_count == 0
+        with pytest.raises(ResourceExistsError):
+            await client.create_queue("aio00")
+        for name in names:
+            await client.delete_queue(name)
+        with pytest.raises(ResourceNotFoundError):
+            await client.get_queue("aio00")
+    # aiohttp, the client's transport, ends TLS in later turns of the loop and offers nothing to wait for.
+    await asyncio.sleep(0.25)
