@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twinbus.amqp.states import AmqpError
 from twinbus.broker.consumer import BURST, Consumer
@@ -13,12 +13,26 @@ from twinbus.broker.publisher import Publisher
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
 from twinbus.errors import ServiceError
+from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
 
 # Messages handed out before the loop gets its turn again, so that one deep queue does not stop everybody else.
 RUN = 2 * BURST
+
+
+class Receiving(Protocol):
+    """Whoever can stand in an entity's line."""
+
+    waiting: bool
+
+    @property
+    def session(self) -> Session | None: ...
+
+    def room(self) -> int: ...
+
+    def feed(self, now_ms: int, facts: Facts) -> int: ...
 
 
 class SessionWaiter:
@@ -38,11 +52,11 @@ class SessionWaiter:
 class Dispatcher:
     """Brings an entity's available messages together with credit."""
 
-    __slots__ = ("_host", "_line", "_scheduled", "_sessions", "_waiters", "consumers", "publishers", "queue")
+    __slots__ = ("_line", "_scheduled", "_sessions", "_waiters", "consumers", "host", "publishers", "queue")
 
     def __init__(self, host: NamespaceHost, queue: Queue) -> None:
         # The namespace.
-        self._host = host
+        self.host = host
         # The entity.
         self.queue = queue
         # Every consumer of the entity: a deletion must reach them all.
@@ -50,7 +64,7 @@ class Dispatcher:
         # Every sending link on the entity, for the same reason.
         self.publishers: set[Publisher] = set()
         # Consumers with credit, first come first served.
-        self._line: deque[Consumer] = deque()
+        self._line: deque[Receiving] = deque()
         # Who holds which session.
         self._sessions: dict[str, Consumer] = {}
         # Clients that wait for any session.
@@ -86,7 +100,7 @@ class Dispatcher:
     def _count_links(self) -> None:
         """An entity with links is not idle."""
         self.queue.links = len(self.consumers) + len(self.publishers)
-        self.queue.touch(self._host.clock.now_ms())
+        self.queue.touch(self.host.clock.now_ms())
 
     @property
     def owners(self) -> list[Consumer | Publisher]:
@@ -98,7 +112,7 @@ class Dispatcher:
         for owner in self.owners:
             owner.detach(error)
 
-    def line_up(self, consumer: Consumer) -> None:
+    def line_up(self, consumer: Receiving) -> None:
         if not consumer.waiting:
             consumer.waiting = True
             self._line.append(consumer)
@@ -107,7 +121,7 @@ class Dispatcher:
     def wake(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._host.loop.call_soon(self._run)
+            self.host.loop.call_soon(self._run)
 
     def _available(self, queue: Queue) -> None:
         if not self._scheduled and (self._line or self._waiters):
@@ -119,11 +133,11 @@ class Dispatcher:
             self.line_up(consumer)
 
     def _deleted(self, queue: Queue) -> None:
-        self._host.bury(queue)
+        self.host.bury(queue)
 
     def _run(self) -> None:
         self._scheduled = False
-        host = self._host
+        host = self.host
         now_ms = host.clock.now_ms()
         facts = host.commits.facts
         if self._waiters:
@@ -149,7 +163,7 @@ class Dispatcher:
 
     def serve_all(self, consumer: Consumer) -> None:
         """Give one consumer everything its credit allows, now: the peer drains."""
-        host = self._host
+        host = self.host
         now_ms = host.clock.now_ms()
         while consumer.feed(now_ms, host.commits.facts):
             pass
@@ -161,7 +175,7 @@ class Dispatcher:
     def wait_for_session(self, waiter: SessionWaiter) -> None:
         """Grant any free session with messages, now or when one turns up."""
         self._waiters.append(waiter)
-        self._serve_waiters(self._host.clock.now_ms())
+        self._serve_waiters(self.host.clock.now_ms())
 
     def _serve_waiters(self, now_ms: int) -> None:
         waiters = self._waiters

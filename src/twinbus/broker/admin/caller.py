@@ -34,12 +34,16 @@ class Caller:
 
     def need_manage(self, path: str) -> None:
         """Refuse whoever may not manage `path`; empty is the whole namespace."""
+        self.need(path, Right.MANAGE)
+
+    def need(self, path: str, right: Right) -> None:
+        """Refuse whoever does not have `right` on `path`."""
         claim = self._decide(_OWN, path)
         if claim is None:
             raise AdminError(401, f"Missing authorization token. Resource: '/{path}'.", 40103)
-        if not claim.allows(path, Right.MANAGE):
+        if not claim.allows(path, right):
             raise UnauthorizedError(
-                f"Unauthorized access. 'Manage' claim(s) are required to perform this operation. Resource: '/{path}'."
+                f"Unauthorized access. '{right}' claim(s) are required to perform this operation. Resource: '/{path}'."
             )
 
     def need_send(self, path: str, header: str) -> None:

@@ -31,6 +31,7 @@ _TITLES = {
     404: "Not Found",
     405: "Method Not Allowed",
     409: "Conflict",
+    410: "Gone",
     412: "Precondition Failed",
     413: "Request Entity Too Large",
     500: "Internal Server Error",

@@ -1,0 +1,1 @@
+"""The REST data plane: send, receive and settle messages over HTTP."""

@@ -1,0 +1,188 @@
+"""Requests in, answers out: the REST data plane behind one call.
+
+| request | does | answers |
+|---|---|---|
+| POST `/{entity}/messages` | send one, or a batch in JSON | 201 |
+| POST `/{entity}/messages/head` | lock the next message | 201, 204 when there is none in time |
+| DELETE `/{entity}/messages/head` | receive and delete | 200, 204 |
+| DELETE, PUT, POST `/{entity}/messages/{id}/{lock token}` | complete, unlock, renew | 200 |
+
+An entity is a queue, a topic (to send) or `{topic}/subscriptions/{name}` (to receive). Sessions, deferral and
+dead-lettering are not for HTTP. Answers come after the disk has it, as over AMQP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from twinbus.amqp.message import AmqpMessage
+from twinbus.auth.policies import Right
+from twinbus.broker.admin.caller import Caller
+from twinbus.broker.admin.errors import AdminError, AdminResponse, refusal
+from twinbus.broker.rest.properties import (
+    BROKER_PROPERTIES,
+    batch_of,
+    content_of,
+    headers_of,
+    message_of,
+    properties_of,
+)
+from twinbus.broker.rest.receiver import OneReceiver
+from twinbus.broker.stored import render
+from twinbus.entities.queue import Queue
+from twinbus.errors import (
+    ArgumentError,
+    EntityNotFoundError,
+    MessageLockLostError,
+    MessageTooLargeError,
+    NotAllowedError,
+    QuotaExceededError,
+)
+from twinbus.limits import BATCH_MESSAGES_MAX, REST_TIMEOUT_S_DEFAULT, REST_TIMEOUT_S_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
+
+
+class Place(NamedTuple):
+    """What a path means: an entity, and perhaps its head or one locked message."""
+
+    entity: str
+    head: bool = False
+    message: str = ""
+    token: bytes = b""
+
+
+def place_of(method: str, path: str) -> Place | None:
+    """What `path` means here; None when it is none of ours."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    lowered = [part.lower() for part in parts]
+    if method == "POST" and len(parts) > 1 and lowered[-1] == "messages":
+        return Place("/".join(parts[:-1]))
+    if method in ("POST", "DELETE") and len(parts) > 2 and lowered[-2:] == ["messages", "head"]:
+        return Place("/".join(parts[:-2]), head=True)
+    if method in ("POST", "PUT", "DELETE") and len(parts) > 3 and lowered[-3] == "messages":
+        try:
+            token = uuid.UUID(parts[-1])
+        except ValueError:
+            return None
+        return Place("/".join(parts[:-3]), message=parts[-2], token=token.bytes_le)
+    return None
+
+
+class RestApi:
+    """The REST data plane of one namespace."""
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace.
+        self._host = host
+
+    async def handle(
+        self, place: Place, method: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, base: str
+    ) -> AdminResponse:
+        """Answer one request; `base` is the address under which the client sees us."""
+        try:
+            lowered = {name.lower(): value for name, value in headers.items()}
+            caller = Caller(lowered, self._host.policies, self._host.clock.now_ms() / 1000, self._host.dev)
+            if place.token:
+                caller.need(place.entity, Right.LISTEN)
+                return await self._settle(place, method)
+            if place.head:
+                caller.need(place.entity, Right.LISTEN)
+                return await self._receive(place.entity, method, query, base)
+            caller.need(place.entity, Right.SEND)
+            return await self._send(place.entity, headers, body)
+        except EntityNotFoundError as error:
+            # The service says "gone" here, where its administration says "not found".
+            return refusal(AdminError(410, error.text), self._host.tracker, place.entity)
+        except MessageLockLostError as error:
+            return refusal(AdminError(404, error.text), self._host.tracker, place.entity)
+        except (MessageTooLargeError, QuotaExceededError) as error:
+            return refusal(AdminError(403, error.text), self._host.tracker, place.entity)
+        except Exception as error:
+            return refusal(error, self._host.tracker, place.entity)
+
+    async def _send(self, entity: str, headers: Mapping[str, str], body: bytes) -> AdminResponse:
+        host = self._host
+        target = host.entities.queue(entity)
+        if host.store.full:
+            raise QuotaExceededError("The disk that holds this namespace is full: receive messages or make room.")
+        given = next((value for name, value in headers.items() if name.lower() == BROKER_PROPERTIES.lower()), None)
+        content_type = next((value for name, value in headers.items() if name.lower() == "content-type"), None)
+        if content_type is not None and content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
+            messages = batch_of(body)
+            if len(messages) > BATCH_MESSAGES_MAX:
+                raise ArgumentError(f"A batch holds at most {BATCH_MESSAGES_MAX} messages, this one {len(messages)}.")
+        else:
+            messages = [message_of(body, content_type, given, properties_of(headers))]
+        now_ms = host.clock.now_ms()
+        ttl_ms = target.settings.default_ttl_ms
+        target.send(
+            [host.intake.message(each.encode(), now_ms, ttl_ms) for each in messages], now_ms, host.commits.facts
+        )
+        await self._durable()
+        return AdminResponse(201)
+
+    async def _receive(self, entity: str, method: str, query: Mapping[str, str], base: str) -> AdminResponse:
+        host = self._host
+        queue = host.entities.queue(entity)
+        if queue.settings.requires_session and queue.dead_letters is not None:
+            raise NotAllowedError("Messages of sessions cannot be received over HTTP.")
+        deleting = method == "DELETE"
+        received = await OneReceiver(host.dispatcher(queue), deleting).receive(_timeout_s(query))
+        if received is None:
+            return AdminResponse(204)
+        message, stored = received
+        shown = AmqpMessage.decode(render(stored, message))
+        lock = None
+        if not deleting:
+            token = uuid.UUID(bytes_le=message.token or bytes(16))
+            lock = (str(token), message.locked_until_ms or 0)
+        headers = headers_of(shown, "Active", lock)
+        if lock is not None:
+            headers["Location"] = f"{base}/{entity}/messages/{message.seq}/{lock[0]}"
+        return AdminResponse(200 if deleting else 201, headers, content_of(shown))
+
+    async def _settle(self, place: Place, method: str) -> AdminResponse:
+        host = self._host
+        queue: Queue = host.entities.queue(place.entity)
+        now_ms = host.clock.now_ms()
+        facts = host.commits.facts
+        if method == "DELETE":
+            queue.complete(place.token, now_ms, facts)
+        elif method == "PUT":
+            queue.abandon(place.token, now_ms, facts)
+        else:
+            queue.renew(place.token, now_ms)
+            host.timers.reschedule()
+        await self._durable()
+        return AdminResponse(200)
+
+    async def _durable(self) -> None:
+        """Wait until what was asked is on disk."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._host.commits.facts.then.append((_resolve, done))
+        self._host.commits.request()
+        await done
+
+
+def _resolve(done: asyncio.Future[Any]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _timeout_s(query: Mapping[str, str]) -> float:
+    text = query.get("timeout", str(REST_TIMEOUT_S_DEFAULT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ArgumentError(f"The timeout {text[:32]!r} is not a number of seconds.") from None
+    if not 0 <= seconds <= REST_TIMEOUT_S_MAX:
+        raise ArgumentError(f"The timeout {text[:32]} is out of range: 0 to {REST_TIMEOUT_S_MAX} seconds.")
+    return seconds

@@ -1,0 +1,248 @@
+"""Messages as HTTP shows them: a body, `BrokerProperties` in JSON, and application properties as headers.
+
+Header values are JSON literals (a string is quoted), as the service has it; a value that is no JSON is taken as the
+text it is. Dates are RFC 1123. AMQP types that JSON lacks are shown as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from typing import Any
+
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.types import Symbol, Timestamp, UInt
+from twinbus.errors import ArgumentError
+
+BROKER_PROPERTIES = "BrokerProperties"
+
+# Headers of the request itself, or of HTTP: never application properties.
+_OWN = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "authorization",
+        "brokerproperties",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "date",
+        "expect",
+        "host",
+        "origin",
+        "pragma",
+        "referer",
+        "servicebusauthorization",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "via",
+    }
+)
+
+# BrokerProperties that are plain text -> the AMQP property.
+_TEXTS = {
+    "MessageId": "message_id",
+    "CorrelationId": "correlation_id",
+    "SessionId": "group_id",
+    "ReplyToSessionId": "reply_to_group_id",
+    "ReplyTo": "reply_to",
+    "To": "to",
+    "Label": "subject",
+}
+_ANNOTATIONS = {"PartitionKey": "x-opt-partition-key", "ViaPartitionKey": "x-opt-via-partition-key"}
+# What only the service sets; a client that sends a received message again brings them along.
+_IGNORED = frozenset(
+    {
+        "DeliveryCount",
+        "EnqueuedTimeUtc",
+        "EnqueuedSequenceNumber",
+        "LockToken",
+        "LockedUntilUtc",
+        "SequenceNumber",
+        "State",
+        "DeadLetterSource",
+        "Size",
+    }
+)
+
+
+def message_of(
+    body: bytes, content_type: str | None, broker_properties: Any, properties: Mapping[str, Any]
+) -> AmqpMessage:
+    """The message that one request, or one item of a batch, sends."""
+    message = AmqpMessage()
+    message.data = [body]
+    if content_type:
+        message.content_type = Symbol(content_type)
+    annotations: dict[Any, Any] = {}
+    for name, value in _fields(broker_properties).items():
+        if value is None or name in _IGNORED:
+            continue
+        if name in _TEXTS:
+            setattr(message, _TEXTS[name], _text(name, value))
+        elif name in _ANNOTATIONS:
+            annotations[Symbol(_ANNOTATIONS[name])] = _text(name, value)
+        elif name == "TimeToLive":
+            message.ttl = UInt(_milliseconds(value))
+        elif name == "ScheduledEnqueueTimeUtc":
+            annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(_time(name, value))
+        elif name == "ContentType":
+            message.content_type = Symbol(_text(name, value))
+        else:
+            raise ArgumentError(f"BrokerProperties has no property '{name[:64]}'.")
+    message.message_annotations = annotations or None
+    message.application_properties = dict(properties) or None
+    return message
+
+
+def properties_of(headers: Mapping[str, str]) -> dict[str, Any]:
+    """The application properties among a request's headers."""
+    return {name: _literal(value) for name, value in headers.items() if name.lower() not in _OWN}
+
+
+def batch_of(body: bytes) -> list[AmqpMessage]:
+    """The messages of a batch request."""
+    try:
+        items = json.loads(body)
+    except ValueError:
+        raise ArgumentError("A batch is a JSON array of objects with a Body.") from None
+    if not isinstance(items, list) or not items:
+        raise ArgumentError("A batch is a JSON array with at least one message.")
+    messages = []
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(item.get("Body", ""), str):
+            raise ArgumentError("Each message of a batch is an object with its Body as a string.")
+        text = item.get("Body", "")
+        if item.get("IsBodyBase64Encoded"):
+            try:
+                content = base64.b64decode(text, validate=True)
+            except ValueError:
+                raise ArgumentError("A Body that is said to be base64 is not.") from None
+        else:
+            content = text.encode()
+        own = item.get("UserProperties") or {}
+        if not isinstance(own, dict) or any(isinstance(value, list | dict) for value in own.values()):
+            raise ArgumentError("UserProperties is an object of plain values.")
+        messages.append(message_of(content, None, item.get("BrokerProperties"), own))
+    return messages
+
+
+def content_of(message: AmqpMessage) -> bytes:
+    """A message's body as bytes."""
+    if message.data is not None:
+        return b"".join(message.data)
+    value = message.value if message.has_value else message.sequences
+    if isinstance(value, bytes):
+        return bytes(value)
+    return (value if isinstance(value, str) else json.dumps(_plain(value))).encode()
+
+
+def headers_of(message: AmqpMessage, state: str, lock: tuple[str, int] | None) -> dict[str, str]:
+    """What a received message's answer carries beside its body; `lock` is the token and its end in ms."""
+    annotations = message.message_annotations or {}
+    shown: dict[str, Any] = {
+        "DeliveryCount": (message.delivery_count or 0) + 1,
+        "EnqueuedSequenceNumber": int(annotations.get("x-opt-enqueue-sequence-number") or 0),
+        "EnqueuedTimeUtc": _date(annotations.get("x-opt-enqueued-time")),
+        "SequenceNumber": int(annotations.get("x-opt-sequence-number") or 0),
+        "State": state,
+    }
+    for name, field in _TEXTS.items():
+        value = getattr(message, field)
+        if value is not None:
+            shown[name] = _plain(value)
+    for name, key in _ANNOTATIONS.items():
+        if key in annotations:
+            shown[name] = _plain(annotations[key])
+    if message.ttl is not None:
+        shown["TimeToLive"] = message.ttl / 1000
+    if "x-opt-scheduled-enqueue-time" in annotations:
+        shown["ScheduledEnqueueTimeUtc"] = _date(annotations["x-opt-scheduled-enqueue-time"])
+    if lock is not None:
+        shown["LockToken"], shown["LockedUntilUtc"] = lock[0], _date(lock[1])
+    headers = {BROKER_PROPERTIES: json.dumps(shown)}
+    if message.content_type:
+        headers["Content-Type"] = str(message.content_type)
+    for name, value in (message.application_properties or {}).items():
+        if (
+            isinstance(name, str)
+            and name.isascii()
+            and name.isprintable()
+            and name.lower() not in _OWN
+            and ":" not in name
+        ):
+            headers[name] = json.dumps(_plain(value))
+    return headers
+
+
+def _fields(broker_properties: Any) -> dict[str, Any]:
+    if broker_properties is None:
+        return {}
+    if isinstance(broker_properties, str):
+        try:
+            broker_properties = json.loads(broker_properties)
+        except ValueError:
+            raise ArgumentError("BrokerProperties is not JSON.") from None
+    if not isinstance(broker_properties, dict):
+        raise ArgumentError("BrokerProperties is a JSON object.")
+    return broker_properties
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ArgumentError(f"{name} in BrokerProperties must be a string.")
+    return value
+
+
+def _milliseconds(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**32 / 1000:
+        raise ArgumentError("TimeToLive in BrokerProperties must be a number of seconds.")
+    return max(round(value * 1000), 1)
+
+
+def _time(name: str, value: Any) -> int:
+    try:
+        return round(parsedate_to_datetime(str(value)).timestamp() * 1000)
+    except (ValueError, TypeError):
+        pass
+    try:
+        parsed = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ArgumentError(f"{name} in BrokerProperties is not a date.") from None
+    return round((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _literal(value: str) -> Any:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return value
+    return value if isinstance(found, list | dict) else found
+
+
+def _date(ms: Any) -> str:
+    return format_datetime(datetime.fromtimestamp(int(ms or 0) / 1000, UTC), usegmt=True)
+
+
+def _plain(value: Any) -> Any:
+    """A decoded AMQP value as JSON can show it."""
+    if isinstance(value, Timestamp):
+        return _date(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return str(value)
