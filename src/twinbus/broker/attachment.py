@@ -27,6 +27,7 @@ from twinbus.errors import (
     UnauthorizedError,
     UnsupportedError,
 )
+from twinbus.ledger.words import Kind
 from twinbus.limits import ACCEPT_SESSION_TIMEOUT_MS_DEFAULT, MESSAGE_BYTES_DEFAULT, SENDER_CREDIT
 
 if TYPE_CHECKING:
@@ -185,7 +186,11 @@ class Attachment:
         if value is not None:
             if not isinstance(value, str):
                 raise ArgumentError("The session filter must hold a session id as a string, or null for any session.")
-            session = queue.accept_session(str(value), host.clock.now_ms())
+            try:
+                session = queue.accept_session(str(value), host.clock.now_ms())
+            except ServiceError as error:
+                host.meter.entity(queue.path).counter(Kind.ACCEPT_SESSION, error.condition).count += 1
+                raise
             assert session is not None
             self._grant(link, queue, session)
             return
@@ -207,6 +212,7 @@ class Attachment:
         self._connection.flush_soon()
 
     def give_up(self, link: Link, queue: Queue) -> None:
+        self._connection.host.meter.entity(queue.path).counter(Kind.EMPTY_POLL).count += 1
         self._refuse(
             link,
             OperationTimeoutError("No session with messages became available in time. Try again later."),
@@ -220,6 +226,7 @@ class Attachment:
         properties = self._properties()
         properties[LOCKED_UNTIL] = ticks(session.locked_until_ms or 0)
         self._consume(link, queue, session)
+        self._connection.host.meter.entity(queue.path).counter(Kind.ACCEPT_SESSION).count += 1
         link.accept(
             source=link.source.with_filter({**(link.source.filter or {}), Symbol(SESSION_FILTER): held}),
             properties=properties,

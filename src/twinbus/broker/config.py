@@ -139,6 +139,8 @@ class BrokerConfig:
     dev: bool = False
     allow_plaintext: bool = False
     allow_faults: bool = False
+    # The folder of the operations ledger; None: no ledger.
+    ledger: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     # Names that clients call the broker by, for the certificate of the development CA.

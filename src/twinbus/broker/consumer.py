@@ -15,12 +15,14 @@ from twinbus.amqp.states import (
     encode_state,
     state_rejected,
 )
-from twinbus.broker.settlement import settle
+from twinbus.broker.settlement import kind_of, settle
 from twinbus.broker.stored import render
 from twinbus.entities.message import Message
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
 from twinbus.errors import ServiceError, SessionLockLostError
+from twinbus.ledger.words import Kind
+from twinbus.limits import OPERATION_STEP_BYTES
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
@@ -35,9 +37,13 @@ class Consumer:
     """Credit in, locked messages out, settlements back."""
 
     __slots__ = (
+        "_completed",
         "_draining",
         "_host",
+        "_meter",
         "_pending",
+        "_poll_start",
+        "_received",
         "connection",
         "deleting",
         "dispatcher",
@@ -76,6 +82,13 @@ class Consumer:
         self.held = False
         # Set when the link is over.
         self.gone = False
+        # Counts what happens to the entity.
+        self._meter = connection.host.meter.entity(self.queue.path)
+        # Counts messages sent to receivers, and those they completed.
+        self._received = self._meter.counter(Kind.RECEIVE)
+        self._completed = self._meter.counter(Kind.COMPLETE)
+        # How many deliveries the link had when the peer last asked for messages: no more of them is an empty poll.
+        self._poll_start = 0
 
     def room(self) -> int:
         """How many messages can be sent now."""
@@ -91,6 +104,7 @@ class Consumer:
             self.dispatcher.serve_all(self)
             self._finish_drain()
         elif link.credit > 0:
+            self._poll_start = link.delivery_count
             self.dispatcher.line_up(self)
 
     def feed(self, now_ms: int, facts: Facts) -> int:
@@ -115,10 +129,17 @@ class Consumer:
     def _deliver(self, messages: list[Message]) -> None:
         send = self.link.send
         bodies = self._host.store.bodies([message.body for message in messages])
+        size = 0
         for message, body in zip(messages, bodies, strict=True):
             token = message.token
             assert token is not None
-            send(render(body, message, token), tag=token, settled=False)
+            payload = render(body, message, token)
+            send(payload, tag=token, settled=False)
+            size += len(payload)
+            if len(payload) > OPERATION_STEP_BYTES:
+                self._received.steps += (len(payload) - 1) // OPERATION_STEP_BYTES
+        self._received.count += len(messages)
+        self._received.bytes += size
         self.connection.flush_soon()
 
     def _deliver_taken(self, taken: tuple[list[Message], list[bytes]]) -> None:
@@ -128,14 +149,19 @@ class Consumer:
             return  # receive-and-delete: the peer left after the removal, which is what it asked for
         send = self.link.send
         for message, body in zip(messages, bodies, strict=True):
-            send(render(body, message), tag=b"", settled=True)
+            payload = render(body, message)
+            send(payload, tag=b"", settled=True)
+            self._received.add(len(payload))
         self._finish_drain()
         self.connection.flush_soon()
 
     def _finish_drain(self) -> None:
         if self._draining and self._pending == 0:
             self._draining = False
+            if self.link.credit > 0 and self.link.delivery_count == self._poll_start:
+                self._meter.counter(Kind.EMPTY_POLL).count += 1
             self.link.drained()
+            self._poll_start = self.link.delivery_count
             self.connection.flush_soon()
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
@@ -145,6 +171,7 @@ class Consumer:
         try:
             if isinstance(state, Accepted):
                 self.queue.complete(tag, now_ms, facts)
+                self._completed.count += 1
                 if not settled:
                     facts.then.append((self._answer_accepted, delivery_id))
             elif isinstance(state, TransactionalState):
@@ -153,10 +180,12 @@ class Consumer:
                     self._answer((delivery_id, encode_state(state)))
             else:
                 echo = settle(self.queue, tag, state, now_ms, facts)
+                self._meter.counter(kind_of(state)).count += 1
                 if not settled:
                     facts.then.append((self._answer, (delivery_id, echo)))
         except ServiceError as error:
             wire_error = host.tracker.wire_error(error, self.queue.path)
+            self._meter.counter(kind_of(state), wire_error.condition).count += 1
             if not settled:
                 self.link.session.answer(delivery_id, state_rejected(wire_error))
                 self.connection.flush_soon()

@@ -25,7 +25,9 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.states import State, state_rejected
 from twinbus.broker.consumer import Consumer
 from twinbus.broker.publisher import Publisher
+from twinbus.broker.settlement import kind_of
 from twinbus.errors import ArgumentError, InternalError, NotAllowedError, ServerBusyError, ServiceError
+from twinbus.ledger.words import Kind
 from twinbus.limits import FAULT_DELAY_MS_MAX
 
 if TYPE_CHECKING:
@@ -174,6 +176,7 @@ class FaultyOwner:
             self._later(lambda: self._owner.on_transfer(event))
         elif mode == "refusing" and not event.settled:
             error = self._host.tracker.wire_error(self._fault.error, self._owner.queue.path)
+            self._host.meter.entity(self._owner.queue.path).counter(Kind.SEND, error.condition).add(event.size)
             self._link.session.settle(event.delivery_id, state_rejected(error))
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
@@ -184,6 +187,7 @@ class FaultyOwner:
             self._later(lambda: self._owner.on_disposed(delivery_id, tag, state, settled))
         elif mode == "refusing" and not settled:
             error = self._host.tracker.wire_error(self._fault.error, self._owner.queue.path)
+            self._host.meter.entity(self._owner.queue.path).counter(kind_of(state), error.condition).count += 1
             self._link.session.answer(delivery_id, state_rejected(error))
 
     def on_credit(self) -> None:

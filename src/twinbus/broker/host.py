@@ -18,6 +18,8 @@ from twinbus.broker.commits import CommitLoop
 from twinbus.broker.dispatcher import Dispatcher
 from twinbus.broker.faults import Faults
 from twinbus.broker.intake import Intake
+from twinbus.broker.meter import Meter
+from twinbus.broker.scribe import Scribe
 from twinbus.broker.stored_policies import policies_key, policies_row, read_policies
 from twinbus.broker.timers import Timers
 from twinbus.broker.tracking import Tracker
@@ -80,6 +82,7 @@ class NamespaceHost:
         sync: bool = True,
         sku: str = "Standard",
         allow_faults: bool = False,
+        scribe: Scribe | None = None,
     ) -> None:
         # The namespace's name.
         self.name = name
@@ -121,6 +124,8 @@ class NamespaceHost:
         self._restore_policies()
         # The only writer of the store.
         self.commits = CommitLoop(self.store, name, on_failure)
+        # Counts operations, for the ledger and the metrics.
+        self.meter = Meter(self, scribe)
         # Outages on purpose.
         self.faults = Faults(self, allow_faults)
         # Deadlines.
@@ -145,6 +150,7 @@ class NamespaceHost:
         self.commits.start()
         self._sweep(None)
         self.timers.run()
+        self.meter.start()
 
     async def stop(self) -> None:
         """Close every connection in good order, let the disk finish, close the store."""
@@ -157,6 +163,7 @@ class NamespaceHost:
         if self._http is not None:
             await self._http.close()
         await self.commits.stop()
+        self.meter.stop()
         self.timers.stop()
         self.store.close()
 
@@ -259,6 +266,8 @@ class NamespaceHost:
             dispatcher = self._dispatchers.pop(gone.entity_id, None) if gone is not None else None
             if dispatcher is not None:
                 dispatcher.close(error)
+            if gone is not None:
+                self.meter.forget(gone.path)
         self._sweep(None)
 
     # --- policies ---------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ and fields are the service's own, `defered` included.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAMP, Array, Int, Timestamp
 from twinbus.auth.policies import Right
 from twinbus.broker.addresses import MANAGEMENT
 from twinbus.broker.directory import Directory
+from twinbus.broker.meter import REQUEST_KINDS
 from twinbus.broker.requests import Request
 from twinbus.broker.settlement import changes, text_of
 from twinbus.broker.stored import render
@@ -30,6 +31,7 @@ from twinbus.errors import (
     ServiceError,
     UnsupportedError,
 )
+from twinbus.ledger.words import OK, Kind
 from twinbus.limits import (
     BATCH_DELETE_MESSAGES_MAX,
     PEEK_BYTES_MAX,
@@ -46,6 +48,16 @@ _PREFIX = "com.microsoft:"
 
 # From here on a "last updated" time means: every session with messages or state.
 _ANY_TIME_MS = 253_402_300_800_000
+
+# What an operation returns for the meter: the size of each message it was about, 0 where none was carried.
+Sizes = list[int]
+
+_DISPOSITIONS = {
+    "completed": Kind.COMPLETE,
+    "abandoned": Kind.ABANDON,
+    "defered": Kind.DEFER,
+    "suspended": Kind.DEAD_LETTER,
+}
 
 
 class Management:
@@ -68,6 +80,7 @@ class Management:
             if self._queue is None:
                 self._connection.require(MANAGEMENT, Right.MANAGE)
                 Directory(self._host).handle(request)
+                self._count(request, OK, None)
             else:
                 self._operate(self._queue, request)
         except ServiceError as error:
@@ -90,10 +103,21 @@ class Management:
         right, method = operation
         # Some clients put a token for the node itself, others for its entity: the node's path is covered by both.
         self._connection.require(f"{self._path}/{MANAGEMENT}", right)
-        method(self, queue, request)
+        self._count(request, OK, method(self, queue, request))
+
+    def _count(self, request: Request, outcome: str, sizes: Sequence[int] | None) -> None:
+        """Count the request: an operation for each message it was about, whose sizes are given; one if about none."""
+        kind = REQUEST_KINDS.get(request.operation, Kind.MANAGE)
+        if kind is Kind.SETTLE:
+            kind = _DISPOSITIONS.get(str(request.arguments.get("disposition-status")), Kind.SETTLE)
+        queue = self._queue
+        # The name of a deleted entity is not kept: anybody could make up any number of them.
+        meter = self._host.meter.entity("" if queue is None or queue.deleted else queue.path)
+        meter.counter(kind, outcome).add_many(sizes or ())
 
     def _fail(self, request: Request, error: ServiceError) -> None:
         wire_error = self._host.tracker.wire_error(error, self._path)
+        self._count(request, wire_error.condition, None)
         request.answer_management(error.status, wire_error.description, None, wire_error.condition)
 
     def _after_commit(self, request: Request, body: dict[str, Any]) -> None:
@@ -102,7 +126,7 @@ class Management:
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def schedule(self, queue: Queue, request: Request) -> None:
+    def schedule(self, queue: Queue, request: Request) -> Sizes:
         host = self._host
         if host.store.full:
             raise QuotaExceededError(
@@ -120,14 +144,17 @@ class Management:
             messages.append(message)
         numbers = queue.schedule(messages, now_ms, host.commits.facts)
         self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
+        return [message.size for message in messages]
 
-    def cancel(self, queue: Queue, request: Request) -> None:
-        queue.cancel(_numbers(request), self._host.clock.now_ms(), self._host.commits.facts)
+    def cancel(self, queue: Queue, request: Request) -> Sizes:
+        numbers = _numbers(request)
+        queue.cancel(numbers, self._host.clock.now_ms(), self._host.commits.facts)
         self._after_commit(request, {})
+        return [0] * len(numbers)
 
     # --- browsing ---------------------------------------------------------------------------------------------------
 
-    def peek(self, queue: Queue, request: Request) -> None:
+    def peek(self, queue: Queue, request: Request) -> Sizes:
         arguments = request.arguments
         first = max(int(arguments.get("from-sequence-number") or 0), 0)
         count = int(arguments["message-count"])
@@ -142,6 +169,7 @@ class Management:
             request.answer_management(200, "OK", {"messages": payloads})
         else:
             request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+        return [len(each["message"]) for each in payloads]
 
     def _peeked(self, queue: Queue, first: int, count: int, session_id: str | None) -> list[dict[str, bytes]]:
         if session_id is not None and queue.settings.requires_session:
@@ -203,7 +231,7 @@ class Management:
 
     # --- receiving and settling -------------------------------------------------------------------------------------
 
-    def receive_deferred(self, queue: Queue, request: Request) -> None:
+    def receive_deferred(self, queue: Queue, request: Request) -> Sizes:
         host = self._host
         now_ms = host.clock.now_ms()
         facts = host.commits.facts
@@ -223,13 +251,15 @@ class Management:
                 }
             )
         self._after_commit(request, {"messages": entries})
+        return [len(entry["message"]) for entry in entries]
 
-    def renew(self, queue: Queue, request: Request) -> None:
+    def renew(self, queue: Queue, request: Request) -> Sizes:
         now_ms = self._host.clock.now_ms()
         expirations = [Timestamp(queue.renew(token, now_ms)) for token in _tokens(request)]
         request.answer_management(200, "OK", {"expirations": Array(expirations, ARRAY_OF_TIMESTAMP)})
+        return [0] * len(expirations)
 
-    def update_disposition(self, queue: Queue, request: Request) -> None:
+    def update_disposition(self, queue: Queue, request: Request) -> Sizes:
         arguments = request.arguments
         now_ms = self._host.clock.now_ms()
         facts = self._host.commits.facts
@@ -252,8 +282,9 @@ class Management:
                 description = text_of(arguments.get("deadletter-description"), "deadletter-description")
                 queue.dead_letter(token, now_ms, facts, reason, description, changed)
         self._after_commit(request, {})
+        return [0] * len(tokens)
 
-    def delete_batch(self, queue: Queue, request: Request) -> None:
+    def delete_batch(self, queue: Queue, request: Request) -> Sizes:
         arguments = request.arguments
         count = int(arguments["message-count"])
         if not 1 <= count <= BATCH_DELETE_MESSAGES_MAX:
@@ -268,6 +299,7 @@ class Management:
             self._after_commit(request, {"message-count": Int(deleted)})
         else:
             request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+        return [0] * deleted
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -333,7 +365,7 @@ def _session_id(request: Request) -> str:
     return session_id
 
 
-_Operation = Callable[[Management, Queue, Request], None]
+_Operation = Callable[[Management, Queue, Request], Sizes | None]
 
 _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
     "peek-message": (Right.LISTEN, Management.peek),

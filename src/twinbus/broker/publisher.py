@@ -16,6 +16,8 @@ from twinbus.amqp.states import (
 )
 from twinbus.entities.message import NewMessage
 from twinbus.errors import ArgumentError, MessageTooLargeError, ProtocolError, QuotaExceededError, ServiceError
+from twinbus.ledger.words import Kind
+from twinbus.limits import OPERATION_STEP_BYTES
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class Publisher:
     """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
 
-    __slots__ = ("_connection", "_dispatcher", "_host", "link", "queue")
+    __slots__ = ("_connection", "_dispatcher", "_host", "_meter", "_sent", "link", "queue")
 
     def __init__(self, connection: Connection, link: Link, dispatcher: Dispatcher) -> None:
         # The connection it belongs to.
@@ -38,6 +40,10 @@ class Publisher:
         self._dispatcher = dispatcher
         # Where the messages go.
         self.queue = dispatcher.queue
+        # Counts what happens to the entity.
+        self._meter = connection.host.meter.entity(self.queue.path)
+        # Counts messages taken.
+        self._sent = self._meter.counter(Kind.SEND)
 
     def on_transfer(self, event: Transfer) -> None:
         host = self._host
@@ -65,6 +71,14 @@ class Publisher:
         except (ServiceError, ProtocolError, UnicodeDecodeError, IndexError) as error:
             self._reject(event, error)
             return
+        if len(messages) == 1 and not messages[0].ping:
+            sent = self._sent
+            sent.count += 1
+            sent.bytes += event.size
+            if event.size > OPERATION_STEP_BYTES:
+                sent.steps += (event.size - 1) // OPERATION_STEP_BYTES
+        else:
+            self._meter.add_sends(messages)
         if not event.settled:
             facts.then.append((self.accept, event.delivery_id))
         commits.pending_bytes += event.size
@@ -86,6 +100,7 @@ class Publisher:
 
     def _reject(self, event: Transfer, error: Exception) -> None:
         wire_error = self._host.tracker.wire_error(error, self.queue.path)
+        self._meter.counter(Kind.SEND, wire_error.condition).add(event.size)
         if not event.settled:
             self.link.session.settle(event.delivery_id, state_rejected(wire_error))
             self._connection.flush_soon()

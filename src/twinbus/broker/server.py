@@ -13,6 +13,7 @@ from twinbus.broker.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.host import NamespaceHost
 from twinbus.broker.keys import with_keys
 from twinbus.broker.listener import Listener
+from twinbus.broker.scribe import Scribe
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ConfigError, EntityNotFoundError
 
@@ -51,6 +52,8 @@ class Server:
         self.endpoints: dict[str, Endpoint] = {}
         # The sockets, by namespace.
         self._listeners: list[Listener] = []
+        # Writes the ledger of all namespaces; None when there is none.
+        self._scribe: Scribe | None = None
         # What TLS clients are shown; set by start().
         self.certificates: Certificates
         # Set when a store failed: nothing can be promised any more, so the process should end.
@@ -67,6 +70,9 @@ class Server:
             data = Path(self._temporary.name)
             self._config = replace(self._config, data=data)
         try:
+            if self._config.ledger is not None:
+                self._scribe = Scribe(self._config.ledger, self._clock)
+                self._scribe.start()
             self.certificates = self._make_certificates(data)
             for namespace in with_keys(self._config).namespaces:
                 await self._start_namespace(namespace, data)
@@ -86,6 +92,7 @@ class Server:
             sync=self._sync,
             sku=namespace.sku,
             allow_faults=self._config.allow_faults,
+            scribe=self._scribe,
         )
         self.hosts[namespace.name] = host
         host.start()
@@ -156,6 +163,9 @@ class Server:
         for host in self.hosts.values():
             await host.stop()
         self.hosts.clear()
+        if self._scribe is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._scribe.close)
+            self._scribe = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None

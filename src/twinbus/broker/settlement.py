@@ -23,10 +23,12 @@ from twinbus.amqp.states import (
     Rejected,
     Released,
     State,
+    TransactionalState,
     encode_state,
 )
 from twinbus.entities.queue import Queue
 from twinbus.errors import ArgumentError, UnsupportedError
+from twinbus.ledger.words import Kind
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX
 from twinbus.store.facts import Facts
 
@@ -58,6 +60,19 @@ def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: 
     if state is None:
         raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
     raise UnsupportedError("Settlement inside a transaction is not available on this entity.")
+
+
+def kind_of(state: State | None) -> Kind:
+    """What a settlement with that outcome is called in the ledger."""
+    if isinstance(state, TransactionalState):
+        state = state.outcome
+    if isinstance(state, Accepted):
+        return Kind.COMPLETE
+    if isinstance(state, Released):
+        return Kind.RELEASE
+    if isinstance(state, Modified):
+        return Kind.DEFER if state.undeliverable_here else Kind.ABANDON
+    return Kind.DEAD_LETTER if isinstance(state, Rejected) else Kind.SETTLE
 
 
 def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:

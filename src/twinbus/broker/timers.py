@@ -49,6 +49,7 @@ class Timers:
         for effect in host.entities.tick(host.clock.now_ms(), host.commits.facts):
             if effect.kind is EffectKind.IDLE_DELETED:
                 host.drop_policies(effect.queue.path)
+                host.meter.forget(effect.queue.path)
         host.commits.request_if_needed()
         self.reschedule()
 

@@ -20,7 +20,8 @@ from twinbus.amqp.states import (
     state_rejected,
 )
 from twinbus.amqp.types import Described
-from twinbus.broker.settlement import settle
+from twinbus.broker.meter import Meter
+from twinbus.broker.settlement import kind_of, settle
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.errors import (
@@ -89,6 +90,13 @@ class Transaction:
             settle(queue, token, state, now_ms, facts)
         for queue, messages in self._sends.items():
             queue.send(messages, now_ms, facts)
+
+    def count(self, meter: Meter) -> None:
+        """Count what was done."""
+        for queue, state in self._settlements.values():
+            meter.entity(queue.path).counter(kind_of(state)).count += 1
+        for queue, messages in self._sends.items():
+            meter.entity(queue.path).add_sends(messages)
 
     def _grow(self, count: int) -> None:
         if self._size + count > TRANSACTION_MESSAGES_MAX:
@@ -177,6 +185,7 @@ class ControlLink:
             rollback = AmqpError("amqp:transaction:rollback", host.tracker.text(text)[0], None)
             self._link.session.settle(delivery_id, state_rejected(rollback))
             return
+        transaction.count(host.meter)
         facts.then.append((self._committed, delivery_id))
         host.commits.request()
 
