@@ -345,6 +345,27 @@ def test_deliveries_of_a_detached_link_are_forgotten() -> None:
     assert session.unsettled == {}
 
 
+def test_a_link_that_comes_and_goes_beside_a_busy_one_is_swept_in_steps() -> None:
+    pair, transfers = settled_pair(50)
+    session = pair.server.sessions[0]
+    for number in range(60):
+        other = transfers[0].link.session.attach_receiver(f"other {number}", source=Source("q"), credit=5)
+        pair.run()
+        pair.server_link(f"other {number}").send(b"x", tag=b"o", settled=False)
+        pair.run()
+        other.detach()
+        pair.run()
+        assert len(session.unsettled) <= 101
+    assert len([entry for entry in session.unsettled.values() if entry[0].attached]) == 50
+    pair.forget()
+    transfers[0].link.session.dispose(70_000, 70_109, STATE_ACCEPTED, False)
+    pair.run()
+    (disposed,) = of(pair.server_events, Disposed)
+    assert len(disposed.deliveries) == 50
+    (unknown,) = of(pair.client_events, Outcome)
+    assert (unknown.first, unknown.last) == (70_050, 70_109)
+
+
 # --- ending ---------------------------------------------------------------------------------------------------------
 
 

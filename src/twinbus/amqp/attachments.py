@@ -119,8 +119,8 @@ def on_detach(session: Session, data: bytes, offset: int, end: int, events: list
     if not ours:
         if link.phase == ATTACHING and not session.connection.client:
             link.refuse_silently()
-        session.forget(link)
         link.phase = GONE
+        session.forget(link)
         session.write_behind(frames.detach_frame(session.channel, link.handle, closed, None))
     link.phase = GONE
     del session.links[link.remote_handle]

@@ -72,6 +72,20 @@ def decode_all(buf: bytes) -> Any:
 
 def _decode(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
     code = buf[offset]
+    # What messages are made of comes first: null, short strings, short symbols.
+    if code == 0x40:
+        return None, offset + 1
+    if code == 0xA1 or code == 0xA3:
+        start = offset + 2
+        end = start + buf[offset + 1]
+        if end > len(buf):
+            raise DecodeError("a value is longer than what holds it")
+        raw = buf[start:end]
+        if code == 0xA1:
+            return str(raw, "utf-8"), end
+        if not raw.isascii():
+            raise DecodeError("a symbol is not ASCII")
+        return Symbol(str(raw, "ascii")), end
     if code == 0x00:
         if depth >= NESTING_DEPTH_MAX:
             raise DecodeError(f"values are nested deeper than {NESTING_DEPTH_MAX}")
@@ -228,6 +242,10 @@ def _decode_compound(code: int, buf: bytes, offset: int, depth: int) -> tuple[An
     if kind == 0x0:
         items_list: list[Any] = []
         for _ in range(count):
+            if buf[start] == 0x40:
+                start += 1
+                items_list.append(None)
+                continue
             item, start = _decode(buf, start, depth + 1)
             items_list.append(item)
         if start != end:

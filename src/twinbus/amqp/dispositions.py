@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinbus.amqp import frames
 from twinbus.amqp.events import Disposed, Event, Outcome
-from twinbus.amqp.link import Link
+from twinbus.amqp.link import ATTACHED, Link
 from twinbus.amqp.serial import MASK, serial_difference
 from twinbus.amqp.states import KNOWN_STATES, AmqpError, Received, State, decode_state, state_rejected
 from twinbus.errors import DecodeError, InvalidFieldError
@@ -113,7 +113,7 @@ def dispose_of(
     deliveries: list[tuple[int, Link, bytes]] = []
     if first == last:
         entry = unsettled.get(first)
-        if entry is not None:
+        if entry is not None and entry[0].phase == ATTACHED:
             deliveries.append((first, entry[0], entry[1]))
     else:
         span = serial_difference(last, first)
@@ -123,11 +123,11 @@ def dispose_of(
             for step in range(span + 1):
                 number = (first + step) & MASK
                 entry = unsettled.get(number)
-                if entry is not None:
+                if entry is not None and entry[0].phase == ATTACHED:
                     deliveries.append((number, entry[0], entry[1]))
         else:
             for number, entry in unsettled.items():
-                if 0 <= serial_difference(number, first) <= span:
+                if 0 <= serial_difference(number, first) <= span and entry[0].phase == ATTACHED:
                     deliveries.append((number, entry[0], entry[1]))
     if settled:
         for number, link, _ in deliveries:

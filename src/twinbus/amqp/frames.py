@@ -222,11 +222,12 @@ def descriptor(buf: bytes, offset: int, end: int) -> tuple[int, int]:
         raise DecodeError("a frame does not hold a performative")
     if buf[offset + 1] == 0x53:
         return buf[offset + 2], offset + 3
-    value, start = decode(buf[:end], offset + 1)
+    # The longest descriptor that means anything is far shorter; the rest of the buffer is not copied for it.
+    value, size = decode(buf[offset + 1 : min(end, offset + 65)])
     if isinstance(value, ULong):
-        return int(value), start
+        return int(value), offset + 1 + size
     if isinstance(value, Symbol):
-        return _NAMES.get(str(value), -1), start
+        return _NAMES.get(str(value), -1), offset + 1 + size
     raise DecodeError("a performative has a descriptor of the wrong type")
 
 

@@ -39,6 +39,8 @@ class Session:
         self.unsettled: dict[int, tuple[Link, bytes]] = {}
         # Outgoing deliveries the peer has disposed of and whose answer is due: id to link.
         self.disposing: dict[int, Link] = {}
+        # How many entries in the two above belong to links that are gone.
+        self.stale_count = 0
         # Links by the peer's handle, from its attach to its detach.
         self.links: dict[int, Link] = {}
         # Whether we have ended it, or the peer has.
@@ -350,12 +352,18 @@ class Session:
         self.out_state = None
 
     def forget(self, link: Link) -> None:
-        """A link is going: its unsettled deliveries and its unfinished one are nobody's any more."""
+        """A link is gone: its unfinished delivery is dropped, its unsettled ones are nobody's any more.
+
+        Those are swept out when they are as many as the living ones: a link that comes and goes beside a busy one
+        costs no more than its own share.
+        """
         self.drop_partial(link)
-        if link.unsettled_count:
-            self.unsettled = {key: entry for key, entry in self.unsettled.items() if entry[0] is not link}
-            self.disposing = {key: owner for key, owner in self.disposing.items() if owner is not link}
-            link.unsettled_count = 0
+        self.stale_count += link.unsettled_count
+        link.unsettled_count = 0
+        if self.stale_count * 2 >= len(self.unsettled) + len(self.disposing):
+            self.unsettled = {key: entry for key, entry in self.unsettled.items() if entry[0].phase <= ATTACHED}
+            self.disposing = {key: owner for key, owner in self.disposing.items() if owner.phase <= ATTACHED}
+            self.stale_count = 0
 
     def drop_partial(self, link: Link) -> None:
         if link.partial is not None:

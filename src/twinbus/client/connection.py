@@ -272,6 +272,8 @@ async def _shared(tasks: dict[str, asyncio.Task[T]], key: str, make: Callable[[]
     task = tasks.get(key)
     if task is None:
         task = asyncio.create_task(make())
+        # Whoever started it may be gone when it fails; that is no error of its own.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         tasks[key] = task
     try:
         return await asyncio.shield(task)
