@@ -15,7 +15,7 @@ import errno
 import logging
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twinbus.broker.config import is_loopback
 from twinbus.broker.doorway import Doorway
@@ -56,7 +56,7 @@ class Listener:
 
     async def open(self, address: str, port: int) -> int:
         """Listen there too; the port it became. OSError when that is not possible."""
-        found = await self._host.loop.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = await self._addresses(address, port)
         sockets: list[socket.socket] = []
         try:
             for family, kind, protocol, _, where in dict.fromkeys(found):
@@ -78,6 +78,15 @@ class Listener:
             self._host.loop.add_reader(each.fileno(), self._accept, each)
         self._sockets += sockets
         return port
+
+    async def _addresses(self, address: str, port: int) -> list[tuple[Any, ...]]:
+        options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE | socket.AI_NUMERICHOST}
+        try:
+            # Numbers need no resolver, and a thread for one would be the longer part of a start.
+            return list(socket.getaddrinfo(address, port, **options))
+        except socket.gaierror:
+            options["flags"] = socket.AI_PASSIVE
+            return list(await self._host.loop.getaddrinfo(address, port, **options))
 
     def close(self) -> None:
         """Listen no more, and cut whoever has not become a connection yet."""
