@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from twinbus.broker.certificates import ensure_ca
-from twinbus.broker.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.config import LEDGER_NAME, BrokerConfig, NamespaceConfig
 from twinbus.broker.faults import Fault
 from twinbus.broker.server import Endpoint, Server
 from twinbus.clock import Clock
@@ -43,7 +43,8 @@ class Broker:
     namespace; give a mapping from namespace name to queues where they differ. `dev` accepts any key, as the official
     emulator does; without it each namespace has keys of its own. `data` is a folder to keep; without it a temporary
     one is used and removed. `sync=False` skips the disk's own flush: faster, and only a power cut can tell.
-    `allow_faults` lets `fault` make outages.
+    `allow_faults` lets `fault` make outages. `ledger` is a folder for the operations ledger, or True for the one in the
+    data folder; files in it are complete when the broker has stopped.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Broker:
         clock: Clock | None = None,
         sync: bool = True,
         allow_faults: bool = False,
+        ledger: Path | bool = False,
     ) -> None:
         # The folder made for this broker; None when one was given, or while none is needed.
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -67,6 +69,8 @@ class Broker:
         self._clock = clock
         # Whether commits wait for the disk.
         self._sync = sync
+        # Where operations are recorded; True: in the data folder, False: nowhere.
+        self._ledger = ledger
         # The broker itself; None while it is stopped. Touch it only on its own loop (`call`).
         self.server: Server | None = None
         # Where each namespace is served; kept while stopped, because a restart comes back there.
@@ -105,6 +109,9 @@ class Broker:
         if self._config.data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="twinbus-", ignore_cleanup_errors=True)
             self._config = replace(self._config, data=Path(self._temporary.name))
+        if self._ledger:
+            ledger = self.data / LEDGER_NAME if self._ledger is True else self._ledger
+            self._config = replace(self._config, ledger=ledger)
         ready = threading.Event()
         self._failures = []
         self._thread = threading.Thread(target=self._run, args=(ready,), name="twinbus-broker", daemon=True)

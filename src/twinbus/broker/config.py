@@ -21,6 +21,10 @@ from twinbus.errors import ConfigError, ServiceError
 from twinbus.limits import HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX, UNLIMITED_MS
 
 LOOPBACK = "127.0.0.1"
+# The ledger's folder in the data folder, unless another is given.
+LEDGER_NAME = "ledger"
+# What is given in its place when no ledger is wanted.
+LEDGER_OFF = "off"
 # The service's tiers; the first is what a namespace is when nothing is said.
 SKUS = ("Standard", "Premium")
 _HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]*", re.ASCII)

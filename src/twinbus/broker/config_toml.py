@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinbus.auth.policies import Policy, rights_of
-from twinbus.broker.config import KeylessPolicy, NamespaceConfig, RuleConfig, SubscriptionConfig, TopicConfig
+from twinbus.broker.config import (
+    LEDGER_OFF,
+    KeylessPolicy,
+    NamespaceConfig,
+    RuleConfig,
+    SubscriptionConfig,
+    TopicConfig,
+)
 from twinbus.broker.config_emulator import check_name, make_subscription, make_topic, plain_values
 from twinbus.broker.config_section import Section
 from twinbus.entities.settings import QueueSettings
@@ -38,7 +45,17 @@ QUEUE_KEYS: dict[str, tuple[str, str]] = {
     "user_metadata": ("user_metadata", "text"),
     "max_message_bytes": ("max_message_bytes", "number"),
 }
-_TOP_KEYS = ("namespaces", "data", "host", "dev", "allow_plaintext", "tls_certificate", "tls_key", "tls_names")
+_TOP_KEYS = (
+    "namespaces",
+    "data",
+    "host",
+    "dev",
+    "allow_plaintext",
+    "ledger",
+    "tls_certificate",
+    "tls_key",
+    "tls_names",
+)
 _PORT_KEYS = ("port", "amqp_port", "amqps_port", "admin_port")
 _TOPIC_KEYS = ("default_ttl", "duplicate_window", "requires_duplicate_detection")
 _SUBSCRIPTION_KEYS = (
@@ -71,6 +88,8 @@ class TomlConfig:
     host: str | None = None
     dev: bool | None = None
     allow_plaintext: bool | None = None
+    # A folder, or LEDGER_OFF.
+    ledger: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_names: list[str] = field(default_factory=list)
@@ -90,6 +109,7 @@ def read_toml(document: object, file: str, folder: Path) -> TomlConfig:
         host=top.text("host"),
         dev=top.flag("dev"),
         allow_plaintext=top.flag("allow_plaintext"),
+        ledger=Path(LEDGER_OFF) if top.text("ledger") == LEDGER_OFF else path("ledger"),
         tls_certificate=path("tls_certificate"),
         tls_key=path("tls_key"),
         tls_names=top.texts("tls_names"),

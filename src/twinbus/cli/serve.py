@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.broker.config import LOOPBACK, BrokerConfig, NamespaceConfig
+from twinbus.broker.config import LEDGER_NAME, LEDGER_OFF, LOOPBACK, BrokerConfig, NamespaceConfig
 from twinbus.broker.config_file import load_config
 from twinbus.broker.config_toml import TomlConfig
 from twinbus.broker.keys import write_private
@@ -48,6 +48,10 @@ def serve(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The emulator's config.json, or our TOML.")
+    ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR|off", help="Where operations are recorded [ledger in the data folder]."),
     ] = None,
     dev: Annotated[bool, typer.Option("--dev", help="Accept any key and any token, as the emulator does.")] = False,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help=f"Where to listen [{LOOPBACK}].")] = None,
@@ -81,6 +85,7 @@ def serve(
         load_config(config) if config is not None else TomlConfig(),
         namespaces=namespace or [],
         data=data,
+        ledger=ledger,
         host=host,
         dev=dev,
         allow_plaintext=allow_plaintext,
@@ -112,6 +117,7 @@ def merged(
     host: str | None,
     dev: bool,
     allow_plaintext: bool,
+    ledger: Path | None = None,
     allow_faults: bool = False,
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
@@ -134,9 +140,12 @@ def merged(
     if wanted and len(served) > 1:
         option = next(iter(wanted)).replace("_", "-")
         raise ConfigError(f"--{option} is for a single namespace: with several, give each its own in a TOML file.")
+    folder = (data or file.data or default_data()).expanduser().absolute()
+    ledger = ledger or file.ledger or folder / LEDGER_NAME
     return BrokerConfig(
         [replace(each, **wanted) for each in served.values()],  # type: ignore[arg-type]
-        data=(data or file.data or default_data()).expanduser().absolute(),
+        data=folder,
+        ledger=None if ledger == Path(LEDGER_OFF) else ledger.expanduser().absolute(),
         host=host or file.host or LOOPBACK,
         dev=dev or bool(file.dev),
         allow_plaintext=allow_plaintext or bool(file.allow_plaintext),
