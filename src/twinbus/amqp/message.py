@@ -1,7 +1,9 @@
 """A whole message as an object, for `$cbs`, `$management` and the client; the broker's hot path never builds one.
 
-Two rules. Fields have their AMQP names in snake_case and hold decoded values (`types`); None is absent. `encode` writes
-the sections in the standard order with small descriptors, `decode` takes them in any order.
+Three rules. Fields have their AMQP names in snake_case and hold decoded values (`types`); None is absent. `encode`
+writes the sections in the standard order with small descriptors, `decode` takes them in any order. A field holds what
+the peer wrote, also where AMQP wants another type (a session id as binary): the types below are what is usual, so this
+file is one of the two, with `types`, that must not be compiled.
 """
 
 from __future__ import annotations
