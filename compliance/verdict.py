@@ -1,7 +1,8 @@
 """Compares what the tests did with what we know they do. Pure.
 
 A run is good when every failure is a listed deviation and every listed deviation that ran still fails:
-a deviation that passes must leave the list, so the list is always the truth.
+a deviation that passes must leave the list, so the list is always the truth. Only a test that depends on the machine may
+go either way.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ class Outcome:
         return self.test.partition("::")[0]
 
 
+@dataclass(frozen=True)
+class Deviation:
+    """Why a test fails; `machine`: only on some machines."""
+
+    reason: str
+    machine: bool = False
+
+
 @dataclass
 class Verdict:
     """The comparison of one run with the list."""
@@ -51,9 +60,9 @@ class Verdict:
         return not (self.unexpected or self.stale or self.unknown)
 
 
-def load(path: Path) -> dict[str, str]:
-    """Test id -> reason. Every entry has tests and a reason; a test is listed once."""
-    listed: dict[str, str] = {}
+def load(path: Path) -> dict[str, Deviation]:
+    """Every entry has tests and a reason; a test is listed once."""
+    listed: dict[str, Deviation] = {}
     for entry in tomllib.loads(path.read_text()).get("deviation", []):
         reason = " ".join(str(entry["reason"]).split())
         if not reason:
@@ -61,21 +70,21 @@ def load(path: Path) -> dict[str, str]:
         for test in entry["tests"]:
             if test in listed:
                 raise ValueError(f"Listed twice: {test}")
-            listed[test] = reason
+            listed[test] = Deviation(reason, bool(entry.get("machine", False)))
     return listed
 
 
-def judge(outcomes: list[Outcome], listed: dict[str, str], existing: set[str]) -> Verdict:
+def judge(outcomes: list[Outcome], listed: dict[str, Deviation], existing: set[str]) -> Verdict:
     """`existing`: every test the examined files hold, run or not."""
     verdict = Verdict()
     examined = {test.partition("::")[0] for test in existing}
     for outcome in sorted(outcomes, key=lambda one: one.test):
         verdict.files.setdefault(outcome.file, Counter())[outcome.result] += 1
         if outcome.result == FAILED and outcome.test in listed:
-            verdict.known.append((outcome, listed[outcome.test]))
+            verdict.known.append((outcome, listed[outcome.test].reason))
         elif outcome.result == FAILED:
             verdict.unexpected.append(outcome)
-        elif outcome.result == PASSED and outcome.test in listed:
+        elif outcome.result == PASSED and outcome.test in listed and not listed[outcome.test].machine:
             verdict.stale.append(outcome.test)
     verdict.unknown = sorted(test for test in listed if test.partition("::")[0] in examined and test not in existing)
     return verdict

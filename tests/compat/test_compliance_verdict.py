@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,10 @@ def verdict() -> ModuleType:
     return module
 
 
-def judged(verdict: ModuleType, results: dict[str, str], listed: dict[str, str]) -> object:
+def judged(verdict: ModuleType, results: dict[str, str], listed: dict[str, str], *, machine: bool = False) -> Any:
     outcomes = [verdict.Outcome(test, result, 1.0) for test, result in results.items()]
-    return verdict.judge(outcomes, listed, set(results))
+    deviations = {test: verdict.Deviation(reason, machine) for test, reason in listed.items()}
+    return verdict.judge(outcomes, deviations, set(results))
 
 
 def test_announced_failures_are_good(verdict: ModuleType) -> None:
@@ -49,6 +51,11 @@ def test_a_deviation_that_passes_is_red(verdict: ModuleType) -> None:
     assert found.stale == ["a.py::one"]
 
 
+@pytest.mark.parametrize("result", ["passed", "failed"])
+def test_a_deviation_that_depends_on_the_machine_may_go_either_way(verdict: ModuleType, result: str) -> None:
+    assert judged(verdict, {"a.py::one": result}, {"a.py::one": "reason"}, machine=True).good
+
+
 def test_a_deviation_that_does_not_exist_is_red_if_its_file_was_looked_at(verdict: ModuleType) -> None:
     listed = {"a.py::gone": "reason", "z.py::elsewhere": "reason"}
     found = judged(verdict, {"a.py::one": "passed"}, listed)
@@ -59,4 +66,4 @@ def test_a_deviation_that_does_not_exist_is_red_if_its_file_was_looked_at(verdic
 def test_our_own_list_has_a_reason_for_everything(verdict: ModuleType) -> None:
     listed = verdict.load(FOLDER / "deviations.toml")
     assert listed
-    assert all(len(reason) > 20 for reason in listed.values())
+    assert all(len(deviation.reason) > 20 for deviation in listed.values())
