@@ -1,8 +1,8 @@
 """Compares what the tests did with what we know they do. Pure.
 
 A run is good when every failure is a listed deviation and every listed deviation that ran still fails:
-a deviation that passes must leave the list, so the list is always the truth. Only a test that depends on the machine may
-go either way.
+a deviation that passes must leave the list, so the list is always the truth. Only a test that depends on the machine
+may go either way.
 """
 
 from __future__ import annotations
