@@ -319,6 +319,22 @@ def test_http_connections_are_bounded(broker: Broker, monkeypatch: pytest.Monkey
         assert cut_after(second) < 1
 
 
+def test_nothing_is_kept_of_a_connection_that_is_over(broker: Broker) -> None:
+    def timers() -> int:
+        return broker.call(lambda server: len(server.hosts["contoso"]._http._timers))
+
+    for tls in (False, True):
+        asked(broker, tls=tls)
+        asked(broker, "/q", tls=tls, method="PUT", body=b"x")
+    with connected(broker) as stream:
+        stream.sendall(b"PUT /q HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nhalf")
+        time.sleep(0.05)
+    end = time.monotonic() + 5
+    while timers() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert timers() == 0
+
+
 @pytest.mark.parametrize(
     ("origin", "status"),
     [

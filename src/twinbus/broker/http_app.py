@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
@@ -50,8 +51,9 @@ class HttpApp:
         # The namespace being served.
         self._host = host
         # Parses requests and writes answers; the deadlines are ours.
-        self._server = web.Server(
+        self._server = _Server(
             self._handle,
+            self._relax,
             access_log=None,
             # Ours is shorter, and counts from the answer on.
             keepalive_timeout=2 * HTTP_IDLE_TIMEOUT_MS / 1000,
@@ -104,8 +106,7 @@ class HttpApp:
 
     def _cut(self, protocol: web.RequestHandler, transport: asyncio.Transport) -> None:
         self._timers.pop(protocol, None)
-        if protocol.connected or not transport.is_closing():
-            logger.info("an HTTP client was silent for too long: it is cut")
+        logger.info("an HTTP client was silent for too long: it is cut")
         transport.abort()
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -118,8 +119,8 @@ class HttpApp:
         except _Refusal as refusal:
             return refusal.response()
         finally:
-            # Also for the answer itself: a peer that does not read it is cut as well.
-            if transport is not None:
+            # Also for the answer itself: a peer that does not read it is cut as well. One that is gone needs no timer.
+            if transport is not None and (not transport.is_closing() or transport.get_write_buffer_size()):
                 self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -198,6 +199,24 @@ class HttpApp:
                 raise _Refusal(408, "The body did not come in time.") from None
             raise
         return bytes(body)
+
+
+class _Server(web.Server):
+    """aiohttp's server, which also tells when a connection is lost."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        on_lost: Callable[[web.RequestHandler], None],
+        **options: Any,
+    ) -> None:
+        super().__init__(handler, **options)
+        # Told of each connection that is lost.
+        self._on_lost = on_lost
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._on_lost(handler)
 
 
 class _Refusal(Exception):
