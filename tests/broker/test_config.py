@@ -365,6 +365,41 @@ def test_wide_listening_needs_to_be_asked_for() -> None:
     assert not is_loopback("")
 
 
+def test_with_tls_other_machines_may_come_and_plaintext_may_not() -> None:
+    namespaces = [NamespaceConfig("contoso")]
+    for options in ({"tls_certificate": Path("c.pem")}, {"tls_names": ["bus.example"]}):
+        config = BrokerConfig(namespaces, host="0.0.0.0", **options)  # type: ignore[arg-type]
+        config.check()
+        assert not config.plain_anywhere
+    assert BrokerConfig(namespaces, host="0.0.0.0", allow_plaintext=True).plain_anywhere
+    assert BrokerConfig(namespaces).plain_anywhere
+    with pytest.raises(ConfigError, match="give --tls-certificate"):
+        BrokerConfig(namespaces, tls_key=Path("k.pem")).check()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü.example", "*.*", "-a", "a/b", ":", "x" * 254])
+def test_names_no_certificate_can_be_for_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="No certificate can be made"):
+        BrokerConfig([NamespaceConfig("contoso")], tls_names=[name]).check()
+
+
+def test_tls_and_classic_ports_in_toml(tmp_path: Path) -> None:
+    file = tmp_path / "twinbus.toml"
+    file.write_text(
+        'tls_certificate = "c.pem"\ntls_key = "/k.pem"\ntls_names = ["bus.example", "*.example", "::1"]\n'
+        "[namespaces.contoso]\nport = 6000\namqp_port = 5672\namqps_port = 5671\nadmin_port = 5300\n"
+    )
+    found = load_config(file)
+    assert (found.tls_certificate, found.tls_key) == (tmp_path / "c.pem", Path("/k.pem"))
+    assert found.tls_names == ["bus.example", "*.example", "::1"]
+    (namespace,) = found.namespaces
+    assert namespace.ports == [6000, 5672, 5671, 5300]
+    BrokerConfig(found.namespaces, tls_names=found.tls_names).check()
+    file.write_text("[namespaces.contoso]\nadmin_port = 65536\n")
+    with pytest.raises(ConfigError, match="The port 65536 of namespace 'contoso'"):
+        load_config(file)
+
+
 def test_the_whole_is_checked_too() -> None:
     with pytest.raises(ConfigError, match="There is no namespace"):
         BrokerConfig([]).check()
@@ -372,6 +407,10 @@ def test_the_whole_is_checked_too() -> None:
         BrokerConfig([NamespaceConfig("a"), NamespaceConfig("a")]).check()
     with pytest.raises(ConfigError, match="both want port 6000"):
         BrokerConfig([NamespaceConfig("a", 6000), NamespaceConfig("b", 6000)]).check()
+    with pytest.raises(ConfigError, match="both want port 5672"):
+        BrokerConfig([NamespaceConfig("a", amqp_port=5672), NamespaceConfig("b", 5672)]).check()
+    with pytest.raises(ConfigError, match="'a' has the port 5672 twice"):
+        BrokerConfig([NamespaceConfig("a", 5672, amqp_port=5672)]).check()
     with pytest.raises(ConfigError, match="There are 101 namespaces"):
         BrokerConfig([NamespaceConfig(f"n{n}") for n in range(NAMESPACES_MAX + 1)]).check()
     BrokerConfig([NamespaceConfig("a"), NamespaceConfig("b")]).check()
