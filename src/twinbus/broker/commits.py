@@ -10,15 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from twinbus.broker.histogram import Histogram
 from twinbus.errors import StoreError
 from twinbus.limits import PENDING_BYTES_MAX
 from twinbus.store.facts import Facts
 from twinbus.store.lmdb_store import Prepared, Store
 
 logger = logging.getLogger(__name__)
+
+SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+ROWS_BOUNDS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384)
 
 
 class CommitLoop:
@@ -45,6 +50,11 @@ class CommitLoop:
         self._requested = False
         # Set when the store failed: commits stop for good.
         self.failed = False
+        # How long commits took, and how many rows they wrote.
+        self.seconds = Histogram(SECONDS_BOUNDS)
+        self.rows = Histogram(ROWS_BOUNDS)
+        # When the running commit began.
+        self._began_s = 0.0
         # Set when no commit runs and none waits.
         self._idle = asyncio.Event()
         # Work for the thread; None ends it.
@@ -98,6 +108,8 @@ class CommitLoop:
         self._running = facts
         crowded = self.crowded
         self.pending_bytes = 0
+        self._began_s = time.perf_counter()
+        self.rows.observe(len(facts.bodies) + len(facts.index) + len(facts.rows) + len(facts.deletes))
         try:
             prepared = self._store.begin(facts)
         except StoreError as error:
@@ -131,6 +143,7 @@ class CommitLoop:
         if failure is not None:
             self._fail(failure)
             return
+        self.seconds.observe(time.perf_counter() - self._began_s)
         # The next commit starts before the answers go out, so that the disk works meanwhile.
         if self._waiting():
             self._turn()

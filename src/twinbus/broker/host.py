@@ -218,6 +218,11 @@ class NamespaceHost:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def link_counts(self) -> tuple[int, int]:
+        """Links on which clients send, and on which they receive."""
+        dispatchers = self._dispatchers.values()
+        return sum(len(each.publishers) for each in dispatchers), sum(len(each.consumers) for each in dispatchers)
+
     def cut_connections(self) -> None:
         """Drop every connection without a word."""
         for connection in list(self._connections):

@@ -21,8 +21,10 @@ from aiohttp import web
 from twinbus.broker.admin.api import AdminApi
 from twinbus.broker.admin.faults import FAULTS_PATH, handle_faults
 from twinbus.broker.config import is_loopback
+from twinbus.broker.metrics import CONTENT_TYPE, may_see_metrics, render_metrics
 from twinbus.broker.rest.api import Place, RestApi, place_of
 from twinbus.broker.websocket import WEBSOCKET_PATH, serve_websocket
+from twinbus.ledger.words import OK, Kind
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
     HTTP_BODIES_BYTES_MAX,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEALTH_PATH = "/health"
+METRICS_PATH = "/metrics"
 
 
 class HttpApp:
@@ -132,6 +135,8 @@ class HttpApp:
         # A queue may be called `health`: whoever asks the admin API for it says which version of the API is meant.
         if path == HEALTH_PATH and "api-version" not in request.query:
             return self._health(request)
+        if path == METRICS_PATH and "api-version" not in request.query:
+            return self._metrics(request)
         if path == FAULTS_PATH:
             return await self._faults(request)
         await self._suffer()
@@ -147,6 +152,15 @@ class HttpApp:
         state = "failed" if failed else "full" if self._host.store.full else "ok"
         body = json.dumps({"namespace": self._host.name, "store": state})
         return web.Response(status=503 if failed else 200, text=body, content_type="application/json")
+
+    def _metrics(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            raise _Refusal(405, "Metrics can only be read.")
+        if not may_see_metrics(self._host, request.remote or "", request.headers.get("Authorization", "")):
+            response = _Refusal(401, "From other machines, metrics need a key with Listen on the namespace.").response()
+            response.headers["WWW-Authenticate"] = 'Basic realm="metrics"'
+            return response
+        return web.Response(body=render_metrics(self._host).encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _faults(self, request: web.BaseRequest) -> web.Response:
         body = await self._body(request)
@@ -168,6 +182,8 @@ class HttpApp:
         body = await self._body(request)
         try:
             answer = await self._admin_api.handle(request.method, path, dict(request.query), request.headers, body)
+            outcome = OK if answer.status < 400 else f"http:{answer.status}"
+            self._host.meter.entity("").counter(Kind.MANAGE, outcome).count += 1
         finally:
             self._held_bytes -= len(body)
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)

@@ -142,7 +142,7 @@ class Meter:
         # The namespace.
         self._host = host
         # Writes the ledger; None: nobody does.
-        self._scribe = scribe
+        self.scribe = scribe
         # By path.
         self._entities: dict[str, EntityMeter] = {}
         # What entities that are gone have counted, so that sums over all never shrink.
@@ -198,7 +198,7 @@ class Meter:
     def flush(self) -> None:
         """End the interval: it is written behind the commit that makes the last of it durable."""
         intervals = self._take()
-        if intervals and self._scribe is not None:
+        if intervals and self.scribe is not None:
             commits = self._host.commits
             commits.facts.then.append((self._write, intervals))
             commits.request()
@@ -226,5 +226,5 @@ class Meter:
             del self._entities[entity.path]
 
     def _write(self, intervals: list[Interval]) -> None:
-        if self._scribe is not None and intervals:
-            self._scribe.put(intervals)
+        if self.scribe is not None and intervals:
+            self.scribe.put(intervals)

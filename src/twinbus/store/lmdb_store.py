@@ -194,6 +194,11 @@ class Store:
             self._judge()
         return self._space.full
 
+    @property
+    def file_bytes(self) -> int:
+        """How large its file has become; room freed in it is used again, never given back."""
+        return (int(self._env.info()["last_pgno"]) + 1) * self._page_bytes
+
     def begin(self, facts: Facts) -> Prepared:
         """Fill one write transaction with the facts, which must not change until it is committed."""
         if self._failure is not None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -41,13 +42,18 @@ from twinbus.errors import (
     MessageTooLargeError,
     NotAllowedError,
     QuotaExceededError,
+    ServiceError,
 )
+from twinbus.ledger.words import Kind
 from twinbus.limits import BATCH_MESSAGES_MAX, REST_TIMEOUT_S_DEFAULT, REST_TIMEOUT_S_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
+
+# What a request about one locked message does, by its method.
+_SETTLEMENTS = {"DELETE": Kind.COMPLETE, "PUT": Kind.ABANDON, "POST": Kind.RENEW}
 
 
 class Place(NamedTuple):
@@ -92,12 +98,15 @@ class RestApi:
             caller = Caller(lowered, self._host.policies, self._host.clock.now_ms() / 1000, self._host.dev)
             if place.token:
                 caller.need(place.entity, Right.LISTEN)
-                return await self._settle(place, method)
+                with self._counting(place, _SETTLEMENTS[method]):
+                    return await self._settle(place, method)
             if place.head:
                 caller.need(place.entity, Right.LISTEN)
-                return await self._receive(place.entity, method, query, base)
+                with self._counting(place, Kind.RECEIVE):
+                    return await self._receive(place.entity, method, query, base)
             caller.need(place.entity, Right.SEND)
-            return await self._send(place.entity, headers, body)
+            with self._counting(place, Kind.SEND):
+                return await self._send(place.entity, headers, body)
         except EntityNotFoundError as error:
             # The service says "gone" here, where its administration says "not found".
             return refusal(AdminError(410, error.text), self._host.tracker, place.entity)
@@ -123,9 +132,9 @@ class RestApi:
             messages = [message_of(body, content_type, given, properties_of(headers))]
         now_ms = host.clock.now_ms()
         ttl_ms = target.settings.default_ttl_ms
-        target.send(
-            [host.intake.message(each.encode(), now_ms, ttl_ms) for each in messages], now_ms, host.commits.facts
-        )
+        taken = [host.intake.message(each.encode(), now_ms, ttl_ms) for each in messages]
+        target.send(taken, now_ms, host.commits.facts)
+        host.meter.entity(target.path).add_sends(taken)
         await self._durable()
         return AdminResponse(201)
 
@@ -136,10 +145,14 @@ class RestApi:
             raise NotAllowedError("Messages of sessions cannot be received over HTTP.")
         deleting = method == "DELETE"
         received = await OneReceiver(host.dispatcher(queue), deleting).receive(_timeout_s(query))
+        meter = host.meter.entity(queue.path)
         if received is None:
+            meter.counter(Kind.EMPTY_POLL).count += 1
             return AdminResponse(204)
         message, stored = received
-        shown = AmqpMessage.decode(render(stored, message))
+        payload = render(stored, message)
+        meter.counter(Kind.RECEIVE).add(len(payload))
+        shown = AmqpMessage.decode(payload)
         lock = None
         if not deleting:
             token = uuid.UUID(bytes_le=message.token or bytes(16))
@@ -161,8 +174,20 @@ class RestApi:
         else:
             queue.renew(place.token, now_ms)
             host.timers.reschedule()
+        host.meter.entity(queue.path).counter(_SETTLEMENTS[method]).count += 1
         await self._durable()
         return AdminResponse(200)
+
+    @contextmanager
+    def _counting(self, place: Place, kind: Kind) -> Iterator[None]:
+        """Count what is refused; what succeeds counts itself."""
+        try:
+            yield
+        except ServiceError as error:
+            if not isinstance(error, EntityNotFoundError):
+                path = self._host.entities.queue(place.entity).path
+                self._host.meter.entity(path).counter(kind, error.condition).count += 1
+            raise
 
     async def _durable(self) -> None:
         """Wait until what was asked is on disk."""

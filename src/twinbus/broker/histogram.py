@@ -1,0 +1,23 @@
+"""Counts of observed values by size: what a metrics page shows of latencies and batch sizes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+
+class Histogram:
+    """Values counted by the first bound that is not below them; one more count has the rest."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        # Upper ends, ascending.
+        self.bounds = bounds
+        # Values up to each bound and above the one before.
+        self.counts = [0] * (len(bounds) + 1)
+        # All values added up.
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
