@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new, tag
 
-import twinbus.entities.namespace as namespace_module
 from twinbus.entities import EffectKind, QueueSettings
 from twinbus.errors import (
     ArgumentError,
@@ -12,6 +11,7 @@ from twinbus.errors import (
     MessageLockLostError,
     QuotaExceededError,
 )
+from twinbus.limits import ENTITIES_MAX
 from twinbus.store.facts import Facts, Table
 
 IDLE_MS = 300_000
@@ -42,12 +42,12 @@ def test_a_name_is_taken_once() -> None:
     assert facts.empty
 
 
-def test_the_number_of_entities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace_module, "ENTITIES_MAX", 2)
+def test_the_number_of_entities_is_bounded() -> None:
     house = House()
-    house.create("second")
+    for number in range(1, ENTITIES_MAX):
+        house.namespace.create_queue(QueueSettings(path=f"q{number}"), house.now, Facts())
     with pytest.raises(QuotaExceededError):
-        house.create("third")
+        house.create("one-too-many")
 
 
 def test_updates_are_kept_and_what_is_fixed_is_refused() -> None:

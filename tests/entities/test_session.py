@@ -188,6 +188,17 @@ def test_releasing_a_session_twice_or_late_does_nothing(house: House) -> None:
     assert session.id not in house.queue._sessions.by_id  # type: ignore[union-attr]
 
 
+def test_a_session_accepted_anew_outlives_the_news_of_its_release(house: House) -> None:
+    send(house, ("s", "a"))
+    first = house.accept("s")
+    house.queue.release_session(first, house.now, house.facts)
+    house.queue.delete_batch(1, house.now + 1, house.now, house.facts)
+    again = house.accept("s")
+    assert again is not first
+    house.commit()
+    assert house.queue.renew_session("s", house.now) == house.now + 60_000
+
+
 @pytest.mark.parametrize("how", ["abandon", "defer"])
 def test_later_messages_wait_for_one_on_its_way_back(house: House, how: str) -> None:
     send(house, ("s", "a"), ("s", "b"))

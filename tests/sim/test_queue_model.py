@@ -6,6 +6,10 @@ bytes, no two live locks for a message, dead letters with the right reason, rows
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -35,6 +39,8 @@ WINDOW_MS = 20_000
 SESSIONS = ("red", "blue")
 STATES = {0: ACTIVE, 1: DEFERRED, 2: SCHEDULED}
 
+HOW = ("complete", "abandon", "abandon", "release", "drop", "defer", "dead_letter")
+
 picks = st.integers(0, 50)
 
 
@@ -46,8 +52,8 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize(
         duplicates=st.booleans(),
         dead_letter=st.booleans(),
-        max_count=st.integers(1, 3),
-        ttl_s=st.sampled_from([None, 7]),
+        max_count=st.sampled_from([1, 3, 5]),
+        ttl_s=st.sampled_from([None, 30]),
     )
     def build(self, duplicates: bool, dead_letter: bool, max_count: int, ttl_s: int | None) -> None:
         ttl = {} if ttl_s is None else {"default_ttl_ms": ttl_s * 1000}
@@ -120,14 +126,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # --- senders ----------------------------------------------------------------------------------------------------
 
-    @rule(
-        count=st.integers(1, 3),
-        ttl_s=st.sampled_from([None, None, 1, 3, 100]),
-        session=st.sampled_from(SESSIONS),
-        dup=st.integers(0, 3),
-        ping=st.booleans(),
-    )
-    def send(self, count: int, ttl_s: int | None, session: str, dup: int, ping: bool) -> None:
+    def send_batch(self, count: int, ttl_s: int | None, session: str, dup: int, ping: bool) -> None:
         ttl_ms = None if ttl_s is None else ttl_s * 1000
         batch = []
         for _ in range(count):
@@ -143,7 +142,6 @@ class QueueMachine(RuleBasedStateMachine):
             batch.append(new("ping", ping=True))
         self.house.queue.send(batch, self.now, self.house.facts)
 
-    @rule(delay_s=st.integers(-1, 8), session=st.sampled_from(SESSIONS), ttl_s=st.sampled_from([None, 2]))
     def schedule(self, delay_s: int, session: str, ttl_s: int | None) -> None:
         self.sent += 1
         name = f"m{self.sent}"
@@ -156,7 +154,6 @@ class QueueMachine(RuleBasedStateMachine):
         assert held is not None
         held.seq = seq
 
-    @rule(pick=picks)
     def cancel(self, pick: int) -> None:
         scheduled = [held for held in self.model.messages if held.state == SCHEDULED and held.waits_for is None]
         if not scheduled:
@@ -168,14 +165,32 @@ class QueueMachine(RuleBasedStateMachine):
         self.house.queue.cancel([held.seq], self.now, self.house.facts)
         self.model.messages.remove(held)
 
-    @rule(count=st.integers(1, 3), session=st.sampled_from(SESSIONS), ttl_s=st.sampled_from([None, None, 2]))
-    def send_and_commit(self, count: int, session: str, ttl_s: int | None) -> None:
-        self.send(count, ttl_s, session, 0, False)
-        self.commit()
+    @rule(
+        count=st.integers(1, 4),
+        ttl_s=st.sampled_from([None, None, None, 1, 3, 100]),
+        session=st.sampled_from(SESSIONS),
+        dup=st.integers(0, 3),
+        ping=st.booleans(),
+        delay_s=st.sampled_from([None, None, None, -1, 2, 8]),
+        commit=st.sampled_from([True, True, False]),
+    )
+    def send(
+        self, count: int, ttl_s: int | None, session: str, dup: int, ping: bool, delay_s: int | None, commit: bool
+    ) -> None:
+        if delay_s is None:
+            self.send_batch(count, ttl_s, session, dup, ping)
+        else:
+            self.schedule(delay_s, session, ttl_s)
+        if commit:
+            self.commit()
 
     # --- receivers --------------------------------------------------------------------------------------------------
 
-    @rule(count=st.integers(1, 4), queue=st.sampled_from([MAIN, MAIN, DEAD]), lock=st.sampled_from([True, True, False]))
+    @rule(
+        count=st.integers(1, 4),
+        queue=st.sampled_from([MAIN, MAIN, DEAD]),
+        lock=st.sampled_from([True, True, True, False]),
+    )
     def receive(self, count: int, queue: str, lock: bool) -> None:
         if queue == MAIN and self.sessionful:
             return
@@ -231,7 +246,6 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self.received(MAIN, real, [held], locked=lock)
 
-    @rule(pick=picks)
     def complete(self, pick: int) -> None:
         held = self.locked(pick)
         if held is None or held.token is None:
@@ -244,8 +258,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.spend(held.token)
         self.model.messages.remove(held)
 
-    @rule(pick=picks, how=st.sampled_from(["abandon", "release", "drop", "defer", "dead_letter"]), change=st.booleans())
+    @rule(pick=picks, how=st.sampled_from(HOW), change=st.booleans())
     def settle(self, pick: int, how: str, change: bool) -> None:
+        if how == "complete":
+            self.complete(pick)
+            return
         held = self.locked(pick)
         if held is None or held.token is None or (how == "dead_letter" and held.queue == DEAD):
             return
@@ -271,7 +288,6 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self.model.give_back(held, how != "release", self.now)
 
-    @rule(pick=picks)
     def renew(self, pick: int) -> None:
         held = self.locked(pick)
         if held is None or held.token is None:
@@ -285,13 +301,11 @@ class QueueMachine(RuleBasedStateMachine):
             assert until_ms == self.now + LOCK_MS
             held.until_ms = until_ms
 
-    @rule(pick=picks, how=st.sampled_from(["complete", "abandon", "renew"]))
     def settle_again(self, pick: int, how: str) -> None:
         if self.spent:
             arguments: list[object] = [self.spent[pick % len(self.spent)], self.now]
             self.lost(getattr(self.house.queue, how), *arguments, *([] if how == "renew" else [self.house.facts]))
 
-    @rule(count=st.integers(1, 3), age_s=st.integers(0, 3), session=st.sampled_from(SESSIONS))
     def delete_batch(self, count: int, age_s: int, session: str) -> None:
         before_ms = self.now - age_s * 1000
         in_session = session if self.sessionful else None
@@ -327,7 +341,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.sessions[accepted.id] = self.now + LOCK_MS
 
     @precondition(lambda self: self.sessionful)
-    @rule(session=st.sampled_from(SESSIONS), count=st.integers(1, 3), lock=st.sampled_from([True, True, False]))
+    @rule(session=st.sampled_from(SESSIONS), count=st.integers(1, 3), lock=st.sampled_from([True, True, True, False]))
     def receive_in_session(self, session: str, count: int, lock: bool) -> None:
         held = self.sessions.get(session)
         if held is None:
@@ -370,18 +384,46 @@ class QueueMachine(RuleBasedStateMachine):
 
     # --- time, commits, crashes -------------------------------------------------------------------------------------
 
-    @rule(ms=st.sampled_from([1_000, 5_000, 8_000]), commit=st.booleans())
-    def wait_and_tick(self, ms: int, commit: bool) -> None:
+    @rule(ms=st.sampled_from([1, 400, 1_000, 1_000, 2_500, 5_000, 5_000, 21_000]), what=st.sampled_from("wtc"))
+    def pass_time(self, ms: int, what: str) -> None:
+        """Wait; then perhaps tick, perhaps commit what that did."""
         self.wait(ms)
-        self.tick()
-        if commit:
+        if what != "w":
+            self.tick()
+        if what == "c":
             self.commit()
 
-    @rule(ms=st.sampled_from([1, 400, 1_000, 2_500, 5_000, 21_000]))
+    @rule(what=st.sampled_from(["commit", "commit", "begin", "durable", "crash"]), survive=st.integers(0, 2))
+    def make_durable(self, what: str, survive: int) -> None:
+        if what == "crash":
+            self.crash(survive)
+        elif what == "begin":
+            self.begin()
+        elif what == "commit" or not self.in_flight:
+            self.commit()
+        else:
+            self.durable()
+
+    @rule(
+        what=st.sampled_from(["cancel", "delete", "renew", "again"]),
+        pick=picks,
+        how=st.sampled_from(["complete", "abandon", "renew"]),
+        session=st.sampled_from(SESSIONS),
+    )
+    def seldom(self, what: str, pick: int, how: str, session: str) -> None:
+        """Commands that matter less often share one rule, so that the others come up more."""
+        if what == "cancel":
+            self.cancel(pick)
+        elif what == "delete":
+            self.delete_batch(pick % 3 + 1, pick % 4, session)
+        elif what == "renew":
+            self.renew(pick)
+        else:
+            self.settle_again(pick, how)
+
     def wait(self, ms: int) -> None:
         self.house.clock.step(ms=ms)
 
-    @rule()
     def tick(self) -> None:
         namespace = self.house.namespace
         for _ in range(100):
@@ -397,20 +439,16 @@ class QueueMachine(RuleBasedStateMachine):
             self.spend(token)
         self.sessions = {name: held for name, held in self.sessions.items() if name in self.model.sessions}
 
-    @rule()
     def begin(self) -> None:
         """Close the facts; their commit takes a while."""
         self.in_flight.append((self.model.close_facts(), self.house.facts))
         self.house.facts = Facts()
 
-    @rule()
     def commit(self) -> None:
         self.begin()
         while self.in_flight:
             self.durable()
 
-    @precondition(lambda self: self.in_flight)
-    @rule()
     def durable(self) -> None:
         group, facts = self.in_flight.pop(0)
         self.house.tables.apply(facts)
@@ -419,7 +457,6 @@ class QueueMachine(RuleBasedStateMachine):
         for call, argument in facts.then:
             call(argument)
 
-    @rule(survive=st.integers(0, 2))
     def crash(self, survive: int) -> None:
         """Lose the process; some of the commits under way may have made it."""
         survived = self.in_flight[:survive]
@@ -508,10 +545,54 @@ class SessionQueueMachine(QueueMachine):
 
 
 PROFILE = settings(
-    max_examples=60, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+    max_examples=50, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
 )
 
 
 @pytest.mark.parametrize("machine", [QueueMachine, SessionQueueMachine])
 def test_queue_follows_the_model(machine: type[QueueMachine]) -> None:
     run_state_machine_as_test(machine, settings=PROFILE)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("machine", [QueueMachine, SessionQueueMachine])
+def test_a_long_walk(machine: type[QueueMachine], seed: int) -> None:
+    """The same commands for much longer, weighted as a busy queue sees them. The seed replays a run."""
+    randomness = random.Random(seed)
+    choice = randomness.choice
+    walker = machine()
+    walker.build(seed % 2 == 0, seed % 3 > 0, choice([1, 3, 5]), choice([None, 30]))
+    number = partial(randomness.randrange, 50)
+    steps: list[tuple[int, Callable[[], object]]] = [
+        (
+            8,
+            lambda: walker.send_batch(1 + number() % 4, choice([None, None, 2]), choice(SESSIONS), number() % 4, False),
+        ),
+        (3, lambda: walker.schedule(number() % 6 - 1, choice(SESSIONS), choice([None, 2]))),
+        (6, lambda: walker.receive(1 + number() % 4, choice([MAIN, MAIN, DEAD]), number() % 8 > 0)),
+        (12, lambda: walker.settle(number(), choice(HOW), number() % 2 == 0)),
+        (4, lambda: walker.receive_deferred(number(), number() % 3 > 0)),
+        (
+            4,
+            lambda: walker.seldom(
+                choice(["cancel", "delete", "renew", "again"]), number(), "complete", choice(SESSIONS)
+            ),
+        ),
+        (5, lambda: walker.wait(choice([1, 400, 400, 1_000, 2_500, 5_000]))),
+        (4, walker.tick),
+        (12, walker.commit),
+        (3, walker.begin),
+        (1, lambda: walker.crash(number() % 3)),
+    ]
+    if walker.sessionful:
+        steps += [
+            (8, lambda: walker.accept(choice([None, *SESSIONS]))),
+            (12, lambda: walker.receive_in_session(choice(SESSIONS), 1 + number() % 3, number() % 8 > 0)),
+            (6, lambda: walker.use_session(choice(SESSIONS), choice(["release", "renew", "set", "clear", "set"]))),
+        ]
+    weights = [weight for weight, _ in steps]
+    for _, step in randomness.choices(steps, weights, k=800):
+        step()
+        walker.counts()
+        walker.deadlines()
+    walker.teardown()

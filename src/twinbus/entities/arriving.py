@@ -10,7 +10,7 @@ from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX, SEQUENCE_BLOCK
 from twinbus.store.facts import Facts, Table
 
 from .available import Available
-from .holding import EXHAUSTED_REASON, Holding
+from .holding import EXHAUSTED_REASON, Holding, index_rows
 from .message import ACTIVE, DEFERRED, SCHEDULED, Message
 from .records import ENTITY_KEY, KEY, META_SEQUENCE, NUMBER, pack
 from .session import Session
@@ -56,7 +56,7 @@ class Arriving(Holding):
             self._group = None
             self._arrivals = []
         if self.deleted:
-            self._commons.sweep.add(self._rows_of(iter(arrivals)))
+            self._commons.sweep.add(index_rows(self.entity_id, iter(arrivals)))
             return
         told: dict[Session, None] = {}
         for message in arrivals:

@@ -302,7 +302,9 @@ class Holding:
         self.wake_ms = NEVER_MS
         sweep = self._commons.sweep
         sweep.add(
-            self._rows_of(_messages(self._available, self._locks, self._deferred, self._schedule, self._sessions))
+            index_rows(
+                self.entity_id, _messages(self._available, self._locks, self._deferred, self._schedule, self._sessions)
+            )
         )
         if self._sessions is not None:
             sweep.add(_session_rows(self.entity_id, self._sessions))
@@ -318,9 +320,6 @@ class Holding:
         facts.deletes.append((Table.META, META_SEQUENCE + ENTITY_KEY.pack(self.entity_id)))
         facts.then.append((self._tell_deleted, None))
 
-    def _rows_of(self, messages: Iterator[Message]) -> Iterator[Row]:
-        return ((_INDEX, KEY.pack(self.entity_id, message.seq), message.body) for message in messages)
-
     def _tell_deleted(self, _: None) -> None:
         if self.on_deleted is not None:
             self.on_deleted(self._self())
@@ -333,6 +332,12 @@ def not_found_text(path: str) -> str:
     return (
         f"The messaging entity '{path}' could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions."
     )
+
+
+def index_rows(entity_id: int, messages: Iterator[Message]) -> Iterator[Row]:
+    """The rows of messages, made one by one: a compiled generator expression would make them all at once."""
+    for message in messages:
+        yield _INDEX, KEY.pack(entity_id, message.seq), message.body
 
 
 def _messages(

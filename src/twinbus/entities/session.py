@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import nsmallest
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from twinbus.errors import SessionLockLostError
@@ -165,18 +164,28 @@ class Sessions:
         self.locks.remove(session.id)
 
     def drop_if_unused(self, session: Session) -> None:
-        if session.members == 0 and session.state is None and not session.locked and not session.leaving:
-            self.by_id.pop(session.id, None)
+        unused = session.members == 0 and session.state is None and not session.locked and not session.leaving
+        # It may be gone already, and another one may have its name.
+        if unused and self.by_id.get(session.id) is session:
+            del self.by_id[session.id]
 
     def names(self, updated_after_ms: int | None, skip: int, top: int) -> list[str]:
         """Ids of sessions with messages or a state; or of those whose state was set after a time."""
-        if updated_after_ms is None:
-            ids = (
-                session.id for session in self.by_id.values() if session.state is not None or session_active(session)
-            )
-        else:
-            ids = (session.id for session in self.by_id.values() if session.updated_ms > updated_after_ms)
-        return list(islice(ids, skip, skip + top))
+        names: list[str] = []
+        for session in self.by_id.values():
+            if updated_after_ms is None:
+                listed = session.state is not None or session_active(session)
+            else:
+                listed = session.updated_ms > updated_after_ms
+            if not listed:
+                continue
+            if skip > 0:
+                skip -= 1
+            elif len(names) < top:
+                names.append(session.id)
+            else:
+                break
+        return names
 
     def _tidy(self) -> None:
         """Drop sessions that ended while standing in the line."""
