@@ -87,6 +87,10 @@ AUTO_DELETE_ON_IDLE_MS_MIN: Final = 300_000
 UNLIMITED_MS: Final = 922_337_203_685_477  # P10675199DT2H48M5.477S, the service's "never"
 SESSION_STATE_BYTES_MAX: Final = 256 * 1024
 ACCEPT_SESSION_TIMEOUT_MS_DEFAULT: Final = 65_000
+SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
+SQL_RULES_PER_TOPIC_MAX: Final = 2_000  # rules that are evaluated one by one
+CORRELATION_RULES_PER_TOPIC_MAX: Final = 100_000
+FORWARD_HOPS_MAX: Final = 4
 
 # --- management calls -----------------------------------------------------------------------------------------------
 PEEK_MESSAGES_MAX: Final = 250
@@ -114,6 +118,7 @@ RESPONSES_WAITING_MAX: Final = 1_000
 USER_METADATA_CHARS_MAX: Final = 1_024
 TICK_MESSAGES_MAX: Final = 1_000
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
+FORWARD_COPIES_MAX: Final = 250  # a message forwarded to a topic counts once for each subscription that takes it
 
 # --- ledger and metrics -----------------------------------------------------------------------------------------------
 OPERATION_STEP_BYTES: Final = 65_536  # a message costs one operation for each step of this size it fills or begins
@@ -153,3 +158,24 @@ TRANSACTIONS_PER_CONNECTION_MAX: Final = 1_000
 FAULT_DELAY_MS_MAX: Final = 600_000
 REST_TIMEOUT_S_DEFAULT: Final = 60
 REST_TIMEOUT_S_MAX: Final = 120
+
+# --- paired namespaces ------------------------------------------------------------------------------------------------
+BACKLOG_QUEUES_DEFAULT: Final = 10
+BACKLOG_QUEUE_MEGABYTES: Final = 5_120
+BACKLOG_QUEUE_PAUSE_S: Final = 30.0  # how long a backlog queue that failed stays out of the rotation
+FAILOVER_INTERVAL_S_DEFAULT: Final = 60.0
+FAILOVER_INTERVAL_S_MAX: Final = 3_600.0
+PING_INTERVAL_S_DEFAULT: Final = 60.0
+PING_INTERVAL_S_MIN: Final = 1.0
+PING_INTERVAL_S_MAX: Final = 1_800.0
+PING_TIMEOUT_S_MIN: Final = 3.0  # a new connection by TLS over a long way takes this
+TRY_TIMEOUT_S_DEFAULT: Final = 10.0
+TRY_TIMEOUT_S_MIN: Final = 0.1
+TRY_TIMEOUT_S_MAX: Final = 600.0
+PAIRED_SEND_TIMEOUT_S_MIN: Final = 60.0  # what a send without a timeout of its own has, or twice the interval
+HOLD_PAUSE_S_MIN: Final = 0.1  # between two attempts of a send that is held
+HOLD_PAUSE_S_MAX: Final = 2.0
+RESTORED_BYTES_MAX: Final = 128 * 1024 * 1024  # what a packed message may grow to
+SESSION_CHECK_S_MIN: Final = 1.0  # between two looks whether a session's part of a backlog queue has drained
+CLOCK_SKEW_MS_MAX: Final = 60_000
+PRIMARY_NAME_CHARS_MAX: Final = 200

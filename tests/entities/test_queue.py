@@ -4,7 +4,7 @@ import pytest
 from rules_house import House, new, tag
 
 from twinbus.entities import QueueSettings
-from twinbus.entities.queue import SESSION_ID_MISSING_TEXT
+from twinbus.entities.sending import SESSION_ID_MISSING_TEXT
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.entities import Message, records
+from twinbus.entities import Message, Relayed, records
 from twinbus.errors import StoreCorruptError
 from twinbus.store.facts import index_key
 
@@ -58,7 +58,35 @@ def test_what_is_packed_is_unpacked(
         session_id,
         changes,
         shared,
+        None,
+        0,
+        None,
     )
+
+
+@given(
+    origin_seq=st.integers(0, 2**63),
+    hops=st.integers(0, 4),
+    source=st.none() | st.text(min_size=1, max_size=300),
+    session_id=st.none() | texts,
+    changes=st.none() | st.dictionaries(texts, texts, min_size=1, max_size=3),
+    shared=st.booleans(),
+)
+def test_a_relayed_message_remembers_where_it_came_from(
+    origin_seq: int,
+    hops: int,
+    source: str | None,
+    session_id: str | None,
+    changes: dict[str, str | bytes] | None,
+    shared: bool,
+) -> None:
+    packed = Relayed(7, 9, 10, 11, None, 0, 2, None, changes, origin_seq, hops, source)
+    record = records.unpack(records.pack(packed, session_id, shared))
+    assert (record.session_id, record.shared) == (session_id, shared)
+    read = records.message_of(7, record)
+    assert isinstance(read, Relayed)
+    assert (read.origin_seq, read.hops, read.dead_letter_source, read.changes) == (origin_seq, hops, source, changes)
+    assert (read.seq, read.body, read.size, read.delivery_count) == (7, 9, 10, 2)
 
 
 def test_a_plain_record_is_small() -> None:
@@ -74,9 +102,11 @@ def test_keys_sort_by_entity_and_sequence_number() -> None:
 
 def test_every_cut_of_a_record_is_corrupt() -> None:
     packed = records.pack(message(changes={"reason": "because", "raw": b"\x40"}), "session", True)
-    for length in range(len(packed)):
-        with pytest.raises(StoreCorruptError):
-            records.unpack(packed[:length])
+    relayed = Relayed(7, 9, 10, 11, None, 0, 2, None, {"reason": "because"}, 5, 1, "source")
+    for whole in (packed, records.pack(relayed, "session", True)):
+        for length in range(len(whole)):
+            with pytest.raises(StoreCorruptError):
+                records.unpack(whole[:length])
 
 
 def test_another_version_is_refused() -> None:

@@ -42,6 +42,12 @@ class Arriving(Holding):
             )
         )
 
+    def _take_in(self, message: Message, facts: Facts) -> None:
+        """Hold a message whose number is given and whose body is stored."""
+        self._bytes += message.size
+        self._write(message, facts)
+        self._show_after(message, facts)
+
     def _show_after(self, message: Message, facts: Facts) -> None:
         """Make a message visible once these facts are durable. All messages of one commit come in one call."""
         if self._group is facts:
@@ -85,6 +91,8 @@ class Arriving(Holding):
                 if session is not None and message.state == DEFERRED:
                     told[session] = None
         self._rearm()
+        if self._forward_path is not None and len(self._available):
+            self._wake(0)
         self._announce(told)
 
     def _show_aside(self, message: Message) -> None:
@@ -146,7 +154,7 @@ class Arriving(Holding):
         """An unlocked message goes back to its old place, unless its deliveries or its time are used up."""
         if counts:
             message.delivery_count += 1
-            if self.dead_letters is not None and message.delivery_count >= self.settings.max_delivery_count:
+            if self.dead_letters is not None and message.delivery_count >= self._settings.max_delivery_count:
                 description = f"Message could not be consumed after {message.delivery_count} delivery attempts."
                 self._dead_letter(message, EXHAUSTED_REASON, description, facts)
                 return

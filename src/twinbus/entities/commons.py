@@ -1,25 +1,36 @@
-"""What the queues of one namespace share."""
+"""What the entities of one namespace share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .alarms import Alarms
 from .bodies import Bodies
 from .sweep import Sweep
 
+if TYPE_CHECKING:
+    from .sending import Sending
+    from .views import Views
+
 
 class Commons:
-    """Body numbers, lock tokens, deadlines, and the rows left by deleted entities."""
+    """Body numbers, lock tokens, deadlines, the rows left by deleted entities, and who else there is."""
 
-    __slots__ = ("alarms", "bodies", "sweep", "tokens")
+    __slots__ = ("alarms", "bodies", "by_id", "sweep", "targets", "tokens", "views")
 
-    def __init__(self, tokens: Callable[[], bytes], bodies: Bodies) -> None:
+    def __init__(self, tokens: Callable[[], bytes], bodies: Bodies, views: Views) -> None:
         # Source of 16 random bytes, injected: a lock token each.
         self.tokens = tokens
         # Numbers and references of bodies.
         self.bodies = bodies
-        # When each queue wants its next tick.
+        # Reads messages for rules that look at them, injected: the rules never look into a body.
+        self.views = views
+        # When each entity wants its next tick.
         self.alarms = Alarms()
-        # What deleted queues left behind.
+        # What deleted entities left behind.
         self.sweep = Sweep(bodies)
+        # Every entity and dead-letter queue by entity id.
+        self.by_id: dict[int, Sending] = {}
+        # Queues and topics by lower-case path: what messages can be forwarded to.
+        self.targets: dict[str, Sending] = {}

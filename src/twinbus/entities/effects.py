@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .queue import Queue
+    from .sending import Sending
 
 
 class EffectKind(enum.Enum):
@@ -16,16 +16,17 @@ class EffectKind(enum.Enum):
     SESSIONS_LOST = "session locks lapsed"
     EXPIRED = "messages expired"
     ACTIVATED = "scheduled messages activated"
+    FORWARDED = "messages forwarded"
     IDS_FORGOTTEN = "message ids past the duplicates window"
     IDLE_DELETED = "deleted for being idle"
 
 
 class Effect:
-    """One kind of thing that happened to one queue."""
+    """One kind of thing that happened to one entity."""
 
     __slots__ = ("count", "kind", "queue")
 
-    def __init__(self, kind: EffectKind, queue: Queue, count: int) -> None:
+    def __init__(self, kind: EffectKind, queue: Sending, count: int) -> None:
         # What happened.
         self.kind = kind
         # Where.

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twinbus.errors import EntityDisabledError, EntityNotFoundError
 from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
@@ -22,12 +22,13 @@ from .commons import Commons
 from .duplicates import Duplicates
 from .expiry import Expiry
 from .locks import Locks
-from .message import ACTIVE, DEFERRED, GONE, RETURNING, Message
+from .message import ACTIVE, DEFERRED, GONE, RETURNING, Message, moved
 from .records import ENTITY_KEY, KEY, META_SEQUENCE, session_key
 from .schedule import Schedule
 from .session import Session, Sessions
-from .settings import DISABLED, RECEIVE_DISABLED, SEND_DISABLED, QueueSettings
+from .settings import DISABLED, RECEIVE_DISABLED, SEND_DISABLED
 from .sweep import Row
+from .topic_settings import Settings
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -37,6 +38,12 @@ _INDEX: Final = Table.INDEX
 EXPIRED_REASON: Final = "TTLExpiredException"
 EXPIRED_DESCRIPTION: Final = "The message expired and was dead lettered."
 EXHAUSTED_REASON: Final = "MaxDeliveryCountExceeded"
+
+# Entity ids come in blocks: the entity itself, its dead-letter queue, its transfer dead-letter queue, one to spare.
+IDS_PER_ENTITY: Final = 4
+MAIN_PART: Final = 0
+DEAD_LETTER_PART: Final = 1
+TRANSFER_PART: Final = 2
 
 # The application properties that tell why a message was dead-lettered.
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
@@ -53,7 +60,7 @@ class Counts(NamedTuple):
 
 
 class Holding:
-    """The messages of one queue."""
+    """The messages of one entity."""
 
     __slots__ = (
         "_active",
@@ -67,6 +74,7 @@ class Holding:
         "_deferred_count",
         "_duplicates",
         "_expiry",
+        "_forward_path",
         "_group",
         "_last_seq",
         "_lock_duration_ms",
@@ -77,6 +85,7 @@ class Holding:
         "_schedule",
         "_sendable",
         "_sessions",
+        "_settings",
         "accessed_ms",
         "created_ms",
         "dead_letters",
@@ -86,30 +95,35 @@ class Holding:
         "on_available",
         "on_deleted",
         "on_session_lost",
+        "owner",
         "path",
         "pings",
-        "settings",
+        "transfer_dead_letters",
         "updated_ms",
         "wake_ms",
     )
 
     def __init__(
         self,
-        settings: QueueSettings,
+        settings: Settings,
         path: str,
         entity_id: int,
         commons: Commons,
         dead_letters: Queue | None,
         now_ms: int,
     ) -> None:
-        # What the owner set.
-        self.settings = settings
+        # What the owner set; of a dead-letter queue, what was set on the queue it belongs to.
+        self._settings = settings
         # Its name as the owner spelled it.
         self.path = path
         # Its number in keys; never used again after deletion.
         self.entity_id = entity_id
-        # Where its dead-lettered messages go; None: it is a dead-letter queue itself.
+        # Where its dead-lettered messages go; None: it is a dead-letter queue itself, or a topic.
         self.dead_letters = dead_letters
+        # Where messages go that could not be forwarded; None: none was needed yet.
+        self.transfer_dead_letters: Queue | None = None
+        # The queue whose dead-letter or transfer dead-letter queue this is; None: it stands for itself.
+        self.owner: Queue | None = None
         # When it was created.
         self.created_ms = now_ms
         # When its settings last changed.
@@ -127,7 +141,7 @@ class Holding:
         # Called when a session's lock has lapsed.
         self.on_session_lost: Callable[[Queue, Session], None] | None = None
         # Called when the queue was deleted.
-        self.on_deleted: Callable[[Queue], None] | None = None
+        self.on_deleted: Callable[[Any], None] | None = None
         # When its next tick is due, as told to the alarms.
         self.wake_ms = NEVER_MS
         # What it shares with the other queues of the namespace.
@@ -168,6 +182,8 @@ class Holding:
         self._default_ttl_ms = settings.default_ttl_ms
         # From the settings: bytes at which sends are refused, the dead-letter queue's included.
         self._quota_bytes = settings.quota_bytes
+        # Where its messages are forwarded to; None: they stay.
+        self._forward_path: str | None = None
         # The status lets messages in.
         self._sendable = True
         # The status lets messages out.
@@ -179,14 +195,24 @@ class Holding:
                 self._sessions = Sessions()
         self._apply(settings)
 
-    def _apply(self, settings: QueueSettings) -> None:
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def _apply(self, settings: Settings) -> None:
         """Take over settings."""
-        self.settings = settings
+        self._settings = settings
         self._lock_duration_ms = settings.lock_duration_ms
         self._default_ttl_ms = settings.default_ttl_ms
         self._quota_bytes = settings.quota_bytes
         self._sendable = settings.status not in (DISABLED, SEND_DISABLED)
         self._receivable = settings.status not in (DISABLED, RECEIVE_DISABLED)
+        part = self.entity_id % IDS_PER_ENTITY
+        if part == DEAD_LETTER_PART:
+            self._forward_path = settings.forward_dead_letters_to
+        elif part == MAIN_PART and self._sessions is None:
+            # Sessions are never forwarded: their order would be lost.
+            self._forward_path = settings.forward_to
 
     @property
     def counts(self) -> Counts:
@@ -196,8 +222,18 @@ class Holding:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its messages, those in its dead-letter queue included: they fill the same quota."""
-        return self._bytes if self.dead_letters is None else self._bytes + self.dead_letters._bytes
+        """Bytes of its messages, those in its dead-letter queues included: they fill the same quota."""
+        size = self._bytes
+        if self.dead_letters is not None:
+            size += self.dead_letters._bytes
+        if self.transfer_dead_letters is not None:
+            size += self.transfer_dead_letters._bytes
+        return size
+
+    @property
+    def transfer_dead_letter_count(self) -> int:
+        """Messages that could not be forwarded."""
+        return 0 if self.transfer_dead_letters is None else self.transfer_dead_letters._active
 
     def touch(self, now_ms: int) -> None:
         """Somebody uses it: browsing and attaching count, too."""
@@ -257,7 +293,7 @@ class Holding:
         self._bodies.release(message.body, facts)
 
     def _expire(self, message: Message, facts: Facts) -> None:
-        if self.settings.dead_letter_on_expiry:
+        if self._settings.dead_letter_on_expiry:
             self._dead_letter(message, EXPIRED_REASON, EXPIRED_DESCRIPTION, facts)
         else:
             self._remove(message, facts)
@@ -266,27 +302,24 @@ class Holding:
         """Move a message to the dead-letter queue under its own sequence number; only its index record moves."""
         dead_letters = self.dead_letters
         assert dead_letters is not None
+        self._move(message, dead_letters, reason, description, facts)
+
+    def _move(
+        self, message: Message, target: Holding, reason: str | None, description: str | None, facts: Facts
+    ) -> None:
+        """Move a message to one of the entity's own dead-letter queues."""
         changes = dict(message.changes) if message.changes else {}
         if reason is not None:
             changes[DEAD_LETTER_REASON] = reason[:DEAD_LETTER_TEXT_CHARS_MAX]
         if description is not None:
             changes[DEAD_LETTER_DESCRIPTION] = description[:DEAD_LETTER_TEXT_CHARS_MAX]
-        moved = Message(
-            message.seq,
-            message.body,
-            message.size,
-            message.enqueued_ms,
-            message.expires_ms,
-            ACTIVE,
-            message.delivery_count,
-            None,
-            changes or None,
-        )
         self._leave(message)
         facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
-        dead_letters._bytes += moved.size
-        dead_letters._write(moved, facts)
-        dead_letters._show_after(moved, facts)
+        target._take_in(moved(message, changes or None), facts)
+
+    def _take_in(self, message: Message, facts: Facts) -> None:
+        """Hold a message whose number is given and whose body is stored."""
+        raise AssertionError("messages arrive in arriving.py")
 
     # --- waking and deleting ----------------------------------------------------------------------------------------
 

@@ -109,3 +109,65 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.seq} state={self.state} count={self.delivery_count} locked={bool(self.token)}>"
+
+
+class Relayed(Message):
+    """A message that came by way of another entity: a subscription's copy, or one that was forwarded.
+
+    A class of its own, so that the messages of plain queues do not carry what only these need.
+    """
+
+    __slots__ = ("dead_letter_source", "hops", "origin_seq")
+
+    def __init__(
+        self,
+        seq: int,
+        body: int,
+        size: int,
+        enqueued_ms: int,
+        expires_ms: int | None,
+        state: int,
+        delivery_count: int,
+        session: Session | None,
+        changes: dict[str, str | bytes] | None,
+        origin_seq: int,
+        hops: int,
+        dead_letter_source: str | None,
+    ) -> None:
+        super().__init__(seq, body, size, enqueued_ms, expires_ms, state, delivery_count, session, changes)
+        # Its sequence number where it was sent: in the topic, or in the queue that forwarded it first.
+        self.origin_seq = origin_seq
+        # How often it was forwarded.
+        self.hops = hops
+        # The entity that dead-lettered it before it was forwarded from there; None: none did.
+        self.dead_letter_source = dead_letter_source
+
+
+def moved(message: Message, changes: dict[str, str | bytes] | None) -> Message:
+    """The message as it lies in a dead-letter queue: under its own number, free, and without its session."""
+    if isinstance(message, Relayed):
+        return Relayed(
+            message.seq,
+            message.body,
+            message.size,
+            message.enqueued_ms,
+            message.expires_ms,
+            ACTIVE,
+            message.delivery_count,
+            None,
+            changes,
+            message.origin_seq,
+            message.hops,
+            message.dead_letter_source,
+        )
+    return Message(
+        message.seq,
+        message.body,
+        message.size,
+        message.enqueued_ms,
+        message.expires_ms,
+        ACTIVE,
+        message.delivery_count,
+        None,
+        changes,
+    )

@@ -1,46 +1,60 @@
 """A namespace: its entities by path, its deadlines, and what outlives a restart.
 
-Entity ids come in blocks of four: the queue itself, its dead-letter queue, and two kept for its transfer dead-letter
-queue and later needs. Ids are never used twice, so rows left by a deleted queue can never be taken for another's.
+1. Entity ids come in blocks of four: the entity itself, its dead-letter queue, its transfer dead-letter queue, and one
+   for later needs. Ids are never used twice, so rows left by a deleted entity can never be taken for another's.
+2. A queue and a topic cannot have the same path; names are the same whatever their case.
+3. What a message is forwarded to must exist when the forwarding is set, and may go away afterwards.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from typing import Any, Final
 
-from twinbus.errors import EntityExistsError, EntityNotFoundError, QuotaExceededError
+from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, QuotaExceededError
 from twinbus.limits import ENTITIES_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Facts, Table
 
 from .bodies import Bodies
 from .commons import Commons
 from .effects import Effect, EffectKind
-from .holding import not_found_text
-from .queue import Queue
+from .holding import DEAD_LETTER_PART, IDS_PER_ENTITY, not_found_text
+from .queue import DEAD_LETTER_SUFFIX, TRANSFER_SUFFIX, Queue
 from .records import ENTITY_KEY, META_ENTITIES, NUMBER
+from .rule import Rule, default_rule
+from .sending import Sending
 from .settings import QueueSettings
+from .subscription import Subscription
+from .topic import Topic
+from .topic_settings import SUBSCRIPTIONS, Settings, SubscriptionSettings, TopicSettings
+from .views import BlankViews, Views
 
 Rows = Iterable[tuple[bytes, bytes]]
 
-IDS_PER_ENTITY = 4
-DEAD_LETTER_SUFFIX = "/$DeadLetterQueue"
+_DEAD_KEY: Final = DEAD_LETTER_SUFFIX.lower()
+_TRANSFER_KEY: Final = TRANSFER_SUFFIX.lower()
+_SUBSCRIPTIONS_KEY: Final = SUBSCRIPTIONS.lower()
 
-_SUFFIX_KEY = DEAD_LETTER_SUFFIX.lower()
+QUEUE: Final = "queue"
+TOPIC: Final = "topic"
+SUBSCRIPTION: Final = "subscription"
 
 
 class Namespace:
     """All entities of one namespace."""
 
-    def __init__(self, name: str, *, tokens: Callable[[], bytes], reserved_bodies: int = 0) -> None:
+    def __init__(
+        self, name: str, *, tokens: Callable[[], bytes], reserved_bodies: int = 0, views: Views | None = None
+    ) -> None:
         # Its name, for people.
         self.name = name
-        # What its queues share.
-        self._commons = Commons(tokens, Bodies(reserved_bodies))
-        # Queues by lower-case path; dead-letter queues hang on their queue.
-        self._queues: dict[str, Queue] = {}
-        # Queues and dead-letter queues by entity id.
-        self._by_id: dict[int, Queue] = {}
+        # What its entities share.
+        self._commons = Commons(tokens, Bodies(reserved_bodies), BlankViews() if views is None else views)
+        # Queues and topics by lower-case path; dead-letter queues hang on their queue, subscriptions on their topic.
+        self._entities = self._commons.targets
+        # Entities and dead-letter queues by entity id.
+        self._by_id = self._commons.by_id
         # The last block of entity ids given out.
         self._last_id = 0
 
@@ -55,59 +69,149 @@ class Namespace:
         meta: Rows,
         now_ms: int,
         tokens: Callable[[], bytes],
+        views: Views | None = None,
     ) -> Namespace:
         """Read a namespace back. Locks are released; schedules, sessions and the duplicates window go on."""
         from .restore import restore
 
-        return restore(cls, name, entities, index, sessions, duplicates, meta, now_ms, tokens)
+        return restore(cls, name, entities, index, sessions, duplicates, meta, now_ms, tokens, views)
 
-    # --- entities ---------------------------------------------------------------------------------------------------
+    # --- queues -----------------------------------------------------------------------------------------------------
 
     def create_queue(self, settings: QueueSettings, now_ms: int, facts: Facts) -> Queue:
-        key = settings.path.lower()
-        if key in self._queues:
-            raise EntityExistsError(f"The messaging entity '{settings.path}' already exists.")
-        if len(self._queues) >= ENTITIES_MAX:
-            raise QuotaExceededError(f"The namespace has {len(self._queues)} entities, the limit is {ENTITIES_MAX}.")
-        entity_id = self._last_id + IDS_PER_ENTITY
-        facts.rows.append((Table.META, META_ENTITIES, NUMBER.pack(entity_id)))
-        queue = self._add(settings, entity_id, now_ms)
-        self._write(queue, facts)
+        self._check_new(settings.path)
+        self._check_targets(settings, None)
+        queue = self._add_queue(settings, self._next_id(facts), now_ms)
+        self._write(queue, QUEUE, facts)
         return queue
 
     def update_queue(self, settings: QueueSettings, now_ms: int, facts: Facts) -> Queue:
-        queue = self.queue(settings.path)
+        queue = self._entities.get(settings.path.lower())
+        if not isinstance(queue, Queue):
+            raise EntityNotFoundError(not_found_text(settings.path))
+        self._check_targets(settings, queue.settings)
         queue.update(settings, now_ms, facts)
-        self._write(queue, facts)
+        self._write(queue, QUEUE, facts)
         return queue
 
     def delete_queue(self, path: str, now_ms: int, facts: Facts) -> None:
-        """Delete a queue and its dead-letter queue; the rows of their messages go by `sweep`."""
-        queue = self._queues.get(path.lower())
-        if queue is None:
+        """Delete a queue and its dead-letter queues; the rows of their messages go by `sweep`."""
+        queue = self._entities.get(path.lower())
+        if not isinstance(queue, Queue):
             raise EntityNotFoundError(not_found_text(path))
-        del self._queues[path.lower()]
-        facts.deletes.append((Table.ENTITIES, ENTITY_KEY.pack(queue.entity_id)))
-        for part in (queue, queue.dead_letters):
-            if part is not None:
-                del self._by_id[part.entity_id]
-                part.close(facts)
+        del self._entities[path.lower()]
+        self._close(queue, facts)
 
     def queue(self, path: str) -> Queue:
-        """A queue, or by `<path>/$DeadLetterQueue` its dead-letter queue; names are case-insensitive."""
+        """A queue or, by `<topic>/Subscriptions/<name>`, a subscription; with a suffix, one of its dead-letter queues.
+        Names are case-insensitive."""
         key = path.lower()
-        if key.endswith(_SUFFIX_KEY):
-            parent = self._queues.get(key[: -len(_SUFFIX_KEY)])
-            queue = None if parent is None else parent.dead_letters
+        entity = self._entities.get(key)
+        if isinstance(entity, Queue):
+            return entity
+        found: Queue | None
+        if key.endswith(_TRANSFER_KEY):
+            parent = self._holder(key[: -len(_TRANSFER_KEY)])
+            found = None if parent is None else parent.open_transfer()
+        elif key.endswith(_DEAD_KEY):
+            parent = self._holder(key[: -len(_DEAD_KEY)])
+            found = None if parent is None else parent.dead_letters
         else:
-            queue = self._queues.get(key)
-        if queue is None:
+            found = self._holder(key)
+        if found is None:
             raise EntityNotFoundError(not_found_text(path))
-        return queue
+        return found
 
     def queues(self) -> list[Queue]:
-        """All queues by path, without dead-letter queues."""
-        return [self._queues[key] for key in sorted(self._queues)]
+        """All queues by path, without dead-letter queues and subscriptions."""
+        return [entity for key in sorted(self._entities) if isinstance(entity := self._entities[key], Queue)]
+
+    def entity(self, path: str) -> Queue | Topic:
+        """A queue, a topic, a subscription, or one of their dead-letter queues."""
+        topic = self._entities.get(path.lower())
+        return topic if isinstance(topic, Topic) else self.queue(path)
+
+    def _holder(self, key: str) -> Queue | None:
+        """The queue or subscription of a lower-case path."""
+        entity = self._entities.get(key)
+        if entity is not None:
+            return entity if isinstance(entity, Queue) else None
+        topic_key, found, name = key.rpartition(_SUBSCRIPTIONS_KEY)
+        topic = self._entities.get(topic_key) if found else None
+        return topic.find(name) if isinstance(topic, Topic) else None
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def create_topic(self, settings: TopicSettings, now_ms: int, facts: Facts) -> Topic:
+        self._check_new(settings.path)
+        topic = self._add_topic(settings, self._next_id(facts), now_ms)
+        self._write(topic, TOPIC, facts)
+        return topic
+
+    def update_topic(self, settings: TopicSettings, now_ms: int, facts: Facts) -> Topic:
+        topic = self.topic(settings.path)
+        topic.update(settings, now_ms, facts)
+        self._write(topic, TOPIC, facts)
+        return topic
+
+    def delete_topic(self, path: str, now_ms: int, facts: Facts) -> None:
+        """Delete a topic and all its subscriptions."""
+        topic = self.topic(path)
+        del self._entities[path.lower()]
+        for subscription in topic.subscriptions:
+            self._close_subscription(subscription, now_ms, facts)
+        facts.deletes.append((Table.ENTITIES, ENTITY_KEY.pack(topic.entity_id)))
+        del self._by_id[topic.entity_id]
+        topic.close(facts)
+
+    def topic(self, path: str) -> Topic:
+        topic = self._entities.get(path.lower())
+        if not isinstance(topic, Topic):
+            raise EntityNotFoundError(not_found_text(path))
+        return topic
+
+    def topics(self) -> list[Topic]:
+        """All topics by path."""
+        return [entity for key in sorted(self._entities) if isinstance(entity := self._entities[key], Topic)]
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------
+
+    def create_subscription(
+        self, settings: SubscriptionSettings, now_ms: int, facts: Facts, rule: Rule | None = None
+    ) -> Subscription:
+        """Make a subscription with one rule: the given one, or the one that selects everything."""
+        topic = self.topic(settings.topic)
+        if topic.find(settings.name) is not None:
+            raise EntityExistsError(f"The messaging entity '{settings.path}' already exists.")
+        topic.check_subscription_room()
+        self._check_targets(settings, None)
+        first = default_rule(now_ms) if rule is None else rule
+        topic.selection.check_room(first)
+        subscription = self._add_subscription(topic, settings, self._next_id(facts), now_ms)
+        self._write(subscription, SUBSCRIPTION, facts)
+        subscription.add_rule(first, now_ms, facts)
+        return subscription
+
+    def update_subscription(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> Subscription:
+        subscription = self.subscription(settings.topic, settings.name)
+        self._check_targets(settings, subscription.settings)
+        subscription.change(settings, now_ms, facts)
+        self._write(subscription, SUBSCRIPTION, facts)
+        return subscription
+
+    def delete_subscription(self, topic_path: str, name: str, now_ms: int, facts: Facts) -> None:
+        self._close_subscription(self.subscription(topic_path, name), now_ms, facts)
+
+    def subscription(self, topic_path: str, name: str) -> Subscription:
+        subscription = self.topic(topic_path).find(name)
+        if subscription is None:
+            raise EntityNotFoundError(not_found_text(topic_path + SUBSCRIPTIONS + name))
+        return subscription
+
+    def _close_subscription(self, subscription: Subscription, now_ms: int, facts: Facts) -> None:
+        subscription.drop_rules(facts)
+        subscription.topic.release(subscription, now_ms)
+        self._close(subscription, facts)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -119,16 +223,24 @@ class Namespace:
             entity_id = self._commons.alarms.pop(now_ms)
             if entity_id is None:
                 break
-            queue = self._by_id[entity_id]
-            if queue.idle(now_ms):
-                self.delete_queue(queue.path, now_ms, facts)
-                effects.append(Effect(EffectKind.IDLE_DELETED, queue, 1))
+            entity = self._by_id[entity_id]
+            if entity.idle(now_ms):
+                self._delete_idle(entity, now_ms, facts)
+                effects.append(Effect(EffectKind.IDLE_DELETED, entity, 1))
                 budget -= 1
                 continue
-            done = queue.tick(now_ms, facts)
+            done = entity.tick(now_ms, facts)
             budget -= 1 + sum(effect.count for effect in done)
             effects.extend(done)
         return effects
+
+    def _delete_idle(self, entity: Sending, now_ms: int, facts: Facts) -> None:
+        if isinstance(entity, Topic):
+            self.delete_topic(entity.path, now_ms, facts)
+        elif isinstance(entity, Subscription):
+            self._close_subscription(entity, now_ms, facts)
+        else:
+            self.delete_queue(entity.path, now_ms, facts)
 
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
@@ -145,23 +257,76 @@ class Namespace:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _add(self, settings: QueueSettings, entity_id: int, now_ms: int) -> Queue:
-        dead_path = settings.path + DEAD_LETTER_SUFFIX
-        dead_letters = Queue(settings, dead_path, entity_id + 1, self._commons, None, now_ms)
+    def _check_new(self, path: str) -> None:
+        if path.lower() in self._entities:
+            raise EntityExistsError(f"The messaging entity '{path}' already exists.")
+        if len(self._entities) >= ENTITIES_MAX:
+            raise QuotaExceededError(f"The namespace has {len(self._entities)} entities, the limit is {ENTITIES_MAX}.")
+
+    def _check_targets(
+        self, settings: QueueSettings | SubscriptionSettings, before: QueueSettings | SubscriptionSettings | None
+    ) -> None:
+        """Targets that are new must exist."""
+        for name in ("forward_to", "forward_dead_letters_to"):
+            target = getattr(settings, name)
+            known = None if before is None else getattr(before, name)
+            if target is not None and target != known and target.lower() not in self._entities:
+                raise ArgumentError(
+                    f"{name} names '{target[:260]}', which is neither a queue nor a topic of this namespace."
+                )
+
+    def _next_id(self, facts: Facts) -> int:
+        entity_id = self._last_id + IDS_PER_ENTITY
+        facts.rows.append((Table.META, META_ENTITIES, NUMBER.pack(entity_id)))
+        return entity_id
+
+    def _add_queue(self, settings: QueueSettings, entity_id: int, now_ms: int) -> Queue:
+        dead_letters = self._make_dead_letters(settings, settings.path, entity_id, now_ms)
         queue = Queue(settings, settings.path, entity_id, self._commons, dead_letters, now_ms)
-        self._queues[settings.path.lower()] = queue
-        self._by_id[entity_id] = queue
-        self._by_id[entity_id + 1] = dead_letters
-        self._last_id = max(self._last_id, entity_id)
-        queue.arm(now_ms)
+        self._entities[settings.path.lower()] = queue
+        self._register(queue, dead_letters, now_ms)
         return queue
 
-    def _write(self, queue: Queue, facts: Facts) -> None:
-        fields = {
-            "kind": "queue",
-            "settings": queue.settings.to_json(),
-            "created_ms": queue.created_ms,
-            "updated_ms": queue.updated_ms,
+    def _add_topic(self, settings: TopicSettings, entity_id: int, now_ms: int) -> Topic:
+        topic = Topic(settings, entity_id, self._commons, now_ms)
+        self._entities[settings.path.lower()] = topic
+        self._by_id[entity_id] = topic
+        self._last_id = max(self._last_id, entity_id)
+        topic.arm(now_ms)
+        return topic
+
+    def _add_subscription(
+        self, topic: Topic, settings: SubscriptionSettings, entity_id: int, now_ms: int
+    ) -> Subscription:
+        dead_letters = self._make_dead_letters(settings, settings.path, entity_id, now_ms)
+        subscription = Subscription(topic, settings, entity_id, self._commons, dead_letters, now_ms)
+        topic.adopt(subscription, now_ms)
+        self._register(subscription, dead_letters, now_ms)
+        return subscription
+
+    def _make_dead_letters(self, settings: Settings, path: str, entity_id: int, now_ms: int) -> Queue:
+        dead_path = path + DEAD_LETTER_SUFFIX
+        return Queue(settings, dead_path, entity_id + DEAD_LETTER_PART, self._commons, None, now_ms)
+
+    def _register(self, queue: Queue, dead_letters: Queue, now_ms: int) -> None:
+        dead_letters.owner = queue
+        self._by_id[queue.entity_id] = queue
+        self._by_id[dead_letters.entity_id] = dead_letters
+        self._last_id = max(self._last_id, queue.entity_id)
+        queue.arm(now_ms)
+
+    def _close(self, queue: Queue, facts: Facts) -> None:
+        facts.deletes.append((Table.ENTITIES, ENTITY_KEY.pack(queue.entity_id)))
+        for part in queue.parts:
+            del self._by_id[part.entity_id]
+            part.close(facts)
+
+    def _write(self, entity: Queue | Topic, kind: str, facts: Facts) -> None:
+        fields: dict[str, Any] = {
+            "kind": kind,
+            "settings": entity.settings.to_json(),
+            "created_ms": entity.created_ms,
+            "updated_ms": entity.updated_ms,
         }
         row = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-        facts.rows.append((Table.ENTITIES, ENTITY_KEY.pack(queue.entity_id), row))
+        facts.rows.append((Table.ENTITIES, ENTITY_KEY.pack(entity.entity_id), row))

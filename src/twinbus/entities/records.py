@@ -1,8 +1,8 @@
 """Index records: a message's row in the store's INDEX table, and the keys of every row the rules write.
 
-The fixed part comes first, so that recovery reads a million of them with one unpack each; session id and changes
-follow only where they exist. The first byte is the version of the format. Numbers are big-endian, so keys sort as
-numbers do.
+The fixed part comes first, so that recovery reads a million of them with one unpack each; session id, changes and
+where it came from follow only where they exist. The first byte is the version of the format. Numbers are big-endian,
+so keys sort as numbers do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from twinbus.errors import StoreCorruptError
 
-from .message import Message
+from .message import Message, Relayed
 
 VERSION: Final = 1
 
@@ -22,6 +22,8 @@ HEAD: Final = struct.Struct(">BBIQIQQ")
 KEY: Final = struct.Struct(">IQ")
 BODY_KEY: Final = struct.Struct(">Q")
 ENTITY_KEY: Final = struct.Struct(">I")
+# A rule's row follows its subscription's.
+RULE_KEY: Final = struct.Struct(">II")
 NUMBER: Final = struct.Struct(">Q")
 
 # Flags: the two lowest bits are the state.
@@ -29,7 +31,7 @@ STATE_MASK: Final = 0x03
 SHARED: Final = 0x04  # other records point to the same body
 IN_SESSION: Final = 0x08
 CHANGED: Final = 0x10
-EXTRAS: Final = SHARED | IN_SESSION | CHANGED
+RELAYED: Final = 0x20  # it came by way of another entity
 
 META_BODIES: Final = b"bodies"
 META_ENTITIES: Final = b"entities"
@@ -37,6 +39,8 @@ META_SEQUENCE: Final = b"sequence:"
 
 _SHORT: Final = struct.Struct(">H")
 _CHANGE: Final = struct.Struct(">HBI")
+# Sequence number where it was sent, hops, length of the name of the entity that dead-lettered it (0: none)
+_RELAY: Final = struct.Struct(">QBH")
 _SESSION_HEAD: Final = struct.Struct(">BQH")
 
 # Text that came in by JSON may hold lone surrogates; a record must be writable all the same.
@@ -58,6 +62,9 @@ class Record(NamedTuple):
     session_id: str | None
     changes: dict[str, str | bytes] | None
     shared: bool
+    origin_seq: int | None
+    hops: int
+    dead_letter_source: str | None
 
 
 def key(entity_id: int, seq: int) -> bytes:
@@ -69,7 +76,7 @@ def pack(message: Message, session_id: str | None = None, shared: bool = False) 
     flags = message.state
     expires_ms = message.expires_ms
     changes = message.changes
-    if session_id is None and changes is None and not shared:
+    if session_id is None and changes is None and not shared and not isinstance(message, Relayed):
         return HEAD.pack(
             VERSION,
             flags,
@@ -89,6 +96,9 @@ def pack(message: Message, session_id: str | None = None, shared: bool = False) 
     if changes is not None:
         flags |= CHANGED
         tail += _pack_changes(changes)
+    if isinstance(message, Relayed):
+        flags |= RELAYED
+        tail += _pack_relay(message)
     head = HEAD.pack(
         VERSION,
         flags,
@@ -106,7 +116,13 @@ def unpack(value: bytes) -> Record:
         version, flags, delivery_count, body, size, enqueued_ms, expires_ms = HEAD.unpack_from(value)
         if version != VERSION:
             raise StoreCorruptError(f"An index record has version {version}; this release reads version {VERSION}.")
-        session_id, changes = unpack_tail(value, flags)
+        session_id, changes, offset = _unpack_tail(value, flags)
+        origin_seq: int | None = None
+        hops = 0
+        source: str | None = None
+        if flags & RELAYED:
+            origin_seq, hops, length = _RELAY.unpack_from(value, offset)
+            source = _slice(value, offset + _RELAY.size, length).decode(*_TEXT) or None
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise StoreCorruptError(f"An index record of {len(value)} bytes does not read back: {error}.") from error
     return Record(
@@ -119,11 +135,44 @@ def unpack(value: bytes) -> Record:
         session_id,
         changes,
         bool(flags & SHARED),
+        origin_seq,
+        hops,
+        source,
     )
 
 
-def unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | bytes] | None]:
-    """What follows the fixed part: session id and changes."""
+def message_of(seq: int, record: Record) -> Message:
+    """The message of a record, without its session."""
+    if record.origin_seq is None:
+        return Message(
+            seq,
+            record.body,
+            record.size,
+            record.enqueued_ms,
+            record.expires_ms,
+            record.state,
+            record.delivery_count,
+            None,
+            record.changes,
+        )
+    return Relayed(
+        seq,
+        record.body,
+        record.size,
+        record.enqueued_ms,
+        record.expires_ms,
+        record.state,
+        record.delivery_count,
+        None,
+        record.changes,
+        record.origin_seq,
+        record.hops,
+        record.dead_letter_source,
+    )
+
+
+def _unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | bytes] | None, int]:
+    """What follows the fixed part: session id and changes; and where the rest starts."""
     session_id = None
     changes = None
     offset = HEAD.size
@@ -133,8 +182,8 @@ def unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | b
         session_id = _slice(value, offset, length).decode(*_TEXT)
         offset += length
     if flags & CHANGED:
-        changes = _unpack_changes(value, offset)
-    return session_id, changes
+        changes, offset = _unpack_changes(value, offset)
+    return session_id, changes, offset
 
 
 def session_key(entity_id: int, session_id: str) -> bytes:
@@ -176,6 +225,11 @@ def unpack_duplicate(value: bytes) -> tuple[int, str]:
         raise StoreCorruptError(f"A duplicate record of {len(value)} bytes does not read back: {error}.") from error
 
 
+def _pack_relay(message: Relayed) -> bytes:
+    source = (message.dead_letter_source or "").encode(*_TEXT)
+    return _RELAY.pack(message.origin_seq, message.hops, len(source)) + source
+
+
 def _pack_changes(changes: dict[str, str | bytes]) -> bytes:
     parts = [_SHORT.pack(len(changes))]
     for name, value in changes.items():
@@ -187,7 +241,7 @@ def _pack_changes(changes: dict[str, str | bytes]) -> bytes:
     return b"".join(parts)
 
 
-def _unpack_changes(value: bytes, offset: int) -> dict[str, str | bytes]:
+def _unpack_changes(value: bytes, offset: int) -> tuple[dict[str, str | bytes], int]:
     (count,) = _SHORT.unpack_from(value, offset)
     offset += _SHORT.size
     changes: dict[str, str | bytes] = {}
@@ -199,7 +253,7 @@ def _unpack_changes(value: bytes, offset: int) -> dict[str, str | bytes]:
         encoded = _slice(value, offset, length)
         offset += length
         changes[name] = encoded.decode(*_TEXT) if is_text else encoded
-    return changes
+    return changes, offset
 
 
 def _slice(value: bytes, offset: int, length: int) -> bytes:

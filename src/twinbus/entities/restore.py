@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from twinbus.errors import ArgumentError, StoreCorruptError
+from twinbus.errors import ServiceError, StoreCorruptError
 from twinbus.store.facts import Table
 
+from .holding import IDS_PER_ENTITY, TRANSFER_PART
 from .message import ACTIVE, Message
+from .queue import Queue
 from .records import (
     ENTITY_KEY,
     HEAD,
@@ -24,17 +26,23 @@ from .records import (
     META_ENTITIES,
     META_SEQUENCE,
     NUMBER,
+    RULE_KEY,
     VERSION,
+    message_of,
     unpack,
     unpack_duplicate,
     unpack_session,
 )
+from .rule import Rule
 from .settings import QueueSettings
+from .subscription import Subscription
 from .sweep import Row
+from .topic_settings import SubscriptionSettings, TopicSettings
 
 if TYPE_CHECKING:
     from .namespace import Namespace, Rows
-    from .queue import Queue
+    from .sending import Sending
+    from .views import Views
 
 # Messages handed to a queue at a time.
 _CHUNK: Final = 10_000
@@ -50,9 +58,10 @@ def restore(
     meta: Rows,
     now_ms: int,
     tokens: Callable[[], bytes],
+    views: Views | None = None,
 ) -> Namespace:
     marks = dict(meta)
-    namespace = cls(name, tokens=tokens, reserved_bodies=_number(marks.get(META_BODIES)))
+    namespace = cls(name, tokens=tokens, reserved_bodies=_number(marks.get(META_BODIES)), views=views)
     namespace._last_id = _number(marks.get(META_ENTITIES))
     for key, value in entities:
         _restore_entity(namespace, key, value, now_ms)
@@ -65,7 +74,7 @@ def restore(
     if orphans:
         namespace._commons.sweep.add(iter(orphans))
     _drop_single_references(namespace._commons.bodies.references)
-    for queue in namespace._by_id.values():
+    for queue in list(namespace._by_id.values()):
         queue.restored()
         queue.arm(now_ms)
     return namespace
@@ -81,14 +90,38 @@ def _number(value: bytes | None) -> int:
 def _restore_entity(namespace: Namespace, key: bytes, value: bytes, now_ms: int) -> None:
     try:
         fields = json.loads(value)
-        settings = QueueSettings.from_json(fields["settings"])
+        if len(key) == RULE_KEY.size:
+            owner_id, number = RULE_KEY.unpack(key)
+            owner = namespace._by_id[owner_id]
+            assert isinstance(owner, Subscription)
+            owner.restore_rule(number, Rule.from_json(fields))
+            return
         created_ms, updated_ms = int(fields["created_ms"]), int(fields["updated_ms"])
         (entity_id,) = ENTITY_KEY.unpack(key)
-    except (ValueError, KeyError, TypeError, ArgumentError) as error:
+        entity = _add(namespace, fields["kind"], fields["settings"], entity_id, now_ms)
+    except (ValueError, KeyError, TypeError, AssertionError, struct.error, ServiceError) as error:
         raise StoreCorruptError(f"The entity record {key.hex()} does not read back: {error}.") from error
-    queue = namespace._add(settings, entity_id, now_ms)
-    queue.created_ms = created_ms
-    queue.updated_ms = updated_ms
+    entity.created_ms = created_ms
+    entity.updated_ms = updated_ms
+
+
+def _add(namespace: Namespace, kind: str, settings: dict[str, Any], entity_id: int, now_ms: int) -> Sending:
+    if kind == "topic":
+        return namespace._add_topic(TopicSettings.from_json(settings), entity_id, now_ms)
+    if kind == "subscription":
+        own = SubscriptionSettings.from_json(settings)
+        return namespace._add_subscription(namespace.topic(own.topic), own, entity_id, now_ms)
+    return namespace._add_queue(QueueSettings.from_json(settings), entity_id, now_ms)
+
+
+def _find(namespace: Namespace, entity_id: int) -> Sending | None:
+    """The entity of a row; a transfer dead-letter queue is made where a row asks for it."""
+    found = namespace._by_id.get(entity_id)
+    if found is None and entity_id % IDS_PER_ENTITY == TRANSFER_PART:
+        owner = namespace._by_id.get(entity_id - TRANSFER_PART)
+        if isinstance(owner, Queue):
+            return owner.open_transfer()
+    return found
 
 
 def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> None:
@@ -96,7 +129,7 @@ def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> Non
     unpack_head = HEAD.unpack_from
     shared_size = namespace._commons.bodies.size
     last_id = -1
-    queue: Queue | None = None
+    queue: Sending | None = None
     plain = False
     size_total = 0
     messages: list[Message] = []
@@ -109,7 +142,7 @@ def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> Non
                 size_total = 0
                 messages = []
                 last_id = entity_id
-                queue = namespace._by_id.get(entity_id)
+                queue = _find(namespace, entity_id)
                 plain = queue is not None and (queue.dead_letters is None or not queue.settings.requires_session)
             version, flags, count, body, size, enqueued_ms, expires_ms = unpack_head(value)
             if flags == ACTIVE and plain and version == VERSION:
@@ -130,7 +163,7 @@ def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> Non
 
 
 def _restore_message(
-    namespace: Namespace, queue: Queue | None, key: bytes, seq: int, value: bytes, orphans: list[Row]
+    namespace: Namespace, queue: Sending | None, key: bytes, seq: int, value: bytes, orphans: list[Row]
 ) -> None:
     """The long way: scheduled and deferred messages, sessions, changed properties, shared bodies, orphans."""
     record = unpack(value)
@@ -140,17 +173,7 @@ def _restore_message(
     if queue is None:
         orphans.append((Table.INDEX, key, record.body))
         return
-    message = Message(
-        seq,
-        record.body,
-        record.size,
-        record.enqueued_ms,
-        record.expires_ms,
-        record.state,
-        record.delivery_count,
-        None,
-        record.changes,
-    )
+    message = message_of(seq, record)
     queue.restore_message(message, record.session_id)
 
 

@@ -67,19 +67,15 @@ class QueueSettings:
 
     def __post_init__(self) -> None:
         check_path(self.path)
-        _check_range("lock_duration_ms", self.lock_duration_ms, LOCK_DURATION_MS_MIN, LOCK_DURATION_MS_MAX)
-        _check_range("max_megabytes", self.max_megabytes, 1, QUEUE_MEGABYTES_MAX)
-        _check_range("default_ttl_ms", self.default_ttl_ms, TIME_TO_LIVE_MS_MIN, UNLIMITED_MS)
-        _check_range("duplicate_window_ms", self.duplicate_window_ms, DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX)
-        _check_range("max_delivery_count", self.max_delivery_count, 1, MAX_DELIVERY_COUNT_MAX)
-        _check_range("auto_delete_on_idle_ms", self.auto_delete_on_idle_ms, AUTO_DELETE_ON_IDLE_MS_MIN, UNLIMITED_MS)
-        _check_range("max_message_bytes", self.max_message_bytes, 1024, MESSAGE_BYTES_MAX)
-        if self.status not in STATUSES:
-            raise ArgumentError(f"status {self.status!r} is not one of {', '.join(STATUSES)}.")
-        if self.user_metadata is not None and len(self.user_metadata) > USER_METADATA_CHARS_MAX:
-            raise ArgumentError(
-                f"user_metadata has {len(self.user_metadata)} characters, the limit is {USER_METADATA_CHARS_MAX}."
-            )
+        check_range("lock_duration_ms", self.lock_duration_ms, LOCK_DURATION_MS_MIN, LOCK_DURATION_MS_MAX)
+        check_range("max_megabytes", self.max_megabytes, 1, QUEUE_MEGABYTES_MAX)
+        check_range("default_ttl_ms", self.default_ttl_ms, TIME_TO_LIVE_MS_MIN, UNLIMITED_MS)
+        check_range("duplicate_window_ms", self.duplicate_window_ms, DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX)
+        check_range("max_delivery_count", self.max_delivery_count, 1, MAX_DELIVERY_COUNT_MAX)
+        check_range("auto_delete_on_idle_ms", self.auto_delete_on_idle_ms, AUTO_DELETE_ON_IDLE_MS_MIN, UNLIMITED_MS)
+        check_range("max_message_bytes", self.max_message_bytes, 1024, MESSAGE_BYTES_MAX)
+        check_status(self.status, STATUSES)
+        check_metadata(self.user_metadata)
         # Forwarding from a queue with sessions, or to the queue itself, is no mistake to the service: the first never
         # happens, the second ends after the allowed number of hops.
 
@@ -90,12 +86,7 @@ class QueueSettings:
     def check_update(self, new: QueueSettings) -> None:
         """Refuse an update that touches what is fixed at creation."""
         for name in FIXED:
-            old_value, new_value = getattr(self, name), getattr(new, name)
-            same = old_value.lower() == new_value.lower() if name == "path" else old_value == new_value
-            if not same:
-                raise ArgumentError(
-                    f"{name} cannot be changed from {old_value!r} to {new_value!r} on an existing queue."
-                )
+            check_fixed(name, getattr(self, name), getattr(new, name), "queue")
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -116,6 +107,23 @@ def check_path(path: str) -> None:
         )
 
 
-def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
+def check_status(status: str, allowed: tuple[str, ...]) -> None:
+    if status not in allowed:
+        raise ArgumentError(f"status {status!r} is not one of {', '.join(allowed)}.")
+
+
+def check_metadata(text: str | None) -> None:
+    if text is not None and len(text) > USER_METADATA_CHARS_MAX:
+        raise ArgumentError(f"user_metadata has {len(text)} characters, the limit is {USER_METADATA_CHARS_MAX}.")
+
+
+def check_fixed(name: str, before: object, after: object, kind: str) -> None:
+    """Refuse a change of what is fixed at creation; names are the same whatever their case."""
+    same = before.lower() == after.lower() if isinstance(before, str) and isinstance(after, str) else before == after
+    if not same:
+        raise ArgumentError(f"{name} cannot be changed from {before!r} to {after!r} on an existing {kind}.")
+
+
+def check_range(name: str, value: int, lowest: int, highest: int) -> None:
     if not lowest <= value <= highest:
         raise ArgumentError(f"{name} {value} is out of range: {lowest} to {highest}.")

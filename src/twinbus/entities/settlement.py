@@ -10,14 +10,14 @@ from twinbus.errors import ArgumentError, MessageLockLostError, NotAllowedError,
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
 from twinbus.store.facts import Facts
 
-from .arriving import Arriving
 from .message import ACTIVE, DEFERRED, Message
+from .sending import Sending
 from .session import LOCK_LOST_TEXT
 
 Changes = dict[str, str | bytes]
 
 
-class Settlement(Arriving):
+class Settlement(Sending):
     """Settlement by lock token."""
 
     __slots__ = ()

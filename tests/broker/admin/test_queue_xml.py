@@ -86,7 +86,14 @@ policies = st.lists(
 
 
 def queue_of(queue_settings: QueueSettings) -> Queue:
-    return Namespace("n", tokens=lambda: b"0" * 16).create_queue(queue_settings, 1_700_000_000_123, Facts())
+    namespace, now_ms = Namespace("n", tokens=lambda: b"0" * 16), 1_700_000_000_123
+    plain = dataclasses.replace(queue_settings, forward_to=None, forward_dead_letters_to=None)
+    namespace.create_queue(plain, now_ms, Facts())
+    # Targets must exist; one may be the queue itself.
+    for path in {queue_settings.forward_to, queue_settings.forward_dead_letters_to} - {None}:
+        if all(path.lower() != queue.path.lower() for queue in namespace.queues()):
+            namespace.create_queue(QueueSettings(path=path), now_ms, Facts())
+    return namespace.update_queue(queue_settings, now_ms, Facts())
 
 
 def read_by_sdk(queue: Queue, rules: list[Policy]) -> QueueProperties:

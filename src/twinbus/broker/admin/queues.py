@@ -63,6 +63,7 @@ class Queues:
 
     def update(self, found: Queue, call: Call, description: Element) -> Queue:
         before = found.settings
+        assert isinstance(before, QueueSettings), "subscriptions are administered through their topic"
         values = message_bytes(queue_xml.queue_values(description), before.max_message_bytes, self._host.sku)
         old_targets = {"forward_to": before.forward_to, "forward_dead_letters_to": before.forward_dead_letters_to}
         try:

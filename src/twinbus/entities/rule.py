@@ -1,0 +1,50 @@
+"""A subscription's rule: which messages of the topic it selects, and what it changes on their copies."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from twinbus.limits import RULE_NAME_CHARS_MAX
+
+from .filters import Filter, SqlAction, TrueFilter, filter_from_json
+from .topic_settings import check_name
+
+# The rule that a new subscription has unless another is given.
+DEFAULT_RULE: Final = "$Default"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rule:
+    """One rule. Two of them are the same only when they are one object: filters have an order of their own."""
+
+    name: str
+    filter: Filter
+    action: SqlAction | None
+    created_ms: int
+
+    def __post_init__(self) -> None:
+        check_name(self.name, RULE_NAME_CHARS_MAX, "rule")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "filter": self.filter.to_json(),
+            "action": None if self.action is None else self.action.to_json(),
+            "created_ms": self.created_ms,
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Rule:
+        action = fields["action"]
+        return cls(
+            fields["name"],
+            filter_from_json(fields["filter"]),
+            None if action is None else SqlAction.from_json(action),
+            int(fields["created_ms"]),
+        )
+
+
+def default_rule(now_ms: int) -> Rule:
+    """Selects everything and changes nothing."""
+    return Rule(DEFAULT_RULE, TrueFilter(), None, now_ms)

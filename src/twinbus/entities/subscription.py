@@ -1,0 +1,192 @@
+"""A subscription: a queue that its topic fills, and the rules that say with what.
+
+Nobody sends to it. A copy has a sequence number of its own and remembers the topic's; its body is the topic's one body,
+shared with the other copies. Rules have rows of their own, so that adding the thousandth writes one small row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from twinbus.errors import EntityExistsError, EntityNotFoundError, NotAllowedError
+from twinbus.limits import UNLIMITED_MS
+from twinbus.store.facts import Facts, Table
+
+from .commons import Commons
+from .filters import REMOVED
+from .forwarding import SESSION_DESCRIPTION, SESSION_REASON, earlier
+from .holding import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, not_found_text
+from .message import ACTIVE, SCHEDULED, Relayed
+from .queue import Queue
+from .records import RULE_KEY
+from .rule import Rule
+from .selection import Choice
+from .topic_settings import SubscriptionSettings
+
+if TYPE_CHECKING:
+    from .topic import Topic
+    from .views import StoredView
+
+FILTER_REASON: Final = "FilterEvaluationException"
+
+
+class Subscription(Queue):
+    """One subscription of a topic."""
+
+    __slots__ = ("_last_rule", "_rules", "topic")
+
+    def __init__(
+        self,
+        topic: Topic,
+        settings: SubscriptionSettings,
+        entity_id: int,
+        commons: Commons,
+        dead_letters: Queue,
+        now_ms: int,
+    ) -> None:
+        super().__init__(settings, settings.path, entity_id, commons, dead_letters, now_ms)
+        # The topic whose messages it takes.
+        self.topic = topic
+        # Its rules by lower-case name, with the numbers of their rows.
+        self._rules: dict[str, tuple[int, Rule]] = {}
+        # The last number given to a rule: a name may go and come back within one commit, a number may not.
+        self._last_rule = 0
+
+    @property
+    def settings(self) -> SubscriptionSettings:
+        settings = self._settings
+        assert isinstance(settings, SubscriptionSettings)
+        return settings
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def change(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> None:
+        """Take over new settings."""
+        self.settings.check_update(settings)
+        self._adopt_all(settings, now_ms, facts)
+
+    def _check_open(self) -> None:
+        raise NotAllowedError(f"Messages cannot be sent to the subscription '{self.path}': send to its topic.")
+
+    # --- rules ------------------------------------------------------------------------------------------------------
+
+    @property
+    def rules(self) -> list[Rule]:
+        """Its rules by name."""
+        return [self._rules[key][1] for key in sorted(self._rules)]
+
+    def rule(self, name: str) -> Rule:
+        return self._rule(name)[1]
+
+    def add_rule(self, rule: Rule, now_ms: int, facts: Facts) -> None:
+        if rule.name.lower() in self._rules:
+            raise EntityExistsError(f"The messaging entity '{self._rule_path(rule.name)}' already exists.")
+        self.topic.selection.check_room(rule)
+        self.touch(now_ms)
+        self.restore_rule(self._last_rule + 1, rule)
+        self._write_rule(self._last_rule, rule, facts)
+
+    def update_rule(self, rule: Rule, now_ms: int, facts: Facts) -> None:
+        """Put a rule in the place of the one with its name."""
+        number, before = self._rule(rule.name)
+        self.touch(now_ms)
+        self.topic.selection.remove(before)
+        renewed = dataclasses.replace(rule, created_ms=before.created_ms)
+        self.restore_rule(number, renewed)
+        self._write_rule(number, renewed, facts)
+
+    def remove_rule(self, name: str, now_ms: int, facts: Facts) -> None:
+        number, rule = self._rule(name)
+        self.touch(now_ms)
+        del self._rules[name.lower()]
+        self.topic.selection.remove(rule)
+        facts.deletes.append((Table.ENTITIES, RULE_KEY.pack(self.entity_id, number)))
+
+    def restore_rule(self, number: int, rule: Rule) -> None:
+        """Have a rule whose row is written."""
+        self._rules[rule.name.lower()] = (number, rule)
+        self._last_rule = max(self._last_rule, number)
+        self.topic.selection.add(self, rule)
+
+    def drop_rules(self, facts: Facts) -> None:
+        """The subscription is going."""
+        for number, rule in self._rules.values():
+            self.topic.selection.remove(rule)
+            facts.deletes.append((Table.ENTITIES, RULE_KEY.pack(self.entity_id, number)))
+        self._rules.clear()
+
+    def _rule(self, name: str) -> tuple[int, Rule]:
+        found = self._rules.get(name.lower())
+        if found is None:
+            raise EntityNotFoundError(not_found_text(self._rule_path(name)))
+        return found
+
+    def _rule_path(self, name: str) -> str:
+        return f"{self.path}/Rules/{name[:260]}"
+
+    def _write_rule(self, number: int, rule: Rule, facts: Facts) -> None:
+        row = json.dumps(rule.to_json(), separators=(",", ":")).encode()
+        facts.rows.append((Table.ENTITIES, RULE_KEY.pack(self.entity_id, number), row))
+
+    # --- copies -----------------------------------------------------------------------------------------------------
+
+    def arrive(self, original: Relayed, choice: Choice, view: StoredView, now_ms: int, facts: Facts) -> None:
+        """Take a copy of a message of the topic; its body is counted already."""
+        self.accessed_ms = now_ms
+        changes = original.changes
+        if choice.changes is not None:
+            changes = choice.changes if changes is None else {**changes, **choice.changes}
+        copy = Relayed(
+            self._next_seq(facts),
+            original.body,
+            original.size,
+            original.enqueued_ms,
+            earlier(original.expires_ms, self._expires_ms(None, original.enqueued_ms)),
+            ACTIVE,
+            0,
+            None,
+            changes,
+            original.origin_seq,
+            original.hops,
+            original.dead_letter_source,
+        )
+        if choice.error is not None:
+            self._bury(copy, FILTER_REASON, choice.error, facts)
+            return
+        if choice.system:
+            self._obey(copy, choice.system, now_ms)
+        if self._sessions is not None:
+            session_id = choice.system.get("SessionId") or view.system("SessionId")
+            if not session_id or session_id is REMOVED:
+                self._bury(copy, SESSION_REASON, SESSION_DESCRIPTION, facts)
+                return
+            copy.session = self._sessions.open(self, str(session_id))
+            copy.session.members += 1
+        self._take_in(copy, facts)
+
+    def _obey(self, copy: Relayed, system: dict[str, Any], now_ms: int) -> None:
+        """An action set what the rules go by: time to live, or the time at which the copy becomes visible."""
+        scheduled_ms = system.get("ScheduledEnqueueTimeUtc")
+        if isinstance(scheduled_ms, int) and scheduled_ms > now_ms:
+            if copy.expires_ms is not None:
+                copy.expires_ms += scheduled_ms - copy.enqueued_ms
+            copy.enqueued_ms = scheduled_ms
+            copy.state = SCHEDULED
+        ttl_ms = system.get("TimeToLive")
+        if ttl_ms is not None:
+            wanted = ttl_ms if isinstance(ttl_ms, int) else UNLIMITED_MS
+            ceiling = self.topic.settings.default_ttl_ms
+            copy.expires_ms = self._expires_ms(min(max(wanted, 0), ceiling), copy.enqueued_ms)
+
+    def _bury(self, copy: Relayed, reason: str, description: str, facts: Facts) -> None:
+        """A copy that cannot be taken starts as a dead letter."""
+        assert self.dead_letters is not None
+        changes = dict(copy.changes) if copy.changes else {}
+        changes[DEAD_LETTER_REASON] = reason
+        changes[DEAD_LETTER_DESCRIPTION] = description
+        copy.changes = changes
+        self.dead_letters._take_in(copy, facts)
