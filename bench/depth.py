@@ -1,7 +1,8 @@
 """What depth costs: a queue with ten messages beside one with a million, memory, pauses, and the time to restart.
 
-The queue is filled with 1 KB messages; then the same mixed load (one sent for one received, so the depth stays) and the
-same single sends run at both depths. Results: a table, and JSON in bench/results/depth.json.
+Two brokers run side by side, one with each depth, filled with 1 KB messages; then the same mixed load (one sent for one
+received, so the depth stays) and the same single sends meet them in turn, so that whatever else the machine does hits
+both. Results: a table, and JSON in bench/results/depth.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from twinbus_peer import TwinbusPeer
 
 HERE = Path(__file__).resolve().parent
 SHALLOW = 10
+SINGLES = 1000
 # The bars of the product.
 BARS = {"cost_ratio": 1.25, "bytes_a_message": 300.0, "restart_s": 3.0, "longest_accept_ms": 50.0}
 
@@ -26,28 +28,37 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--depth", type=int, default=1_000_000)
     parser.add_argument("--messages", type=int, default=30_000, help="of the mixed load (default 30000)")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=HERE / ".cache")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "depth.json")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     return parser.parse_args()
 
 
-def at_depth(peer: TwinbusPeer, depth: int, options: argparse.Namespace) -> dict[str, float]:
-    """The mixed load and single sends, with `depth` messages in the queue before and after."""
-    mixed = [load(peer, "both", options.messages) for _ in range(options.rounds)]
-    singles = []
-    for _ in range(options.rounds):
-        singles.append(load(peer, "latency", 1000))
-        load(peer, "receive", 1000)
-    return {
-        "depth": depth,
-        "both_rate": median(mixed, "rate"),
-        "both_cpu_us": median(mixed, "cpu_us"),
-        "longest_accept_ms": max(one["max_ms"] for one in mixed),
-        "p50_ms": median(singles, "p50_ms"),
-        "p99_ms": median(singles, "p99_ms"),
-    }
+class AtDepth:
+    """One broker whose queue holds `depth` messages, before and after each round."""
+
+    def __init__(self, peer: TwinbusPeer, depth: int) -> None:
+        self.peer = peer
+        self.depth = depth
+        # Figures of the mixed load, and of the single sends, one a round.
+        self.mixed: list[dict[str, Any]] = []
+        self.singles: list[dict[str, Any]] = []
+
+    def round(self, messages: int) -> None:
+        self.mixed.append(load(self.peer, "both", messages))
+        self.singles.append(load(self.peer, "latency", SINGLES))
+        load(self.peer, "receive", SINGLES)
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "depth": self.depth,
+            "both_rate": median(self.mixed, "rate"),
+            "both_cpu_us": median(self.mixed, "cpu_us"),
+            "longest_accept_ms": max(one["max_ms"] for one in self.mixed),
+            "p50_ms": median(self.singles, "p50_ms"),
+            "p99_ms": median(self.singles, "p99_ms"),
+        }
 
 
 def restart(peer: TwinbusPeer, *, killed: bool) -> dict[str, float]:
@@ -85,19 +96,24 @@ def show(result: dict[str, Any]) -> None:
 def main() -> int:
     options = arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    with TwinbusPeer(options.folder) as peer:
-        load(peer, "both", 20_000)
-        load(peer, "send", SHALLOW)
-        shallow = at_depth(peer, SHALLOW, options)
-        before = rss_bytes(peer.pid)
+    with TwinbusPeer(options.folder) as few, TwinbusPeer(options.folder) as many:
+        for peer in (few, many):
+            load(peer, "both", 20_000)
+            load(peer, "send", SHALLOW)
+        before = rss_bytes(many.pid)
         print(f"filling to {options.depth:,} ...", flush=True)
-        filling = load(peer, "send", options.depth - SHALLOW)
-        filled = rss_bytes(peer.pid)
-        deep = at_depth(peer, options.depth, options)
-        stopped = restart(peer, killed=False)
+        filling = load(many, "send", options.depth - SHALLOW)
+        filled = rss_bytes(many.pid)
+        depths = AtDepth(few, SHALLOW), AtDepth(many, options.depth)
+        for number in range(options.rounds):
+            for each in depths:
+                each.round(options.messages)
+            print(f"round {number + 1}/{options.rounds}", flush=True)
+        shallow, deep = (each.figures() for each in depths)
+        stopped = restart(many, killed=False)
         # Recovered, nothing cached yet: this is the index alone, against the same process with an empty queue.
-        recovered = rss_bytes(peer.pid)
-        killed = restart(peer, killed=True)
+        recovered = rss_bytes(many.pid)
+        killed = restart(many, killed=True)
         with TwinbusPeer(options.folder) as empty:
             empty_bytes = rss_bytes(empty.pid)
     figures = {
