@@ -42,9 +42,16 @@ ADMIN_FILES = [
     "mgmt_tests/test_mgmt_dictmixin.py",
     "mgmt_tests/test_mgmt_namespaces.py",
     "mgmt_tests/test_mgmt_queues.py",
+    "mgmt_tests/test_mgmt_rules.py",
+    "mgmt_tests/test_mgmt_subscriptions.py",
+    "mgmt_tests/test_mgmt_topics.py",
     "mgmt_tests/test_topic_filter_counts.py",
+    "mgmt_tests/test_topic_filter_counts_live.py",
     "mgmt_tests/async/test_mgmt_namespaces_async.py",
     "mgmt_tests/async/test_mgmt_queues_async.py",
+    "mgmt_tests/async/test_mgmt_rules_async.py",
+    "mgmt_tests/async/test_mgmt_subscriptions_async.py",
+    "mgmt_tests/async/test_mgmt_topics_async.py",
 ]
 # A test that hangs is a failure; the longest of the long ones waits ten minutes.
 TEST_TIMEOUT_S = {"quick": 150, "long": 900}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,23 +44,6 @@ QUEUES: dict[str, dict[str, Any]] = {
     "duplicates": {"requires_duplicate_detection": True},
     "subscribe": {},
 }
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    """The Node executable, with the client installed."""
-    missing = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
-    if missing:
-        reason = f"{' and '.join(missing)} not found: the JavaScript client cannot be run"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    lock = FOLDER / "package-lock.json"
-    stamp = FOLDER / "node_modules" / ".twinbus-lock.json"
-    if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=FOLDER, check=True)
-        shutil.copyfile(lock, stamp)
-    return "node"
 
 
 @pytest.fixture(scope="module")

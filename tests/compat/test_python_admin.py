@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from azure.core.exceptions import (
@@ -15,7 +15,16 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
-from azure.servicebus.management import AccessRights, ApiVersion, AuthorizationRule, ServiceBusAdministrationClient
+from azure.servicebus.management import (
+    AccessRights,
+    ApiVersion,
+    AuthorizationRule,
+    CorrelationRuleFilter,
+    FalseRuleFilter,
+    ServiceBusAdministrationClient,
+    SqlRuleAction,
+    SqlRuleFilter,
+)
 
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
@@ -191,6 +200,81 @@ def test_forwarding(client: ServiceBusAdministrationClient) -> None:
     assert client.get_queue("q").forward_to is None
     with pytest.raises(HttpResponseError, match="neither a queue nor a topic"):
         client.create_queue("r", forward_to="nowhere")
+
+
+def test_topics_subscriptions_and_rules(client: ServiceBusAdministrationClient) -> None:
+    client.create_topic("news/today", default_message_time_to_live=timedelta(days=1))
+    client.create_subscription("news/today", "all", lock_duration=timedelta(seconds=20))
+    client.create_subscription("news/today", "some", requires_session=True)
+    topic = client.get_topic("news/today")
+    topic.user_metadata = "mine"
+    client.update_topic(topic)
+    assert client.get_topic("news/today").user_metadata == "mine"
+    subscription = client.get_subscription("news/today", "all")
+    subscription.max_delivery_count = 2
+    client.update_subscription("news/today", subscription)
+    assert client.get_subscription("news/today", "all").max_delivery_count == 2
+    assert [each.name for each in client.list_subscriptions("news/today", max_page_size=1)] == ["all", "some"]
+    every_type = {
+        "text": "é",
+        "whole": 2**40,
+        "fraction": 0.5,
+        "yes": True,
+        "when": datetime(2020, 7, 5, 11, 12, 13),  # noqa: DTZ001
+        "span": timedelta(days=1, seconds=1),
+    }
+    correlation = CorrelationRuleFilter(label="<red>", properties=every_type)
+    sql = SqlRuleFilter("colour = @c", parameters={"@c": "red"})
+    client.create_rule("news/today", "all", "r1", filter=correlation, action=SqlRuleAction("SET seen = 1"))
+    client.create_rule("news/today", "all", "r2", filter=sql)
+    client.create_rule("news/today", "all", "r3", filter=FalseRuleFilter())
+    found = client.get_rule("news/today", "all", "r1")
+    assert (found.filter.label, found.filter.properties) == ("<red>", every_type)
+    assert found.action.sql_expression == "SET seen = 1"
+    found.filter = sql
+    found.action = None
+    client.update_rule("news/today", "all", found)
+    found = client.get_rule("news/today", "all", "r1")
+    assert (found.filter.sql_expression, found.filter.parameters, found.action) == ("colour = @c", {"@c": "red"}, None)
+    client.delete_rule("news/today", "all", "$Default")
+    assert [rule.name for rule in client.list_rules("news/today", "all")] == ["r1", "r2", "r3"]
+    runtime = client.get_topic_runtime_properties("news/today")
+    assert (runtime.subscription_count, runtime.sql_filter_count, runtime.correlation_filter_count) == (2, 4, 0)
+    assert client.get_subscription_runtime_properties("news/today", "all").total_message_count == 0
+    with pytest.raises(HttpResponseError, match="SQL filter"):
+        client.create_rule("news/today", "all", "r4", filter=SqlRuleFilter("colour ="))
+    with pytest.raises(ResourceExistsError):
+        client.create_rule("news/today", "all", "R1", filter=sql)
+    for missing in (
+        lambda: client.get_rule("news/today", "all", "none"),
+        lambda: client.create_rule("news/today", "none", "r", filter=sql),
+        lambda: client.create_subscription("none", "s"),
+        lambda: client.get_topic("none"),
+    ):
+        with pytest.raises(ResourceNotFoundError):
+            missing()
+    client.delete_subscription("news/today", "some")
+    client.delete_topic("news/today")
+    assert list(client.list_topics()) == []
+
+
+async def test_the_aio_client_and_topics(broker: Broker) -> None:
+    async with AsyncAdministrationClient.from_connection_string(
+        broker.connection_string(), connection_verify=str(broker.ca_file)
+    ) as client:
+        await client.create_topic("aio-topic")
+        await client.create_subscription("aio-topic", "s")
+        await client.create_rule("aio-topic", "s", "r", filter=SqlRuleFilter("a = @p", parameters={"@p": 1}))
+        rule = await client.get_rule("aio-topic", "s", "r")
+        assert rule.filter.parameters == {"@p": 1}
+        rule.action = SqlRuleAction("REMOVE a")
+        await client.update_rule("aio-topic", "s", rule)
+        assert (await client.get_rule("aio-topic", "s", "r")).action.sql_expression == "REMOVE a"
+        assert [each.name async for each in client.list_rules("aio-topic", "s")] == ["$Default", "r"]
+        assert [each.name async for each in client.list_subscriptions("aio-topic")] == ["s"]
+        await client.delete_topic("aio-topic")
+        with pytest.raises(ResourceNotFoundError):
+            await client.get_subscription("aio-topic", "s")
 
 
 async def test_the_aio_client(broker: Broker) -> None:

@@ -26,7 +26,11 @@ from twinbus.broker.tracking import Tracker
 from twinbus.clock import Clock
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
+from twinbus.entities.rule import Rule
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ConnectionForcedError, EntityNotFoundError
 from twinbus.limits import CONNECTIONS_MAX, MESSAGE_BYTES_MAX
 from twinbus.store.facts import Table
@@ -259,20 +263,55 @@ class NamespaceHost:
         self.bury(queue)
         self.commits.request()
 
-    def bury(self, queue: Queue) -> None:
-        """A queue is gone: end its links, and clear its messages away in steps that leave room for others."""
+    def create_topic(self, settings: TopicSettings) -> Topic:
+        topic = self.entities.create_topic(settings, self.clock.now_ms(), self.commits.facts)
+        self.commits.request()
+        return topic
+
+    def update_topic(self, settings: TopicSettings) -> Topic:
+        topic = self.entities.update_topic(settings, self.clock.now_ms(), self.commits.facts)
+        self.commits.request()
+        return topic
+
+    def delete_topic(self, path: str) -> None:
+        topic = self.entities.topic(path)
+        subscriptions = topic.subscriptions
+        self.entities.delete_topic(path, self.clock.now_ms(), self.commits.facts)
+        self.drop_policies(topic.path)
+        self.bury(topic)
+        for subscription in subscriptions:
+            self.bury(subscription)
+        self.commits.request()
+
+    def create_subscription(self, settings: SubscriptionSettings, rule: Rule | None = None) -> Subscription:
+        subscription = self.entities.create_subscription(settings, self.clock.now_ms(), self.commits.facts, rule)
+        self.commits.request()
+        return subscription
+
+    def update_subscription(self, settings: SubscriptionSettings) -> Subscription:
+        subscription = self.entities.update_subscription(settings, self.clock.now_ms(), self.commits.facts)
+        self.commits.request()
+        return subscription
+
+    def delete_subscription(self, topic_path: str, name: str) -> None:
+        subscription = self.entities.subscription(topic_path, name)
+        self.entities.delete_subscription(topic_path, name, self.clock.now_ms(), self.commits.facts)
+        self.bury(subscription)
+        self.commits.request()
+
+    def bury(self, queue: Queue | Topic) -> None:
+        """An entity is gone: end its links, and clear its messages away in steps that leave room for others."""
         error = self.tracker.wire_error(
             EntityNotFoundError(
                 f"The messaging entity 'sb://{self.name}/{queue.path}' could not be found: it was deleted."
             ),
             queue.path,
         )
-        for gone in (queue, queue.dead_letters):
-            dispatcher = self._dispatchers.pop(gone.entity_id, None) if gone is not None else None
+        for gone in queue.parts if isinstance(queue, Queue) else (queue,):
+            dispatcher = self._dispatchers.pop(gone.entity_id, None)
             if dispatcher is not None:
                 dispatcher.close(error)
-            if gone is not None:
-                self.meter.forget(gone.path)
+            self.meter.forget(gone.path)
         self._sweep(None)
 
     # --- policies ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,7 @@ from twinbus.broker.admin.xml_in import description_in
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import STATUSES, QueueSettings
+from twinbus.errors import EntityExistsError
 from twinbus.limits import (
     AUTO_DELETE_ON_IDLE_MS_MIN,
     DUPLICATE_WINDOW_MS_MAX,
@@ -85,15 +87,20 @@ policies = st.lists(
 )
 
 
-def queue_of(queue_settings: QueueSettings) -> Queue:
-    namespace, now_ms = Namespace("n", tokens=lambda: b"0" * 16), 1_700_000_000_123
-    plain = dataclasses.replace(queue_settings, forward_to=None, forward_dead_letters_to=None)
-    namespace.create_queue(plain, now_ms, Facts())
-    # Targets must exist; one may be the queue itself.
-    for path in {queue_settings.forward_to, queue_settings.forward_dead_letters_to} - {None}:
-        if all(path.lower() != queue.path.lower() for queue in namespace.queues()):
-            namespace.create_queue(QueueSettings(path=path), now_ms, Facts())
-    return namespace.update_queue(queue_settings, now_ms, Facts())
+def queue_of(wanted: QueueSettings) -> Queue:
+    """Targets must exist, and only a queue that exists can forward to itself."""
+    namespace = Namespace("n", tokens=lambda: b"0" * 16)
+    plain = dataclasses.replace(wanted, forward_to=None, forward_dead_letters_to=None)
+    namespace.create_queue(plain, 1_700_000_000_123, Facts())
+    make_targets(namespace, wanted.forward_to, wanted.forward_dead_letters_to)
+    return namespace.update_queue(wanted, 1_700_000_000_123, Facts())
+
+
+def make_targets(namespace: Namespace, *targets: str | None) -> None:
+    for target in targets:
+        if target is not None:
+            with contextlib.suppress(EntityExistsError):
+                namespace.create_queue(QueueSettings(path=target), 0, Facts())
 
 
 def read_by_sdk(queue: Queue, rules: list[Policy]) -> QueueProperties:

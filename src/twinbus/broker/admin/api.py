@@ -20,6 +20,9 @@ from twinbus.broker.admin.namespace_xml import namespace_entry
 from twinbus.broker.admin.queues import Queues
 from twinbus.broker.admin.requests import Kind, Target, authority_of, page_of, target_of, version_of
 from twinbus.broker.admin.resource import Call, Resource
+from twinbus.broker.admin.rules import Rules
+from twinbus.broker.admin.subscriptions import Subscriptions
+from twinbus.broker.admin.topics import Topics
 from twinbus.broker.admin.xml_in import description_in
 from twinbus.entities.records import NUMBER
 from twinbus.errors import ArgumentError, EntityNotFoundError, ServerBusyError
@@ -39,13 +42,19 @@ class AdminApi:
     def __init__(self, host: NamespaceHost) -> None:
         # The namespace.
         self._host = host
+        queues, topics, subscriptions, rules = Queues(host), Topics(host), Subscriptions(host), Rules(host)
         # What can be found at the path of a single thing, by kind; of several the description decides.
         self._things: dict[Kind, tuple[Resource, ...]] = {
-            Kind.ENTITY: (Queues(host),),
+            Kind.ENTITY: (queues, topics),
+            Kind.SUBSCRIPTION: (subscriptions,),
+            Kind.RULE: (rules,),
         }
         # What can be listed, by kind.
         self._lists: dict[Kind, Resource] = {
-            Kind.QUEUES: self._things[Kind.ENTITY][0],
+            Kind.QUEUES: queues,
+            Kind.TOPICS: topics,
+            Kind.SUBSCRIPTIONS: subscriptions,
+            Kind.RULES: rules,
         }
         # When the namespace was first served.
         self._created_ms = self._first_start()

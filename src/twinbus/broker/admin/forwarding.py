@@ -1,7 +1,7 @@
 """Forwarding targets in descriptions: they come as absolute addresses, and are kept as paths.
 
-A target must exist, and the caller must be allowed to send to it: by the token of the request itself, or by the one
-that clients add for this purpose.
+Whoever sets a target must be allowed to send to it: by the token of the request itself, or by the one that clients add
+for this purpose. Whether it exists is for the rules to say.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings
 from twinbus.errors import ArgumentError
 
 # Setting -> the header with the token for it.
@@ -39,16 +41,10 @@ def with_paths(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_targets(
-    values: dict[str, Any],
-    before: dict[str, str | None],
-    exists: Callable[[str], bool],
-    allow: Callable[[str, str], None],
+    values: dict[str, Any], before: QueueSettings | SubscriptionSettings | None, allow: Callable[[str, str], None]
 ) -> None:
-    """Look at targets that are new: `allow(path, header)` raises when the caller may not send there."""
+    """Ask for the right to send to every target that is new; `allow(path, header)` raises without it."""
     for name, header in HEADERS.items():
         target = values[name]
-        if target is None or target.lower() == (before.get(name) or "").lower():
-            continue
-        if not exists(target):
-            raise ArgumentError(f"{name} names '{target}', which is neither a queue nor a topic of this namespace.")
-        allow(target, header)
+        if target is not None and (before is None or target.lower() != (getattr(before, name) or "").lower()):
+            allow(target, header)

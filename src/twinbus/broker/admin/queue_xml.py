@@ -14,6 +14,7 @@ from twinbus.broker.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field, val
 from twinbus.broker.admin.xml_out import count_details, description, element, flag, moment, optional
 from twinbus.broker.durations import format_ms
 from twinbus.entities.queue import Queue
+from twinbus.entities.settings import QueueSettings
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -47,8 +48,8 @@ def queue_values(queue_description: Element) -> dict[str, Any]:
 
 
 def queue_entry(queue: Queue, policies: Sequence[Policy], site: Site) -> Entry:
-    settings, counts = queue.settings, queue.counts
-    total = counts.active + counts.scheduled + counts.deferred + counts.dead_letter
+    settings = queue.settings
+    assert isinstance(settings, QueueSettings)
     content = description(
         KIND,
         element("LockDuration", format_ms(settings.lock_duration_ms)),
@@ -61,7 +62,7 @@ def queue_entry(queue: Queue, policies: Sequence[Policy], site: Site) -> Entry:
         element("MaxDeliveryCount", str(settings.max_delivery_count)),
         element("EnableBatchedOperations", flag(settings.enable_batched_operations)),
         element("SizeInBytes", str(queue.size_bytes)),
-        element("MessageCount", str(total)),
+        element("MessageCount", str(message_total(queue))),
         element("IsAnonymousAccessible", "false"),
         policies_out(policies),
         element("Status", settings.status),
@@ -69,8 +70,7 @@ def queue_entry(queue: Queue, policies: Sequence[Policy], site: Site) -> Entry:
         element("UpdatedAt", moment(queue.updated_ms)),
         element("AccessedAt", moment(queue.accessed_ms)),
         element("SupportOrdering", "true"),
-        # Deferred messages are active to the service's counters: they wait for somebody who knows their number.
-        count_details(counts.active + counts.deferred, counts.dead_letter, counts.scheduled, 0, 0),
+        message_counts(queue),
         element("AutoDeleteOnIdle", format_ms(settings.auto_delete_on_idle_ms)),
         element("EnablePartitioning", flag(settings.enable_partitioning)),
         element("EntityAvailabilityStatus", "Available"),
@@ -83,3 +83,15 @@ def queue_entry(queue: Queue, policies: Sequence[Policy], site: Site) -> Entry:
         else "",
     )
     return Entry(queue.path, queue.path, queue.created_ms, queue.updated_ms, content)
+
+
+def message_total(queue: Queue) -> int:
+    counts = queue.counts
+    return counts.active + counts.scheduled + counts.deferred + counts.dead_letter + queue.transfer_dead_letter_count
+
+
+def message_counts(queue: Queue) -> str:
+    """Deferred messages are active to the service's counters: they wait for somebody who knows their number."""
+    counts, transfer_dead = queue.counts, queue.transfer_dead_letter_count
+    # Nothing is ever on its way: what is forwarded has arrived when it is durable.
+    return count_details(counts.active + counts.deferred, counts.dead_letter, counts.scheduled, 0, transfer_dead)

@@ -15,6 +15,7 @@ from twinbus.broker.admin.requests import Target
 from twinbus.broker.admin.resource import Call, in_service_words, message_bytes
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.subscription import Subscription
 from twinbus.errors import ArgumentError, EntityNotFoundError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Queues:
             settings = QueueSettings(path=path, **values)
         except ArgumentError as error:
             raise in_service_words(error, queue_xml.FIELDS) from None
-        check_targets(values, {}, lambda target: entity_exists(self._host, target), call.caller.need_send)
+        check_targets(values, None, call.caller.need_send)
         policies = policies_in(description, path, (), call.now_ms, secrets.token_bytes)
         self._host.policies.check(path, policies or ())
         queue = self._host.create_queue(settings)
@@ -63,15 +64,15 @@ class Queues:
 
     def update(self, found: Queue, call: Call, description: Element) -> Queue:
         before = found.settings
+        assert isinstance(before, QueueSettings)
         assert isinstance(before, QueueSettings), "subscriptions are administered through their topic"
         values = message_bytes(queue_xml.queue_values(description), before.max_message_bytes, self._host.sku)
-        old_targets = {"forward_to": before.forward_to, "forward_dead_letters_to": before.forward_dead_letters_to}
         try:
             settings = dataclasses.replace(before, **values)
             before.check_update(settings)
         except ArgumentError as error:
             raise in_service_words(error, queue_xml.FIELDS) from None
-        check_targets(values, old_targets, lambda target: entity_exists(self._host, target), call.caller.need_send)
+        check_targets(values, before, call.caller.need_send)
         held = self._host.policies.scoped(found.path)
         policies = policies_in(description, found.path, held, call.now_ms, secrets.token_bytes)
         self._host.policies.check(found.path, policies or ())
@@ -85,15 +86,11 @@ class Queues:
 
 
 def queue_at(host: NamespaceHost, path: str) -> Queue | None:
-    """A queue by its own path: dead-letter queues are parts of theirs, and nothing to administer."""
+    """A queue by its own path: dead-letter queues are parts of theirs, and subscriptions have paths of another kind."""
     if "$" in path:
         return None
     try:
-        return host.entities.queue(path)
+        queue = host.entities.queue(path)
     except EntityNotFoundError:
         return None
-
-
-def entity_exists(host: NamespaceHost, path: str) -> bool:
-    """Whether messages can be forwarded to `path`."""
-    return queue_at(host, path) is not None
+    return None if isinstance(queue, Subscription) else queue

@@ -6,18 +6,16 @@ wrongly without them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from twinbus.broker.admin.value_xml import values_in, values_out
 from twinbus.broker.admin.xml_in import child_of, text_of, type_of
 from twinbus.broker.admin.xml_out import description, element, moment, optional
-from twinbus.entities.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter
+from twinbus.entities.filters import CorrelationFilter, FalseFilter, Filter, SqlAction, SqlFilter, TrueFilter
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
-
-Filter: TypeAlias = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
 
 KIND = "RuleDescription"
 
