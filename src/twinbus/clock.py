@@ -25,6 +25,13 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class MonotonicClock:
+    """Measures only: it never jumps when somebody sets the machine's time, and its zero means nothing."""
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
 class SteppedClock:
     """A clock that moves only when told to: tests step it instead of sleeping."""
 

@@ -36,6 +36,7 @@
     ├── StoreError                   the disk or the data folder says no
     │   ├── StoreLockedError             another process holds the data folder
     │   └── StoreCorruptError            a checksum or a record does not read back
+    ├── EnvelopeError                a message of a backlog queue cannot be restored; the text says why
     ├── LedgerError                  a line of a ledger does not read; the text says what is wrong with it
     └── ConfigError                  a setting, flag or file is wrong; the text names it and the fix
 
@@ -236,6 +237,10 @@ class StoreLockedError(StoreError):
 
 class StoreCorruptError(StoreError):
     """A checksum or a record does not read back."""
+
+
+class EnvelopeError(TwinbusError):
+    """A message of a backlog queue has no destination, or what it was rewritten from does not read."""
 
 
 class LedgerError(TwinbusError):

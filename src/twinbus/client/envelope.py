@@ -1,0 +1,321 @@
+"""How a message travels through a backlog queue: what must not act there is moved aside, and moved back by the syphon.
+
+    | property                       | alias in the backlog          | in the backlog it is |
+    |--------------------------------|-------------------------------|----------------------|
+    | session id (and partition key) | x-ms-sessionid                | cleared              |
+    | time to live                   | x-ms-timetolive (long, ms)    | none: the queue's own, the largest value |
+    | scheduled enqueue time         | x-ms-scheduledenqueuetimeutc  | cleared              |
+    | destination entity             | x-ms-path                     | always set           |
+
+Rules:
+- The message id and everything else travel unchanged: items are moved as bytes, never decoded and encoded again.
+- A broker owns header, annotations and the two times of the properties, and writes its own there. What the aliases do
+  not give back is kept in one more property, x-twinbus-restore, and only when there is something to keep.
+- A message that would get too large is packed instead: the whole of it compressed as the body, under its own message
+  id. So is a batch, as one message, which comes out as one batch again.
+- What was rewritten by somebody else and has only the aliases is restored as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from twinbus.amqp import (
+    Described,
+    Symbol,
+    Timestamp,
+    UInt,
+    data_section,
+    data_sections,
+    decode,
+    decode_section,
+    encode,
+    locate,
+)
+from twinbus.amqp import sections as kinds
+from twinbus.client.items import NULL, items, list_section, map_section
+from twinbus.client.message import PARTITION_KEY, SCHEDULED
+from twinbus.errors import DecodeError, EnvelopeError
+from twinbus.limits import (
+    APPLICATION_PROPERTIES_BYTES_MAX,
+    APPLICATION_PROPERTY_BYTES_MAX,
+    BATCH_MESSAGES_MAX,
+    ENTITY_PATH_CHARS_MAX,
+    RESTORED_BYTES_MAX,
+)
+
+PATH: Final = "x-ms-path"
+SESSION_ID: Final = "x-ms-sessionid"
+TIME_TO_LIVE: Final = "x-ms-timetolive"
+SCHEDULED_TIME: Final = "x-ms-scheduledenqueuetimeutc"
+RESTORE: Final = "x-twinbus-restore"
+PACKED: Final = "x-twinbus-packed"
+
+NAMES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED_TIME, RESTORE, PACKED)
+# User properties may have none of these names; the Python SDK takes names as text or as bytes.
+RESERVED: Final = frozenset(NAMES) | frozenset(name.encode() for name in NAMES)
+
+_TTL: Final = 2
+_HEADER_KEPT: Final = 2  # durable and priority
+_MESSAGE_ID: Final = 0
+_EXPIRY: Final = 8
+_CREATED: Final = 9
+_GROUP_ID: Final = 10
+_UINT_MAX: Final = 2**32 - 1
+_TICKS_PER_MS: Final = 10_000
+_TIMESPAN: Final = "com.microsoft:timespan"
+_ZLIB: Final = "zlib"
+
+_KEYS: Final = {name: encode(name) for name in NAMES}
+_OWN: Final = frozenset(_KEYS.values())
+
+
+class Restored(NamedTuple):
+    """What comes out of the backlog: where it goes, and the encoded messages, several only for a batch."""
+
+    path: str
+    payloads: tuple[bytes, ...]
+
+
+# --- into the backlog -------------------------------------------------------------------------------------------------
+
+
+def wrap(payload: bytes, path: str) -> bytes:
+    """The message as it goes to a backlog queue, when its destination is `path`.
+
+    It is packed when its properties with ours would be more than a message may have.
+    """
+    found = locate(payload)
+    header = items(payload, found.header)
+    annotations = items(payload, found.message_annotations)
+    properties = items(payload, found.properties)
+    aliases = [_KEYS[PATH], encode(path)]
+    session = properties[_GROUP_ID] if len(properties) > _GROUP_ID else NULL
+    key, scheduled, others = _annotations(annotations)
+    if session != NULL:
+        aliases += [_KEYS[SESSION_ID], session]
+    elif key is not None:
+        aliases += [_KEYS[SESSION_ID], key]
+    if len(header) > _TTL and header[_TTL] != NULL:
+        aliases += [_KEYS[TIME_TO_LIVE], encode(int(decode(header[_TTL])[0]))]
+    if scheduled is not None:
+        aliases += [_KEYS[SCHEDULED_TIME], scheduled]
+    plain = not others and key is None and found.delivery_annotations is None and _is_timestamp(scheduled)
+    head = None
+    if not plain or any(item != NULL for index, item in enumerate(header) if index != _TTL):
+        spans = (found.header, found.delivery_annotations, found.message_annotations)
+        head = b"".join(payload[span[0] : span[1]] for span in spans if span is not None)
+    times = [properties[at] if len(properties) > at else NULL for at in (_EXPIRY, _CREATED)]
+    if head is not None or times != [NULL, NULL]:
+        kept = list_section(0, [NULL if head is None else encode(head), *times, encode(session != NULL)])
+        restore = encode(base64.b64encode(kept).decode())
+        if len(restore) > APPLICATION_PROPERTY_BYTES_MAX:
+            return pack([payload], path)
+        aliases += [_KEYS[RESTORE], restore]
+    own = map_section(kinds.APPLICATION_PROPERTIES, items(payload, found.application_properties) + aliases)
+    if len(own) > APPLICATION_PROPERTIES_BYTES_MAX:
+        return pack([payload], path)
+    for at in (_EXPIRY, _GROUP_ID):
+        if len(properties) > at:
+            properties[at] = NULL
+    return b"".join(
+        (
+            list_section(kinds.HEADER, header[:_HEADER_KEPT]),
+            map_section(kinds.MESSAGE_ANNOTATIONS, others),
+            list_section(kinds.PROPERTIES, properties),
+            own,
+            _part(payload, found.body),
+            _part(payload, found.footer),
+        )
+    )
+
+
+def pack(payloads: Sequence[bytes], path: str) -> bytes:
+    """One message that holds all of `payloads`, compressed."""
+    found = locate(payloads[0])
+    properties = items(payloads[0], found.properties)
+    return b"".join(
+        (
+            list_section(kinds.PROPERTIES, properties[: _MESSAGE_ID + 1]),
+            map_section(kinds.APPLICATION_PROPERTIES, [_KEYS[PATH], encode(path), _KEYS[PACKED], encode(_ZLIB)]),
+            data_section(zlib.compress(b"".join(map(data_section, payloads)))),
+        )
+    )
+
+
+def overhead_bytes(payload: bytes, path: str) -> int:
+    """How much larger the message gets by the rewrite."""
+    return len(wrap(payload, path)) - len(payload)
+
+
+def clashes(names: Iterable[Any]) -> list[str]:
+    """Those of a message's own property names that a message in the backlog needs for itself."""
+    found = (name for name in names if name in RESERVED)
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
+
+
+def _annotations(entries: list[bytes]) -> tuple[bytes | None, bytes | None, list[bytes]]:
+    """Partition key, scheduled time, and the others as they are."""
+    key: bytes | None = None
+    scheduled: bytes | None = None
+    others: list[bytes] = []
+    for at in range(0, len(entries) - 1, 2):
+        name = decode(entries[at])[0]
+        if name == PARTITION_KEY:
+            key = entries[at + 1]
+        elif name == SCHEDULED:
+            scheduled = entries[at + 1]
+        else:
+            others += entries[at : at + 2]
+    return key, scheduled, others
+
+
+def _is_timestamp(encoded: bytes | None) -> bool:
+    return encoded is None or encoded[0] == 0x83
+
+
+def _part(payload: bytes, span: tuple[int, int] | None) -> bytes:
+    return b"" if span is None else payload[span[0] : span[1]]
+
+
+# --- out of the backlog -----------------------------------------------------------------------------------------------
+
+
+def unwrap(payload: bytes) -> Restored:
+    """What a message of a backlog queue was before; EnvelopeError says why it cannot be told."""
+    try:
+        return _unwrap(payload)
+    except DecodeError as error:
+        raise EnvelopeError(f"The message does not read: {error}.") from error
+
+
+def _unwrap(payload: bytes) -> Restored:
+    found = locate(payload)
+    own, others = _split(items(payload, found.application_properties))
+    path = _path(own)
+    if PACKED in own:
+        return Restored(path, _unpack(payload, found, own[PACKED]))
+    head, times, has_session = _kept(own)
+    if head is None:
+        head = _head(own)
+    properties = items(payload, found.properties)
+    properties += [NULL] * (_GROUP_ID + 1 - len(properties))
+    properties[_EXPIRY], properties[_CREATED] = times
+    properties[_GROUP_ID] = encode(_text(own, SESSION_ID)) if has_session and SESSION_ID in own else NULL
+    restored = b"".join(
+        (
+            head,
+            list_section(kinds.PROPERTIES, properties),
+            map_section(kinds.APPLICATION_PROPERTIES, others),
+            _part(payload, found.body),
+            _part(payload, found.footer),
+        )
+    )
+    return Restored(path, (restored,))
+
+
+def _split(entries: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """Our own properties, decoded, and the user's as they are."""
+    own: dict[str, Any] = {}
+    others: list[bytes] = []
+    for at in range(0, len(entries) - 1, 2):
+        key = entries[at]
+        # Names are short, but somebody else may have written one in the long form.
+        if key in _OWN or (key[0] == 0xB1 and decode(key)[0] in _KEYS):
+            own[decode(key)[0]] = decode(entries[at + 1])[0]
+        else:
+            others += entries[at : at + 2]
+    return own, others
+
+
+def _path(own: dict[str, Any]) -> str:
+    if PATH not in own:
+        raise EnvelopeError(f"The message has no {PATH}: nobody can tell where it was to go.")
+    path = _text(own, PATH)
+    if not path.strip() or len(path) > ENTITY_PATH_CHARS_MAX:
+        raise EnvelopeError(f"{PATH} must be the path of an entity, of 1 to {ENTITY_PATH_CHARS_MAX} characters.")
+    return path
+
+
+def _text(own: dict[str, Any], name: str) -> str:
+    value = own[name]
+    if not isinstance(value, str):
+        raise EnvelopeError(f"{name} must be a string, not {type(value).__name__}.")
+    return str(value)
+
+
+def _kept(own: dict[str, Any]) -> tuple[bytes | None, tuple[bytes, bytes], bool]:
+    """The original's header and annotations, its two times, and whether it had a session id."""
+    if RESTORE not in own:
+        return None, (NULL, NULL), True
+    try:
+        raw = base64.b64decode(_text(own, RESTORE), validate=True)
+    except binascii.Error:
+        raise EnvelopeError(f"{RESTORE} is not base64.") from None
+    kept = items(raw, (0, len(raw)))
+    kept += [NULL] * (4 - len(kept))
+    head = decode(kept[0])[0]
+    if head is not None and not isinstance(head, bytes):
+        raise EnvelopeError(f"{RESTORE} does not begin with the sections it keeps.")
+    if head is not None:
+        _check_head(head)
+    times = kept[1], kept[2]
+    if any(time != NULL and not _is_timestamp(time) for time in times):
+        raise EnvelopeError(f"{RESTORE} holds a time that is no time.")
+    return head, times, decode(kept[3])[0] is True
+
+
+def _check_head(head: bytes) -> None:
+    found = locate(head)
+    if found.properties or found.application_properties or found.body or found.footer:
+        raise EnvelopeError(f"{RESTORE} holds more than header and annotations.")
+
+
+def _head(own: dict[str, Any]) -> bytes:
+    """Header and annotations, as far as the aliases tell them."""
+    header = b""
+    annotations = b""
+    if TIME_TO_LIVE in own:
+        header = list_section(kinds.HEADER, [NULL, NULL, encode(UInt(_ttl_ms(own[TIME_TO_LIVE])))])
+    if SCHEDULED_TIME in own:
+        value = own[SCHEDULED_TIME]
+        if not _is_whole(value):
+            raise EnvelopeError(f"{SCHEDULED_TIME} must be a time, not {type(value).__name__}.")
+        annotations = map_section(kinds.MESSAGE_ANNOTATIONS, [encode(SCHEDULED), encode(Timestamp(value))])
+    return header + annotations
+
+
+def _ttl_ms(value: Any) -> int:
+    """A time to live in milliseconds, or as the .NET SDK writes a duration."""
+    if isinstance(value, Described) and isinstance(value.descriptor, Symbol) and value.descriptor == _TIMESPAN:
+        value = value.value // _TICKS_PER_MS if _is_whole(value.value) else None
+    if not _is_whole(value) or value < 0:
+        raise EnvelopeError(f"{TIME_TO_LIVE} must be milliseconds, 0 or more.")
+    return min(int(value), _UINT_MAX)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _unpack(payload: bytes, found: kinds.Sections, how: Any) -> tuple[bytes, ...]:
+    if how != _ZLIB:
+        raise EnvelopeError(f"{PACKED} names a way of packing that is not known.")
+    body = b"" if found.body is None else decode_section(payload, found.body)
+    unpacking = zlib.decompressobj()
+    try:
+        raw = unpacking.decompress(body, RESTORED_BYTES_MAX)
+    except (zlib.error, TypeError):
+        raise EnvelopeError("The message's body is not what was packed.") from None
+    if not unpacking.eof:
+        raise EnvelopeError(f"The message is cut off, or unpacks to more than {RESTORED_BYTES_MAX} bytes.")
+    payloads = tuple(data_sections(raw, (0, len(raw))))
+    if not 1 <= len(payloads) <= BATCH_MESSAGES_MAX:
+        raise EnvelopeError(f"The message holds {len(payloads)} messages instead of 1 to {BATCH_MESSAGES_MAX}.")
+    for each in payloads:
+        locate(each)
+    return payloads

@@ -1,0 +1,103 @@
+"""Whose fault an error is: the primary's, which may lead to a failover, or the caller's own, which never does.
+
+Rules:
+- The exception's type decides, never the SDK's `retryable` flag: that is true for authentication errors as well.
+- The SDK has no types for internal errors and for bad arguments; both are plain `ServiceBusError`. There the AMQP
+  condition decides, or the type of what was wrapped.
+- A policy is a function from an exception to a bool; `availability_failure` is the one used unless another is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from azure.core.exceptions import AzureError, ServiceRequestError, ServiceResponseError
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
+
+Policy = Callable[[BaseException], bool]
+
+# Time-outs, links and connections, DNS and TLS (all of them OSError), and busy beyond the SDK's own retries.
+_UNAVAILABLE: Final = (
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusCommunicationError,
+    ServiceBusServerBusyError,
+    ServiceRequestError,
+    ServiceResponseError,
+    OSError,
+    EOFError,
+)
+
+# Conditions of plain errors that say that the call itself is wrong.
+_CALLERS: Final = frozenset(
+    {
+        "amqp:not-allowed",
+        "amqp:not-implemented",
+        "amqp:not-found",
+        "amqp:unauthorized-access",
+        "amqp:precondition-failed",
+        "amqp:invalid-field",
+        "amqp:decode-error",
+        "amqp:illegal-state",
+        "amqp:resource-deleted",
+        "amqp:resource-locked",
+        "amqp:frame-size-too-small",
+        "com.microsoft:argument-error",
+        "com.microsoft:argument-out-of-range",
+        "com.microsoft:precondition-failed",
+        "com.microsoft:entity-disabled",
+        "com.microsoft:auth-failed",
+    }
+)
+
+# What the old SDK called transient.
+_TRANSIENT: Final = (
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusCommunicationError,
+    ServiceBusServerBusyError,
+)
+
+
+def availability_failure(error: BaseException) -> bool:
+    """Whether the entity is unavailable, as far as this error tells."""
+    if isinstance(error, _UNAVAILABLE):
+        return True
+    if type(error) is not ServiceBusError:
+        return False
+    condition = condition_of(error)
+    if condition is not None:
+        return condition not in _CALLERS
+    inner = error.inner_exception
+    if inner is None or isinstance(inner, _UNAVAILABLE):
+        return True
+    # What fails in the making of a message, or in a credential, is the caller's; an AMQP failure without a condition
+    # is the peer's.
+    return not isinstance(inner, ValueError | TypeError | LookupError | ArithmeticError | AttributeError | AzureError)
+
+
+def non_transient_error(error: BaseException) -> bool:
+    """The literal reading of the old documentation: every messaging error that is not transient."""
+    return isinstance(error, ServiceBusError) and not isinstance(error, _TRANSIENT)
+
+
+def condition_of(error: BaseException) -> str | None:
+    """The AMQP condition that the service gave; None when it gave none."""
+    condition = getattr(error, "_condition", None)
+    if condition is None:
+        return None
+    if isinstance(condition, bytes):
+        return condition.decode("ascii", "replace")
+    return str(getattr(condition, "value", condition))
+
+
+def cause_of(error: BaseException) -> str:
+    """The condition, or the class's name: what a ledger may hold, because neither can hold a secret."""
+    return condition_of(error) or type(error).__name__

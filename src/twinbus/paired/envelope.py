@@ -1,0 +1,106 @@
+"""The SDK's messages into the backlog: the only file that looks inside them.
+
+Rules:
+- A message is encoded by the SDK itself, as it would have been for the primary; the rewrite works on those bytes
+  (`twinbus.client.envelope`), and they go to the backlog as the data of a batch, which the SDK sends as they are.
+- All messages of one call go in one delivery: all are in the backlog, or none is.
+- What does not fit is packed first; if it still does not fit, the error says by how much and nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._common.utils import transform_outbound_messages
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from twinbus.client.envelope import (
+    PACKED,
+    PATH,
+    RESERVED,
+    SCHEDULED_TIME,
+    SESSION_ID,
+    TIME_TO_LIVE,
+    Restored,
+    pack,
+    unwrap,
+    wrap,
+)
+
+__all__ = [
+    "PACKED",
+    "PATH",
+    "RESERVED",
+    "SCHEDULED_TIME",
+    "SESSION_ID",
+    "TIME_TO_LIVE",
+    "Restored",
+    "encoded",
+    "fill",
+    "pack",
+    "sessions",
+    "unwrap",
+    "wrap",
+]
+
+# The place of the data in the SDK's batch.
+_DATA = 5
+
+
+def encoded(message: Any) -> list[bytes]:
+    """The encoded messages of anything that a sender of the SDK takes."""
+    if isinstance(message, ServiceBusMessageBatch):
+        return [bytes(each) for each in message._message[_DATA]]
+    ready = transform_outbound_messages(message, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message)
+    if not isinstance(ready, list):
+        ready = [ready]
+    return [bytes(PyamqpTransport.encode_message(each)) for each in ready]
+
+
+def sessions(message: Any) -> set[str]:
+    """The session ids of anything that a sender takes."""
+    if isinstance(message, ServiceBusMessageBatch):
+        return {each.session_id for each in message._messages if each.session_id is not None}
+    if isinstance(message, list):
+        return set().union(*map(sessions, message))
+    if isinstance(message, ServiceBusMessage):
+        message = message.raw_amqp_message
+    properties = getattr(message, "properties", None)
+    found = None if properties is None else properties.group_id
+    if found is None:
+        return set()
+    return {found.decode() if isinstance(found, bytes) else found}
+
+
+def fill(batch: ServiceBusMessageBatch, payloads: Sequence[bytes], path: str) -> int:
+    """Put messages for `path` into an empty batch of a backlog queue; returns how many bytes it has then."""
+    wrapped = [wrap(payload, path) for payload in payloads]
+    size = batch.size_in_bytes + sum(map(_cost, wrapped))
+    if size > batch.max_size_in_bytes:
+        packed = [pack(payloads, path)]
+        packed_size = batch.size_in_bytes + _cost(packed[0])
+        if packed_size > batch.max_size_in_bytes:
+            least = min(size, packed_size)
+            raise MessageSizeExceededError(
+                message=f"{_what(payloads)} for '{path}' cannot go to the backlog: rewritten and compressed {least} "
+                f"bytes remain, {least - batch.max_size_in_bytes} more than the {batch.max_size_in_bytes} that a "
+                "backlog queue takes. Nothing was sent."
+            )
+        wrapped, size = packed, packed_size
+    batch._message[_DATA].extend(wrapped)
+    batch._size = size
+    batch._count += len(wrapped)
+    return size
+
+
+def _cost(payload: bytes) -> int:
+    """What a message takes in a batch: itself and the head of a data section."""
+    return len(payload) + (5 if len(payload) < 256 else 8)
+
+
+def _what(payloads: Sequence[bytes]) -> str:
+    size = sum(map(len, payloads))
+    return f"The message of {size} bytes" if len(payloads) == 1 else f"The {len(payloads)} messages of {size} bytes"

@@ -1,0 +1,155 @@
+"""What a pair is told: the options and their ranges, the two namespaces, and the name of the primary.
+
+Rules:
+- Everything is checked here, before any connection is made, and a refusal is a ValueError with the value and the range.
+- Times are seconds; a `timedelta` is taken as well.
+- A host that has labels gives the primary its name; one that has none (`localhost`, an address) does not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from twinbus.ledger.words import BACKLOG_MARK
+from twinbus.limits import (
+    BACKLOG_QUEUE_PAUSE_S,
+    BACKLOG_QUEUES_DEFAULT,
+    FAILOVER_INTERVAL_S_DEFAULT,
+    FAILOVER_INTERVAL_S_MAX,
+    PAIRED_SEND_TIMEOUT_S_MIN,
+    PING_INTERVAL_S_DEFAULT,
+    PING_INTERVAL_S_MAX,
+    PING_INTERVAL_S_MIN,
+    PRIMARY_NAME_CHARS_MAX,
+    TRY_TIMEOUT_S_DEFAULT,
+    TRY_TIMEOUT_S_MAX,
+    TRY_TIMEOUT_S_MIN,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairedOptions:
+    """The options of a pair.
+
+    `hold_sends=False` raises while the timer runs, as the old SDK did. `session_order` keeps the order inside a session
+    across a failover. `try_timeout` bounds one attempt to send. `backlog_pause` is how long a backlog queue that failed
+    is left alone.
+    """
+
+    backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT
+    failover_interval: float = FAILOVER_INTERVAL_S_DEFAULT
+    ping_primary_interval: float = PING_INTERVAL_S_DEFAULT
+    enable_syphon: bool = False
+    primary_name: str | None = None
+    hold_sends: bool = True
+    session_order: bool = False
+    try_timeout: float = TRY_TIMEOUT_S_DEFAULT
+    backlog_pause: float = BACKLOG_QUEUE_PAUSE_S
+
+    def __post_init__(self) -> None:
+        count = self.backlog_queue_count
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"backlog_queue_count is {count!r}: it must be a whole number, 1 or more.")
+        self._set_seconds("failover_interval", 0, FAILOVER_INTERVAL_S_MAX)
+        self._set_seconds("ping_primary_interval", PING_INTERVAL_S_MIN, PING_INTERVAL_S_MAX)
+        self._set_seconds("try_timeout", TRY_TIMEOUT_S_MIN, TRY_TIMEOUT_S_MAX)
+        self._set_seconds("backlog_pause", 0, FAILOVER_INTERVAL_S_MAX)
+        for name in ("enable_syphon", "hold_sends", "session_order"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}: it must be True or False.")
+        if self.primary_name is not None:
+            check_name(self.primary_name)
+
+    def _set_seconds(self, name: str, least: float, most: float) -> None:
+        value = getattr(self, name)
+        seconds = value.total_seconds() if isinstance(value, timedelta) else value
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not math.isfinite(seconds) or not least <= seconds <= most:
+            raise ValueError(f"{name} is {value!r}: it must be from {least:g} to {most:g} seconds.")
+        # The dataclass is frozen for its users, not for its own making.
+        object.__setattr__(self, name, float(seconds))
+
+    @property
+    def send_timeout(self) -> float:
+        """What a send has that brings no timeout of its own: long enough to outlast the interval."""
+        return max(PAIRED_SEND_TIMEOUT_S_MIN, 2 * self.failover_interval)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a namespace is: `port` None is the service's usual one."""
+
+    host: str
+    port: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From `host`, `host:port`, or a URL with either."""
+        try:
+            parts = urlsplit(text if "//" in text else f"//{text}")
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise ValueError(f"The namespace {text!r} is not an address: {error}.") from None
+        if not host:
+            raise ValueError(f"The namespace {text!r} has no host.")
+        return cls(host, port)
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """The same for the same namespace, however it is spelled."""
+        host = self.host.rstrip(".").lower()
+        return "localhost" if host in _HERE else host, self.port
+
+    @property
+    def label(self) -> str | None:
+        """The first label of the host name; None for a host that has no labels."""
+        host = self.host.rstrip(".")
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            first, dot, _ = host.partition(".")
+            return first.lower() if dot else None
+        return None
+
+    @property
+    def plain_name(self) -> str:
+        """`<host>-<port>`, for a namespace that has no better name."""
+        host = re.sub(r"[^A-Za-z0-9.-]+", "-", self.host).strip("-.") or "localhost"
+        return host if self.port is None else f"{host}-{self.port}"
+
+
+def check_pair(primary: Address, secondary: Address, paired: Iterable[Address] = ()) -> None:
+    """Refuse a pair that is none; `paired` are the primaries of the pairs there are."""
+    if primary.key == secondary.key:
+        raise ValueError(
+            f"The secondary {secondary.host!r} is the primary itself: a pair needs two different namespaces."
+        )
+    if any(secondary.key == other.key for other in paired):
+        raise ValueError(
+            f"The secondary {secondary.host!r} is itself paired, as the primary of another pair: "
+            "a secondary must be a namespace that is not."
+        )
+
+
+def check_name(name: str) -> str:
+    """The primary's name as it may stand in the names of backlog queues."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > PRIMARY_NAME_CHARS_MAX:
+        raise ValueError(
+            f"primary_name is {name!r}: it must have 1 to {PRIMARY_NAME_CHARS_MAX} letters, digits, '.', '_' and '-', "
+            "and begin and end with a letter or digit."
+        )
+    return name
+
+
+def backlog_names(primary_name: str, count: int) -> list[str]:
+    """The names of the backlog queues in the secondary."""
+    return [f"{primary_name}{BACKLOG_MARK}{index}" for index in range(count)]

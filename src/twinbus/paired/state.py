@@ -1,0 +1,109 @@
+"""The failover machine of one entity, pure: events and a clock in, states out.
+
+Rules:
+- The machine is the table below. An availability failure starts the timer if none runs, a success anywhere on the
+  entity stops it; when the interval has passed without one, the entity fails over, and only a ping brings it back.
+- With an interval of zero the first failure fails over.
+- Nobody is told here: whoever calls sees by the answer whether the state has changed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from twinbus.clock import Clock
+
+
+class State(StrEnum):
+    """What is known of an entity."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    FAILED_OVER = "failed over"
+
+
+class Signal(StrEnum):
+    """What can happen to it."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ELAPSED = "interval elapsed"
+    PINGED = "ping accepted"
+
+
+TABLE: Final[dict[State, dict[Signal, State]]] = {
+    State.HEALTHY: {
+        Signal.SUCCESS: State.HEALTHY,
+        Signal.FAILURE: State.SUSPECT,
+        Signal.ELAPSED: State.HEALTHY,
+        Signal.PINGED: State.HEALTHY,
+    },
+    State.SUSPECT: {
+        Signal.SUCCESS: State.HEALTHY,
+        Signal.FAILURE: State.SUSPECT,
+        Signal.ELAPSED: State.FAILED_OVER,
+        Signal.PINGED: State.HEALTHY,
+    },
+    State.FAILED_OVER: {
+        # A send that began before the failover proves nothing about now.
+        Signal.SUCCESS: State.FAILED_OVER,
+        Signal.FAILURE: State.FAILED_OVER,
+        Signal.ELAPSED: State.FAILED_OVER,
+        Signal.PINGED: State.HEALTHY,
+    },
+}
+
+
+class Failover:
+    """The state of one entity and its timer."""
+
+    __slots__ = ("_clock", "_interval_ms", "deadline_ms", "failing_since_ms", "state")
+
+    def __init__(self, interval_ms: int, clock: Clock) -> None:
+        # How long an entity must fail before it fails over.
+        self._interval_ms = interval_ms
+        # Where the time comes from: one that only measures, so that a clock set forward fails nothing over.
+        self._clock = clock
+        # Where it is now.
+        self.state = State.HEALTHY
+        # When the timer was started; None while it does not run.
+        self.failing_since_ms: int | None = None
+        # When the interval has passed; None while the timer does not run.
+        self.deadline_ms: int | None = None
+
+    def succeeded(self) -> bool:
+        """Something was accepted by the entity."""
+        return self._move(Signal.SUCCESS)
+
+    def failed(self) -> bool:
+        """An availability failure."""
+        changed = self._move(Signal.FAILURE)
+        return self.elapse() or changed
+
+    def pinged(self) -> bool:
+        """A ping was accepted."""
+        return self._move(Signal.PINGED)
+
+    def elapse(self) -> bool:
+        """Time may have passed: fail over if the interval is over."""
+        if self.deadline_ms is None or self._clock.now_ms() < self.deadline_ms:
+            return False
+        return self._move(Signal.ELAPSED)
+
+    def left_ms(self) -> int | None:
+        """What is left of the interval; None while the timer does not run."""
+        return None if self.deadline_ms is None else max(self.deadline_ms - self._clock.now_ms(), 0)
+
+    def _move(self, signal: Signal) -> bool:
+        before, self.state = self.state, TABLE[self.state][signal]
+        if self.state is before:
+            return False
+        if self.state is State.SUSPECT:
+            self.failing_since_ms = self._clock.now_ms()
+            self.deadline_ms = self.failing_since_ms + self._interval_ms
+        elif self.state is State.HEALTHY:
+            self.failing_since_ms = self.deadline_ms = None
+        else:
+            self.deadline_ms = None
+        return True
