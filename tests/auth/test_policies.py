@@ -78,3 +78,28 @@ def test_a_scope_has_at_most_twelve() -> None:
     policies.add(policy("elsewhere", scope="orders"))
     policies.remove_scope("")
     policies.add(policy("again"))
+
+
+def test_the_policies_of_a_scope_are_replaced_whole_or_not_at_all() -> None:
+    policies = Policies([Policy("root", ALL_RIGHTS, "k"), Policy("a", ALL_RIGHTS, "k", scope="Q")])
+    assert [policy.name for policy in policies.scoped("q")] == ["a"]
+    for wrong in (
+        [Policy(f"p{number}", ALL_RIGHTS, "k", scope="q") for number in range(13)],
+        [Policy("b", ALL_RIGHTS, "k", scope="q"), Policy("B", ALL_RIGHTS, "k", scope="q")],
+        [Policy("b", ALL_RIGHTS, "k", scope="other")],
+    ):
+        with pytest.raises(ArgumentError):
+            policies.replace_scope("q", wrong)
+        assert [policy.name for policy in policies.scoped("q")] == ["a"]
+    policies.replace_scope("q", [Policy("b", ALL_RIGHTS, "k", scope="q")])
+    assert [policy.name for policy in policies.find("b", "q/x")] == ["b"]
+    assert policies.find("a", "q") == []
+    policies.remove_scope("q")
+    assert (len(policies), policies.named("b")) == (1, [])
+
+
+def test_finding_takes_no_longer_for_a_path_nobody_can_have() -> None:
+    policies = Policies([Policy("root", ALL_RIGHTS, "k"), Policy("a", ALL_RIGHTS, "k", scope="x")])
+    path = "/".join("x" * 30_000)
+    assert [policy.name for policy in policies.find("a", path)] == ["a"]
+    assert [policy.name for policy in policies.find("root", path)] == ["root"]

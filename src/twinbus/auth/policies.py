@@ -12,9 +12,9 @@ import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from twinbus.auth.scope import covers, normalised
+from twinbus.auth.scope import normalised
 from twinbus.errors import ArgumentError, EntityExistsError
-from twinbus.limits import POLICIES_PER_SCOPE_MAX, POLICY_KEY_CHARS_MAX, POLICY_NAME_CHARS_MAX
+from twinbus.limits import ENTITY_PATH_CHARS_MAX, POLICIES_PER_SCOPE_MAX, POLICY_KEY_CHARS_MAX, POLICY_NAME_CHARS_MAX
 
 # What the service calls the policy every namespace is born with.
 ROOT_KEY_NAME = "RootManageSharedAccessKey"
@@ -83,39 +83,37 @@ class Policies:
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         # By lower-case name; one name may exist on several scopes.
         self._by_name: dict[str, list[Policy]] = {}
-        # How many policies each scope has, to hold it to its limit.
-        self._counts: dict[str, int] = {}
+        # By scope, for its limit and for its end: thousands of entities may have policies of their own.
+        self._by_scope: dict[str, list[Policy]] = {}
         for policy in policies:
             self.add(policy)
 
     def add(self, policy: Policy) -> None:
         """Add one; the name must be free on its scope."""
-        same = self._by_name.setdefault(policy.name.lower(), [])
+        held = self._by_scope.get(policy.scope, [])
         where = f"'{policy.scope}'" if policy.scope else "the namespace"
-        if any(other.scope == policy.scope for other in same):
+        if any(other.name.lower() == policy.name.lower() for other in held):
             raise EntityExistsError(f"The policy {policy.name!r} exists already on {where}.")
-        if self._counts.get(policy.scope, 0) >= POLICIES_PER_SCOPE_MAX:
+        if len(held) >= POLICIES_PER_SCOPE_MAX:
             raise ArgumentError(
                 f"There are {POLICIES_PER_SCOPE_MAX} policies on {where} already, the most it can have."
             )
-        same.append(policy)
-        self._counts[policy.scope] = self._counts.get(policy.scope, 0) + 1
+        self._by_name.setdefault(policy.name.lower(), []).append(policy)
+        self._by_scope[policy.scope] = [*held, policy]
 
     def remove_scope(self, scope: str) -> None:
         """Forget the policies of a deleted entity."""
-        scope = normalised(scope)
-        for name in list(self._by_name):
-            left = [policy for policy in self._by_name[name] if policy.scope != scope]
+        for gone in self._by_scope.pop(normalised(scope), ()):
+            name = gone.name.lower()
+            left = [policy for policy in self._by_name[name] if policy is not gone]
             if left:
                 self._by_name[name] = left
             else:
                 del self._by_name[name]
-        self._counts.pop(scope, None)
 
     def scoped(self, scope: str) -> list[Policy]:
         """The policies of exactly that scope, by name."""
-        scope = normalised(scope)
-        return sorted((policy for policy in self if policy.scope == scope), key=lambda policy: policy.name.lower())
+        return sorted(self._by_scope.get(normalised(scope), ()), key=lambda policy: policy.name.lower())
 
     def check(self, scope: str, policies: Iterable[Policy]) -> None:
         """Refuse what could not be a scope's whole set of policies."""
@@ -135,8 +133,11 @@ class Policies:
             self.add(policy)
 
     def find(self, key_name: str, path: str) -> list[Policy]:
-        """The policies of that name whose scope covers `path` (normalised)."""
-        return [policy for policy in self._by_name.get(key_name.lower(), ()) if covers(policy.scope, path)]
+        """The policies of that name whose scope covers `path` (normalised), the namespace's first."""
+        name = key_name.lower()
+        return [
+            policy for scope in _scopes(path) for policy in self._by_scope.get(scope, ()) if policy.name.lower() == name
+        ]
 
     def named(self, key_name: str) -> list[Policy]:
         """The policies of that name on any scope."""
@@ -147,4 +148,15 @@ class Policies:
             yield from policies
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return sum(map(len, self._by_scope.values()))
+
+
+def _scopes(path: str) -> Iterator[str]:
+    """Every scope that covers a normalised path, the widest first; none is longer than an entity's path can be."""
+    yield ""
+    at = path.find("/")
+    while 0 <= at <= ENTITY_PATH_CHARS_MAX:
+        yield path[:at]
+        at = path.find("/", at + 1)
+    if path:
+        yield path
