@@ -98,6 +98,7 @@ PEEK_BYTES_MAX: Final = 768 * 1024
 BATCH_DELETE_MESSAGES_MAX: Final = 500
 SEQUENCE_NUMBERS_MAX: Final = 4_500
 SESSIONS_PAGE_MAX: Final = 100
+RULES_PAGE_MAX: Final = 100
 
 # --- administration over HTTP -----------------------------------------------------------------------------------------
 ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
@@ -179,3 +180,5 @@ RESTORED_BYTES_MAX: Final = 128 * 1024 * 1024  # what a packed message may grow 
 SESSION_CHECK_S_MIN: Final = 1.0  # between two looks whether a session's part of a backlog queue has drained
 CLOCK_SKEW_MS_MAX: Final = 60_000
 PRIMARY_NAME_CHARS_MAX: Final = 200
+ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
+SESSION_GRACE_MS: Final = 500

@@ -18,6 +18,8 @@ from twinbus.broker.requests import ReplyLink, RequestLink, RequestNode
 from twinbus.broker.transactions import ControlLink
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,
@@ -128,7 +130,7 @@ class Attachment:
 
     def _attach_management(self, link: Link, path: str) -> None:
         host = self._connection.host
-        queue = host.entities.queue(path) if path else None
+        queue = host.entities.entity(path) if path else None
         node = f"{path}/{MANAGEMENT}".lower()
         self._attach_node(link, node, Management(self._connection, queue, path))
 
@@ -138,16 +140,18 @@ class Attachment:
         host = self._connection.host
         self._require(link, path, Right.SEND)
         host.faults.check_attach(path)
-        queue = host.entities.queue(path)
-        if queue.dead_letters is None:
+        entity = host.entities.entity(path)
+        if isinstance(entity, Subscription):
+            raise NotAllowedError(f"Messages cannot be sent to '{path}': send to the topic of the subscription.")
+        if entity.owner is not None:
             raise NotAllowedError(f"Messages cannot be sent to '{path}': a dead-letter queue is only received from.")
-        if queue.settings.status == "Disabled":
+        if entity.settings.status == "Disabled":
             raise EntityDisabledError(f"The entity '{path}' is disabled.")
-        bytes_max = queue.settings.max_message_bytes
-        dispatcher = host.dispatcher(queue)
-        publisher = Publisher(self._connection, link, dispatcher)
+        bytes_max = entity.settings.max_message_bytes
+        senders = host.senders(entity)
+        publisher = Publisher(self._connection, link, senders)
         link.context = publisher
-        dispatcher.join_publisher(publisher)
+        senders.join_publisher(publisher)
         properties = self._properties()
         properties[Symbol("com.microsoft:max-message-batch-size")] = ULong(bytes_max)
         link.accept(properties=properties, max_message_size=bytes_max, credit=SENDER_CREDIT)
@@ -156,7 +160,11 @@ class Attachment:
         host = self._connection.host
         self._require(link, path, Right.LISTEN)
         host.faults.check_attach(path)
-        queue = host.entities.queue(path)
+        queue = host.entities.entity(path)
+        if isinstance(queue, Topic):
+            raise NotAllowedError(f"Messages cannot be received from the topic '{path}': receive from a subscription.")
+        if queue.settings.forward_to is not None and queue.owner is None:
+            raise NotAllowedError(f"A receiver cannot be created on '{path}': its messages are forwarded.")
         if queue.settings.status in ("Disabled", "ReceiveDisabled"):
             raise EntityDisabledError(f"Messages cannot be received from '{path}': it is {queue.settings.status}.")
         assert isinstance(link.source, Source)

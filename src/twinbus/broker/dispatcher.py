@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from twinbus.amqp.states import AmqpError
 from twinbus.broker.consumer import BURST, Consumer
 from twinbus.broker.publisher import Publisher
+from twinbus.broker.senders import Senders
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
 from twinbus.errors import ServiceError
@@ -49,20 +49,17 @@ class SessionWaiter:
         self.done = False
 
 
-class Dispatcher:
+class Dispatcher(Senders):
     """Brings an entity's available messages together with credit."""
 
-    __slots__ = ("_line", "_scheduled", "_sessions", "_waiters", "consumers", "host", "publishers", "queue")
+    __slots__ = ("_line", "_scheduled", "_sessions", "_waiters", "consumers", "queue")
 
     def __init__(self, host: NamespaceHost, queue: Queue) -> None:
-        # The namespace.
-        self.host = host
-        # The entity.
+        super().__init__(host, queue)
+        # The entity, as one that is received from.
         self.queue = queue
         # Every consumer of the entity: a deletion must reach them all.
         self.consumers: set[Consumer] = set()
-        # Every sending link on the entity, for the same reason.
-        self.publishers: set[Publisher] = set()
         # Consumers with credit, first come first served.
         self._line: deque[Receiving] = deque()
         # Who holds which session.
@@ -73,7 +70,6 @@ class Dispatcher:
         self._scheduled = False
         queue.on_available = self._available
         queue.on_session_lost = self._session_lost
-        queue.on_deleted = self._deleted
 
     def join(self, consumer: Consumer) -> None:
         self.consumers.add(consumer)
@@ -89,28 +85,10 @@ class Dispatcher:
             del self._sessions[consumer.session.id]
             consumer.session.on_available = None
 
-    def join_publisher(self, publisher: Publisher) -> None:
-        self.publishers.add(publisher)
-        self._count_links()
-
-    def leave_publisher(self, publisher: Publisher) -> None:
-        self.publishers.discard(publisher)
-        self._count_links()
-
-    def _count_links(self) -> None:
-        """An entity with links is not idle."""
-        self.queue.links = len(self.consumers) + len(self.publishers)
-        self.queue.touch(self.host.clock.now_ms())
-
     @property
     def owners(self) -> list[Consumer | Publisher]:
         """What stands behind the entity's links."""
         return [*self.consumers, *self.publishers]
-
-    def close(self, error: AmqpError) -> None:
-        """The entity is gone: so are its links."""
-        for owner in self.owners:
-            owner.detach(error)
 
     def line_up(self, consumer: Receiving) -> None:
         if not consumer.waiting:
@@ -131,9 +109,6 @@ class Dispatcher:
         consumer = self._sessions.get(session.id)
         if consumer is not None:
             self.line_up(consumer)
-
-    def _deleted(self, queue: Queue) -> None:
-        self.host.bury(queue)
 
     def _run(self) -> None:
         self._scheduled = False

@@ -94,10 +94,10 @@ class Faults:
             if fault.mode == "down":
                 self._host.cut_connections()
             return
-        queue = self._host.entities.queue(fault.entity)
+        queue = self._host.entities.entity(fault.entity)
         self.clear(fault.entity)
         self.entities[queue.path.lower()] = fault
-        dispatcher = self._host.dispatcher(queue)
+        dispatcher = self._host.senders(queue)
         if fault.mode == "down":
             dispatcher.close(self._host.tracker.wire_error(fault.error, queue.path))
             return
@@ -112,7 +112,7 @@ class Faults:
         fault = self.entities.pop(entity.lower(), None)
         if fault is None:
             return
-        dispatcher = self._host.dispatcher(self._host.entities.queue(entity))
+        dispatcher = self._host.senders(self._host.entities.entity(entity))
         for owner in dispatcher.owners:
             owner.link.context = owner
             if isinstance(owner, Consumer):

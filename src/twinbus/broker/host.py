@@ -18,8 +18,10 @@ from twinbus.broker.commits import CommitLoop
 from twinbus.broker.dispatcher import Dispatcher
 from twinbus.broker.faults import Faults
 from twinbus.broker.intake import Intake
+from twinbus.broker.message_view import StoredViews
 from twinbus.broker.meter import Meter
 from twinbus.broker.scribe import Scribe
+from twinbus.broker.senders import Senders
 from twinbus.broker.stored_policies import policies_key, policies_row, read_policies
 from twinbus.broker.timers import Timers
 from twinbus.broker.tracking import Tracker
@@ -114,6 +116,8 @@ class NamespaceHost:
         self.intake = Intake(self.new_id)
         # The largest request a management node takes: a batch of scheduled messages is one.
         self.request_bytes_max = MESSAGE_BYTES_MAX
+        # Shows messages to the rules of subscriptions.
+        self.views = StoredViews(self.store.body)
         # The rules' state, read back from the disk.
         self.entities = Namespace.restore(
             name,
@@ -124,6 +128,7 @@ class NamespaceHost:
             meta=self.store.scan(Table.META),
             now_ms=clock.now_ms(),
             tokens=self.tokens,
+            views=self.views,
         )
         self._restore_policies()
         # The only writer of the store.
@@ -138,8 +143,10 @@ class NamespaceHost:
         self._connections: set[Connection] = set()
         # Connections whose reading is paused until the disk has caught up.
         self._held_back: set[Connection] = set()
-        # By entity id: who receives from it.
+        # By entity id: who receives from it and sends to it.
         self._dispatchers: dict[int, Dispatcher] = {}
+        # The same for topics, which are only sent to.
+        self._senders: dict[int, Senders] = {}
         # HTTP clients; None until the first one comes.
         self._http: HttpApp | None = None
         # Loads it; whoever comes meanwhile waits for the same.
@@ -225,7 +232,8 @@ class NamespaceHost:
     def link_counts(self) -> tuple[int, int]:
         """Links on which clients send, and on which they receive."""
         dispatchers = self._dispatchers.values()
-        return sum(len(each.publishers) for each in dispatchers), sum(len(each.consumers) for each in dispatchers)
+        publishers = sum(len(each.publishers) for each in (*dispatchers, *self._senders.values()))
+        return publishers, sum(len(each.consumers) for each in dispatchers)
 
     def cut_connections(self) -> None:
         """Drop every connection without a word."""
@@ -246,6 +254,15 @@ class NamespaceHost:
             dispatcher = self._dispatchers[queue.entity_id] = Dispatcher(self, queue)
         return dispatcher
 
+    def senders(self, entity: Queue | Topic) -> Senders:
+        """Who sends to an entity."""
+        if not isinstance(entity, Topic):
+            return self.dispatcher(entity)
+        senders = self._senders.get(entity.entity_id)
+        if senders is None:
+            senders = self._senders[entity.entity_id] = Senders(self, entity)
+        return senders
+
     def create_queue(self, settings: QueueSettings) -> Queue:
         queue = self.entities.create_queue(settings, self.clock.now_ms(), self.commits.facts)
         self.commits.request()
@@ -257,11 +274,9 @@ class NamespaceHost:
         return queue
 
     def delete_queue(self, path: str) -> None:
-        queue = self.entities.queue(path)
+        entity = self.entities.entity(path)
         self.entities.delete_queue(path, self.clock.now_ms(), self.commits.facts)
-        self.drop_policies(queue.path)
-        self.bury(queue)
-        self.commits.request()
+        self._gone(entity)
 
     def create_topic(self, settings: TopicSettings) -> Topic:
         topic = self.entities.create_topic(settings, self.clock.now_ms(), self.commits.facts)
@@ -277,41 +292,55 @@ class NamespaceHost:
         topic = self.entities.topic(path)
         subscriptions = topic.subscriptions
         self.entities.delete_topic(path, self.clock.now_ms(), self.commits.facts)
-        self.drop_policies(topic.path)
-        self.bury(topic)
         for subscription in subscriptions:
             self.bury(subscription)
-        self.commits.request()
+        self._gone(topic)
 
     def create_subscription(self, settings: SubscriptionSettings, rule: Rule | None = None) -> Subscription:
-        subscription = self.entities.create_subscription(settings, self.clock.now_ms(), self.commits.facts, rule)
+        made = self.entities.create_subscription(settings, self.clock.now_ms(), self.commits.facts, rule)
         self.commits.request()
-        return subscription
+        return made
 
     def update_subscription(self, settings: SubscriptionSettings) -> Subscription:
-        subscription = self.entities.update_subscription(settings, self.clock.now_ms(), self.commits.facts)
+        updated = self.entities.update_subscription(settings, self.clock.now_ms(), self.commits.facts)
         self.commits.request()
-        return subscription
+        return updated
 
-    def delete_subscription(self, topic_path: str, name: str) -> None:
-        subscription = self.entities.subscription(topic_path, name)
-        self.entities.delete_subscription(topic_path, name, self.clock.now_ms(), self.commits.facts)
-        self.bury(subscription)
+    def delete_subscription(self, topic: str, name: str) -> None:
+        subscription = self.entities.subscription(topic, name)
+        self.entities.delete_subscription(topic, name, self.clock.now_ms(), self.commits.facts)
+        self._gone(subscription)
+
+    def add_rule(self, topic: str, name: str, rule: Rule) -> None:
+        self.entities.subscription(topic, name).add_rule(rule, self.clock.now_ms(), self.commits.facts)
         self.commits.request()
 
-    def bury(self, queue: Queue | Topic) -> None:
+    def update_rule(self, topic: str, name: str, rule: Rule) -> None:
+        self.entities.subscription(topic, name).update_rule(rule, self.clock.now_ms(), self.commits.facts)
+        self.commits.request()
+
+    def remove_rule(self, topic: str, name: str, rule_name: str) -> None:
+        self.entities.subscription(topic, name).remove_rule(rule_name, self.clock.now_ms(), self.commits.facts)
+        self.commits.request()
+
+    def _gone(self, entity: Queue | Topic) -> None:
+        self.drop_policies(entity.path)
+        self.bury(entity)
+        self.commits.request()
+
+    def bury(self, entity: Queue | Topic) -> None:
         """An entity is gone: end its links, and clear its messages away in steps that leave room for others."""
         error = self.tracker.wire_error(
             EntityNotFoundError(
-                f"The messaging entity 'sb://{self.name}/{queue.path}' could not be found: it was deleted."
+                f"The messaging entity 'sb://{self.name}/{entity.path}' could not be found: it was deleted."
             ),
-            queue.path,
+            entity.path,
         )
-        for gone in queue.parts if isinstance(queue, Queue) else (queue,):
-            dispatcher = self._dispatchers.pop(gone.entity_id, None)
-            if dispatcher is not None:
-                dispatcher.close(error)
-            self.meter.forget(gone.path)
+        for part in [entity] if isinstance(entity, Topic) else entity.parts:
+            links = self._dispatchers.pop(part.entity_id, None) or self._senders.pop(part.entity_id, None)
+            if links is not None:
+                links.close(error)
+            self.meter.forget(part.path)
         self._sweep(None)
 
     # --- policies ---------------------------------------------------------------------------------------------------
@@ -340,4 +369,9 @@ class NamespaceHost:
         self.commits.request_if_needed()
 
     def describe(self) -> dict[str, Any]:
-        return {"name": self.name, "connections": self.connection_count, "queues": len(self.entities.queues())}
+        return {
+            "name": self.name,
+            "connections": self.connection_count,
+            "queues": len(self.entities.queues()),
+            "topics": len(self.entities.topics()),
+        }

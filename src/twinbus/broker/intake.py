@@ -13,7 +13,8 @@ from struct import Struct
 from twinbus.amqp.codec import decode, encode, skip
 from twinbus.amqp.sections import Sections, data_sections, decode_section, locate
 from twinbus.amqp.types import Symbol, Timestamp
-from twinbus.broker.stored import DURABLE_ABSENT, HEAD, PRIORITY_ABSENT, TTL_ABSENT, VERSION
+from twinbus.broker.changes import ABSOLUTE_EXPIRY, CONTENT_TYPE, GROUP_ID, MESSAGE_ID, with_field
+from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, PRIORITY_ABSENT, TTL_ABSENT, VERSION
 from twinbus.entities.message import NewMessage
 from twinbus.errors import ArgumentError, DecodeError
 from twinbus.limits import (
@@ -45,11 +46,6 @@ _uint = Struct(">I").unpack_from
 # (durable, priority, ttl) by the header's bytes: senders repeat theirs.
 _HEADERS: dict[bytes, tuple[int, int, int]] = {}
 _HEADERS_MAX = 4_096
-
-_MESSAGE_ID = 0
-_CONTENT_TYPE = 6
-_ABSOLUTE_EXPIRY = 8
-_GROUP_ID = 10
 
 
 class Intake:
@@ -100,7 +96,7 @@ class Intake:
             properties = None
         if not message_id:
             message_id = self._new_id()
-            properties = _with_property(properties, _MESSAGE_ID, message_id)
+            properties = with_field(properties, MESSAGE_ID, encode(message_id))
 
         ttl_ms: int | None = None if ttl == TTL_ABSENT else ttl
         if default_ttl_ms < UNLIMITED_MS and (ttl_ms is None or ttl_ms > default_ttl_ms):
@@ -108,7 +104,7 @@ class Intake:
             ttl = min(default_ttl_ms, TTL_ABSENT - 1)
         if ttl_ms is not None:
             enqueued_ms = scheduled_ms if scheduled_ms is not None and scheduled_ms > now_ms else now_ms
-            properties = _with_property(properties, _ABSOLUTE_EXPIRY, Timestamp(enqueued_ms + ttl_ms))
+            properties = with_field(properties, ABSOLUTE_EXPIRY, encode(Timestamp(enqueued_ms + ttl_ms)))
 
         head = HEAD.pack(VERSION, durable, priority, ttl, pair_count, len(pairs), delivery_count, len(delivery_pairs))
         body = b"".join((head, pairs, delivery_pairs, *_tail(payload, sections, properties)))
@@ -174,7 +170,7 @@ def _annotations(payload: bytes, span: tuple[int, int]) -> tuple[bytes, int, int
             if isinstance(value, int):
                 scheduled_ms = int(value)
         elif key == "x-opt-partition-key" and value is not None:
-            partition_key = _text(value)
+            partition_key = text_of(value)
         if isinstance(key, str) and not isinstance(key, Symbol):
             key = Symbol(key)
         pairs.append(encode(key) + encode(value))
@@ -202,28 +198,28 @@ def _identity(buffer: bytes, at: int) -> tuple[str, str | None, str | None]:
             at += 1
         elif code == 0xA1:
             end = at + 2 + buffer[at + 1]
-            if index == _MESSAGE_ID:
+            if index == MESSAGE_ID:
                 message_id = buffer[at + 2 : end].decode("utf-8")
-            elif index == _CONTENT_TYPE:
+            elif index == CONTENT_TYPE:
                 content_type = buffer[at + 2 : end].decode("utf-8")
-            elif index == _GROUP_ID:
+            elif index == GROUP_ID:
                 session_id = buffer[at + 2 : end].decode("utf-8")
                 break
             at = end
         elif code == 0xA3:
             end = at + 2 + buffer[at + 1]
-            if index == _CONTENT_TYPE:
+            if index == CONTENT_TYPE:
                 content_type = buffer[at + 2 : end].decode("ascii", "replace")
             at = end
-        elif index == _MESSAGE_ID:
+        elif index == MESSAGE_ID:
             value, at = decode(buffer, at)
-            message_id = _text(value)
-        elif index == _CONTENT_TYPE:
+            message_id = text_of(value)
+        elif index == CONTENT_TYPE:
             value, at = decode(buffer, at)
-            content_type = _text(value)
-        elif index == _GROUP_ID:
+            content_type = text_of(value)
+        elif index == GROUP_ID:
             value, at = decode(buffer, at)
-            session_id = _text(value)
+            session_id = text_of(value)
             break
         else:
             at = skip(buffer, at)
@@ -231,7 +227,7 @@ def _identity(buffer: bytes, at: int) -> tuple[str, str | None, str | None]:
     return message_id, content_type, session_id
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
     """An id as text. The Python SDK sends a received string again as binary, and means the same id."""
     if isinstance(value, bytes):
         try:
@@ -239,27 +235,6 @@ def _text(value: object) -> str:
         except UnicodeDecodeError:
             return value.hex()
     return str(value)
-
-
-def _with_property(properties: bytes | None, index: int, value: str | Timestamp) -> bytes:
-    """The properties section with one field set; the other fields keep their bytes."""
-    fields: list[bytes] = []
-    if properties is not None:
-        code = properties[3]
-        if code == 0xC0:
-            count, at = properties[5], 6
-        elif code == 0xD0:
-            count, at = _uint(properties, 8)[0], 12
-        else:
-            count, at = 0, 4
-        for _ in range(count):
-            end = skip(properties, at)
-            fields.append(properties[at:end])
-            at = end
-    fields += [b"\x40"] * (index + 1 - len(fields))
-    fields[index] = encode(value)
-    body = b"".join(fields)
-    return b"\x00\x53\x73\xd0" + (len(body) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + body
 
 
 def _check_application_properties(payload: bytes, span: tuple[int, int]) -> None:

@@ -16,12 +16,15 @@ from twinbus.broker.addresses import MANAGEMENT
 from twinbus.broker.directory import Directory
 from twinbus.broker.meter import REQUEST_KINDS
 from twinbus.broker.requests import Request
+from twinbus.broker.rule_wire import described, rule_of
 from twinbus.broker.settlement import changes, text_of
 from twinbus.broker.stored import render
 from twinbus.entities import records
 from twinbus.entities.message import Message, NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
     MessageNotFoundError,
@@ -36,6 +39,7 @@ from twinbus.limits import (
     BATCH_DELETE_MESSAGES_MAX,
     PEEK_BYTES_MAX,
     PEEK_MESSAGES_MAX,
+    RULES_PAGE_MAX,
     SEQUENCE_NUMBERS_MAX,
     SESSIONS_PAGE_MAX,
 )
@@ -65,7 +69,7 @@ class Management:
 
     __slots__ = ("_connection", "_host", "_path", "_queue")
 
-    def __init__(self, connection: Connection, queue: Queue | None, path: str) -> None:
+    def __init__(self, connection: Connection, queue: Queue | Topic | None, path: str) -> None:
         # The connection whose rights count.
         self._connection = connection
         # The namespace.
@@ -95,15 +99,21 @@ class Management:
         self._host.timers.reschedule()
         self._connection.flush_soon()
 
-    def _operate(self, queue: Queue, request: Request) -> None:
+    def _operate(self, queue: Queue | Topic, request: Request) -> None:
         name = request.operation
-        operation = _OPERATIONS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
-        if operation is None:
+        known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else ""
+        right, method = _OPERATIONS.get(known, (Right.MANAGE, None))
+        topic_method = _TOPIC_OPERATIONS.get(known)
+        if method is None or (isinstance(queue, Topic) and topic_method is None):
             raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
-        right, method = operation
         # Some clients put a token for the node itself, others for its entity: the node's path is covered by both.
         self._connection.require(f"{self._path}/{MANAGEMENT}", right)
-        self._count(request, OK, method(self, queue, request))
+        if not isinstance(queue, Topic):
+            sizes = method(self, queue, request)
+        else:
+            assert topic_method is not None
+            sizes = topic_method(self, queue, request)
+        self._count(request, OK, sizes)
 
     def _count(self, request: Request, outcome: str, sizes: Sequence[int] | None) -> None:
         """Count the request: an operation for each message it was about, whose sizes are given; one if about none."""
@@ -126,7 +136,7 @@ class Management:
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def schedule(self, queue: Queue, request: Request) -> Sizes:
+    def schedule(self, queue: Queue | Topic, request: Request) -> Sizes:
         host = self._host
         if host.store.full:
             raise QuotaExceededError(
@@ -146,7 +156,7 @@ class Management:
         self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
         return [message.size for message in messages]
 
-    def cancel(self, queue: Queue, request: Request) -> Sizes:
+    def cancel(self, queue: Queue | Topic, request: Request) -> Sizes:
         numbers = _numbers(request)
         queue.cancel(numbers, self._host.clock.now_ms(), self._host.commits.facts)
         self._after_commit(request, {})
@@ -154,7 +164,7 @@ class Management:
 
     # --- browsing ---------------------------------------------------------------------------------------------------
 
-    def peek(self, queue: Queue, request: Request) -> Sizes:
+    def peek(self, queue: Queue | Topic, request: Request) -> Sizes:
         arguments = request.arguments
         first = max(int(arguments.get("from-sequence-number") or 0), 0)
         count = int(arguments["message-count"])
@@ -171,8 +181,8 @@ class Management:
             request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
         return [len(each["message"]) for each in payloads]
 
-    def _peeked(self, queue: Queue, first: int, count: int, session_id: str | None) -> list[dict[str, bytes]]:
-        if session_id is not None and queue.settings.requires_session:
+    def _peeked(self, queue: Queue | Topic, first: int, count: int, session_id: str | None) -> list[dict[str, bytes]]:
+        if session_id is not None and isinstance(queue, Queue) and queue.settings.requires_session:
             found = queue.peek_session(session_id, first, count, self._host.clock.now_ms())
         else:
             found = self._page(queue, first, count)
@@ -186,7 +196,7 @@ class Management:
             payloads.append({"message": payload})
         return payloads
 
-    def _page(self, queue: Queue, first: int, count: int) -> list[Message]:
+    def _page(self, queue: Queue | Topic, first: int, count: int) -> list[Message]:
         """Messages in sequence order from the store's index: its keys are in that order already."""
         store = self._host.store
         stop = index_key(queue.entity_id + 1, 0)
@@ -201,19 +211,7 @@ class Management:
                 first = seq + 1
                 record = records.unpack(value)
                 if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
-                    found.append(
-                        Message(
-                            seq,
-                            record.body,
-                            record.size,
-                            record.enqueued_ms,
-                            record.expires_ms,
-                            record.state,
-                            record.delivery_count,
-                            None,
-                            record.changes,
-                        )
-                    )
+                    found.append(records.message_of(seq, record))
         return found
 
     def list_sessions(self, queue: Queue, request: Request) -> None:
@@ -318,6 +316,28 @@ class Management:
         queue.set_session_state(_session_id(request), state, self._host.clock.now_ms(), self._host.commits.facts)
         self._after_commit(request, {})
 
+    # --- rules ------------------------------------------------------------------------------------------------------
+
+    def add_rule(self, queue: Queue, request: Request) -> None:
+        now_ms = self._host.clock.now_ms()
+        rule = rule_of(_rule_name(request), request.arguments.get("rule-description"), now_ms)
+        _subscription(queue).add_rule(rule, now_ms, self._host.commits.facts)
+        self._after_commit(request, {})
+
+    def remove_rule(self, queue: Queue, request: Request) -> None:
+        _subscription(queue).remove_rule(_rule_name(request), self._host.clock.now_ms(), self._host.commits.facts)
+        self._after_commit(request, {})
+
+    def enumerate_rules(self, queue: Queue, request: Request) -> None:
+        skip = max(int(request.arguments.get("skip") or 0), 0)
+        top = min(max(int(request.arguments.get("top") or RULES_PAGE_MAX), 1), RULES_PAGE_MAX)
+        found = _subscription(queue).rules[skip : skip + top]
+        if found:
+            rules = [{"rule-description": described(rule)} for rule in found]
+            request.answer_management(200, "OK", {"rules": rules})
+        else:
+            request.answer_management(204, "No rules.", None, MessageNotFoundError.condition)
+
     def _session(self, queue: Queue, request: Request) -> Session | None:
         session_id = request.arguments.get("session-id")
         if session_id is None:
@@ -358,6 +378,19 @@ def _tokens(request: Request) -> list[bytes]:
     return tokens
 
 
+def _subscription(queue: Queue) -> Subscription:
+    if not isinstance(queue, Subscription):
+        raise NotAllowedError(f"The entity '{queue.path}' is no subscription: only subscriptions have rules.")
+    return queue
+
+
+def _rule_name(request: Request) -> str:
+    name = request.arguments["rule-name"]
+    if not isinstance(name, str):
+        raise ArgumentError("'rule-name' must be a string.")
+    return str(name)
+
+
 def _session_id(request: Request) -> str:
     session_id = request.arguments["session-id"]
     if not isinstance(session_id, str):
@@ -379,4 +412,14 @@ _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
     "update-disposition": (Right.LISTEN, Management.update_disposition),
     "get-message-sessions": (Right.LISTEN, Management.list_sessions),
     "batch-delete-messages": (Right.LISTEN, Management.delete_batch),
+    "add-rule": (Right.MANAGE, Management.add_rule),
+    "remove-rule": (Right.MANAGE, Management.remove_rule),
+    "enumerate-rules": (Right.LISTEN, Management.enumerate_rules),
+}
+
+# What a topic takes, under the same rights: it has nothing to receive, but what is scheduled can be seen.
+_TOPIC_OPERATIONS: dict[str, Callable[[Management, Topic, Request], Sizes | None]] = {
+    "peek-message": Management.peek,
+    "schedule-message": Management.schedule,
+    "cancel-scheduled-message": Management.cancel,
 }

@@ -21,15 +21,15 @@ from twinbus.limits import OPERATION_STEP_BYTES
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
-    from twinbus.broker.dispatcher import Dispatcher
+    from twinbus.broker.senders import Senders
 
 
 class Publisher:
     """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
 
-    __slots__ = ("_connection", "_dispatcher", "_host", "_meter", "_sent", "link", "queue")
+    __slots__ = ("_connection", "_host", "_meter", "_senders", "_sent", "link", "queue")
 
-    def __init__(self, connection: Connection, link: Link, dispatcher: Dispatcher) -> None:
+    def __init__(self, connection: Connection, link: Link, senders: Senders) -> None:
         # The connection it belongs to.
         self._connection = connection
         # The namespace, for its clock, intake and commit loop.
@@ -37,9 +37,9 @@ class Publisher:
         # The AMQP link.
         self.link = link
         # Knows the links of the entity.
-        self._dispatcher = dispatcher
+        self._senders = senders
         # Where the messages go.
-        self.queue = dispatcher.queue
+        self.queue = senders.entity
         # Counts what happens to the entity.
         self._meter = connection.host.meter.entity(self.queue.path)
         # Counts messages taken.
@@ -113,7 +113,7 @@ class Publisher:
 
     def on_detached(self, orderly: bool) -> None:
         """Nothing is held for a sending client: what it sent is on its way to the disk."""
-        self._dispatcher.leave_publisher(self)
+        self._senders.leave_publisher(self)
 
     def detach(self, error: AmqpError) -> None:
         """End the link from our side."""

@@ -26,6 +26,7 @@ from twinbus.amqp.states import (
     TransactionalState,
     encode_state,
 )
+from twinbus.broker.changes import SYSTEM
 from twinbus.entities.queue import Queue
 from twinbus.errors import ArgumentError, UnsupportedError
 from twinbus.ledger.words import Kind
@@ -80,6 +81,8 @@ def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:
     if not properties:
         return None
     found: dict[str, str | bytes] = {str(key): encode(value) for key, value in properties.items()}
+    if any(name.startswith(SYSTEM) for name in found):
+        raise ArgumentError("The name of a property to modify cannot start with a NUL character.")
     size = sum(len(key) + len(value) for key, value in found.items())
     if size > APPLICATION_PROPERTIES_BYTES_MAX:
         raise ArgumentError(

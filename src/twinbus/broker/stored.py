@@ -2,7 +2,8 @@
 
 A stored message is a head of fixed size, the sender's own message and delivery annotations as encoded pairs, and the
 *tail*: properties, application properties, body and footer, byte for byte as they came. On delivery only the header and
-the annotations are built anew; the tail is copied once.
+the annotations are built anew; the tail is copied once. What was changed since (by a settlement, by a rule's action) is
+put in first: see `changes.py`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,12 @@ from __future__ import annotations
 import uuid
 from struct import Struct
 
-from twinbus.amqp.codec import decode, encode, skip
+from twinbus.amqp.codec import encode
 from twinbus.amqp.sections import locate
-from twinbus.entities.message import ACTIVE, DEFERRED, SCHEDULED, Message
-
-# version, durable (0, 1, 2 = absent), priority (255 = absent), ttl (all ones = absent), message annotation pairs and
-# their bytes, delivery annotation pairs and their bytes
-HEAD = Struct(">BBBIHIHI")
-HEAD_BYTES = HEAD.size
-VERSION = 1
-DURABLE_ABSENT = 2
-PRIORITY_ABSENT = 255
-TTL_ABSENT = 0xFFFFFFFF
+from twinbus.amqp.types import Timestamp
+from twinbus.broker.changes import ABSOLUTE_EXPIRY, changed, with_field
+from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, HEAD_BYTES, PRIORITY_ABSENT, TTL_ABSENT
+from twinbus.entities.message import ACTIVE, DEFERRED, SCHEDULED, Message, Relayed
 
 
 def _symbol(name: str, code: int) -> bytes:
@@ -34,6 +29,8 @@ _ENQUEUED = _symbol("x-opt-enqueued-time", 0x83)
 _STATE = _symbol("x-opt-message-state", 0x71)
 _LOCKED = _symbol("x-opt-locked-until", 0x83)
 _LOCK_TOKEN = _symbol("x-opt-lock-token", 0x98)
+_ORIGIN = _symbol("x-opt-enqueue-sequence-number", 0x81)
+_SOURCE = _symbol("x-opt-deadletter-source", 0xB1)
 
 # A map section opens with its descriptor, map32, its size and its item count.
 _open = Struct(">4sII").pack
@@ -43,6 +40,7 @@ _NO_DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xc1\x01\x00"
 
 _pack_common = Struct(f">{len(_SEQUENCE)}sq{len(_ENQUEUED)}sq").pack
 _pack_until = Struct(f">{len(_LOCKED)}sq").pack
+_pack_origin = Struct(f">{len(_ORIGIN)}sq").pack
 _pack_state = Struct(f">{len(_STATE)}si").pack
 _unpack_head = HEAD.unpack_from
 
@@ -72,17 +70,24 @@ def _header(durable: int, priority: int, ttl: int, delivery_count: int) -> bytes
 
 def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes:
     """The message as a receiver gets it, with its lock when `token` is given. A taken one is shown as active."""
+    if message.changes is not None:
+        stored = changed(stored, message.changes)
     _version, durable, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = _unpack_head(stored)
+    tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
+    relayed = isinstance(message, Relayed)
+    if relayed and message.expires_ms is not None:
+        # Another entity may have given it less time than the one it was sent to.
+        lives_ms = min(max(message.expires_ms - message.enqueued_ms, 0), TTL_ABSENT - 1)
+        if lives_ms != ttl:
+            ttl = lives_ms
+            tail = _with_expiry(tail, message.expires_ms)
     key = (durable, priority, ttl, message.delivery_count)
     header = _HEADERS.get(key)
     if header is None:
         header = _header(durable, priority, ttl, message.delivery_count)
         if len(_HEADERS) < _HEADERS_MAX:
             _HEADERS[key] = header
-    tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
-    if message.changes is not None:
-        tail = with_changes(tail, message.changes)
-    if token is not None and pairs == 0 and delivery_pairs == 0 and message.state == ACTIVE:
+    if token is not None and pairs == 0 and delivery_pairs == 0 and message.state == ACTIVE and not relayed:
         first, second, third, rest = _unpack_token(token)
         annotations = _pack_locked(
             _TOKEN_OPEN,
@@ -105,6 +110,13 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     if message.state in (DEFERRED, SCHEDULED):
         own += _pack_state(_STATE, message.state)
         items += 2
+    if isinstance(message, Relayed):
+        own += _pack_origin(_ORIGIN, message.origin_seq)
+        items += 2
+        if message.dead_letter_source is not None:
+            source = message.dead_letter_source.encode("utf-8", "replace")
+            own += _SOURCE + _UINT(len(source)) + source
+            items += 2
     theirs = stored[at : at + delivery_bytes]
     if token is not None:
         own += _pack_until(_LOCKED, message.locked_until_ms)
@@ -119,37 +131,8 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     return b"".join((header, delivery, _open(_MESSAGE_ANNOTATIONS, len(own) + 4, items), own, tail))
 
 
-def with_changes(tail: bytes, changes: dict[str, str | bytes]) -> bytes:
-    """The tail with application properties set to what a settlement asked for: text, or values already encoded."""
-    sections = locate(tail)
-    encoded: dict[bytes, bytes] = {}
-    span = sections.application_properties
-    if span is not None:
-        encoded = _pairs(tail, span[0] + 3)
-    for name, value in changes.items():
-        encoded[encode(name)] = encode(value) if isinstance(value, str) else value
-    body = b"".join([key + value for key, value in encoded.items()])
-    section = b"\x00\x53\x74\xd1" + _UINT(len(body) + 4) + _UINT(len(encoded) * 2) + body
-    if span is not None:
-        return tail[: span[0]] + section + tail[span[1] :]
-    # Application properties stand between the properties and the body.
-    at = sections.properties[1] if sections.properties is not None else 0
-    return tail[:at] + section + tail[at:]
-
-
-def _pairs(buffer: bytes, at: int) -> dict[bytes, bytes]:
-    """The encoded pairs of the map at `at`, keys in the form `encode` gives them."""
-    code = buffer[at]
-    if code == 0xC1:
-        count, at = buffer[at + 2], at + 3
-    elif code == 0xD1:
-        count, at = int.from_bytes(buffer[at + 5 : at + 9], "big"), at + 9
-    else:
-        return {}
-    found: dict[bytes, bytes] = {}
-    for _ in range(count // 2):
-        key, value_at = decode(buffer, at)
-        end = skip(buffer, value_at)
-        found[encode(key)] = buffer[value_at:end]
-        at = end
-    return found
+def _with_expiry(tail: bytes, expires_ms: int) -> bytes:
+    span = locate(tail).properties
+    at, end = span if span is not None else (0, 0)
+    properties = tail[at:end] if span is not None else None
+    return tail[:at] + with_field(properties, ABSOLUTE_EXPIRY, encode(Timestamp(expires_ms))) + tail[end:]

@@ -24,6 +24,7 @@ from twinbus.broker.meter import Meter
 from twinbus.broker.settlement import kind_of, settle
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
+from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
     MessageLockLostError,
@@ -55,7 +56,7 @@ class Transaction:
 
     def __init__(self, deadline_ms: int) -> None:
         # Messages by entity, in the order in which the entities were first used.
-        self._sends: dict[Queue, list[NewMessage]] = {}
+        self._sends: dict[Queue | Topic, list[NewMessage]] = {}
         # Outcomes by lock token.
         self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
         # Messages touched so far.
@@ -63,7 +64,7 @@ class Transaction:
         # When it is rolled back if nobody discharges it.
         self.deadline_ms = deadline_ms
 
-    def send(self, queue: Queue, messages: list[NewMessage]) -> None:
+    def send(self, queue: Queue | Topic, messages: list[NewMessage]) -> None:
         """Take messages to be sent. What the entity would refuse now is refused now."""
         self._grow(len(messages))
         waiting = self._sends.setdefault(queue, [])
@@ -82,21 +83,21 @@ class Transaction:
         """Do everything, or raise having done nothing."""
         if now_ms > self.deadline_ms:
             raise ArgumentError(f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back.")
-        for queue, messages in self._sends.items():
-            queue.check_send(messages)
+        for target, messages in self._sends.items():
+            target.check_send(messages)
         for token, (queue, _) in self._settlements.items():
             queue.check_lock(token, now_ms)
         for token, (queue, state) in self._settlements.items():
             settle(queue, token, state, now_ms, facts)
-        for queue, messages in self._sends.items():
-            queue.send(messages, now_ms, facts)
+        for target, messages in self._sends.items():
+            target.send(messages, now_ms, facts)
 
     def count(self, meter: Meter) -> None:
         """Count what was done."""
         for queue, state in self._settlements.values():
             meter.entity(queue.path).counter(kind_of(state)).count += 1
-        for queue, messages in self._sends.items():
-            meter.entity(queue.path).add_sends(messages)
+        for target, messages in self._sends.items():
+            meter.entity(target.path).add_sends(messages)
 
     def _grow(self, count: int) -> None:
         if self._size + count > TRANSACTION_MESSAGES_MAX:

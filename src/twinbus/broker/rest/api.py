@@ -119,7 +119,7 @@ class RestApi:
 
     async def _send(self, entity: str, headers: Mapping[str, str], body: bytes) -> AdminResponse:
         host = self._host
-        target = host.entities.queue(entity)
+        target = host.entities.entity(entity)
         if host.store.full:
             raise QuotaExceededError("The disk that holds this namespace is full: receive messages or make room.")
         given = next((value for name, value in headers.items() if name.lower() == BROKER_PROPERTIES.lower()), None)

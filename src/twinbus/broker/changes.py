@@ -1,0 +1,151 @@
+"""What was changed on a message since it was sent, put into its stored form.
+
+Changes come by name with an encoded AMQP value, or text to encode; an empty value removes. A plain name is an
+application property. A name after a NUL is a system property: only a rule's action can change one. Everything that is
+not changed keeps its bytes.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from twinbus.amqp.codec import decode, encode, skip
+from twinbus.amqp.sections import locate
+from twinbus.amqp.types import Symbol
+from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, HEAD_BYTES, TTL_ABSENT
+
+# Before the name of a system property.
+SYSTEM = "\0"
+REMOVED = b""
+
+MESSAGE_ID = 0
+CONTENT_TYPE = 6
+ABSOLUTE_EXPIRY = 8
+GROUP_ID = 10
+
+# System property -> its place in the properties section.
+FIELDS = {
+    "MessageId": MESSAGE_ID,
+    "To": 2,
+    "Label": 3,
+    "ReplyTo": 4,
+    "CorrelationId": 5,
+    "ContentType": CONTENT_TYPE,
+    "SessionId": GROUP_ID,
+    "ReplyToSessionId": 12,
+}
+# System property -> the message annotation that holds it.
+ANNOTATIONS = {
+    "PartitionKey": "x-opt-partition-key",
+    "ScheduledEnqueueTimeUtc": "x-opt-scheduled-enqueue-time",
+    "ViaPartitionKey": "x-opt-via-partition-key",
+}
+
+_UINT = Struct(">I")
+
+
+def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
+    """The stored form with its changes made."""
+    version, durable, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = HEAD.unpack_from(stored)
+    annotations = stored[HEAD_BYTES : HEAD_BYTES + pairs_bytes]
+    delivery = stored[HEAD_BYTES + pairs_bytes : HEAD_BYTES + pairs_bytes + delivery_bytes]
+    tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
+    own: dict[str, str | bytes] = {}
+    for name, value in changes.items():
+        if not name.startswith(SYSTEM):
+            own[name] = value
+            continue
+        encoded = encode(value) if isinstance(value, str) else value
+        system = name[len(SYSTEM) :]
+        if system in FIELDS:
+            tail = _with_property(tail, FIELDS[system], encoded or b"\x40")
+        elif system in ANNOTATIONS:
+            annotations, pairs = _with_annotation(annotations, pairs, ANNOTATIONS[system], encoded)
+        elif system == "TimeToLive":
+            ttl = TTL_ABSENT if encoded == REMOVED else min(max(int(decode(encoded, 0)[0]), 0), TTL_ABSENT)
+        elif system == "ForcePersistence":
+            durable = DURABLE_ABSENT if encoded == REMOVED else int(bool(decode(encoded, 0)[0]))
+    if own:
+        tail = _with_application_properties(tail, own)
+    head = HEAD.pack(version, durable, priority, ttl, pairs, len(annotations), delivery_pairs, delivery_bytes)
+    return b"".join((head, annotations, delivery, tail))
+
+
+def with_field(properties: bytes | None, index: int, encoded: bytes) -> bytes:
+    """The properties section with one field set; the other fields keep their bytes."""
+    fields: list[bytes] = []
+    if properties is not None:
+        code = properties[3]
+        if code == 0xC0:
+            count, at = properties[5], 6
+        elif code == 0xD0:
+            count, at = _UINT.unpack_from(properties, 8)[0], 12
+        else:
+            count, at = 0, 4
+        for _ in range(count):
+            end = skip(properties, at)
+            fields.append(properties[at:end])
+            at = end
+    fields += [b"\x40"] * (index + 1 - len(fields))
+    fields[index] = encoded
+    body = b"".join(fields)
+    return b"\x00\x53\x73\xd0" + (len(body) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + body
+
+
+def _with_property(tail: bytes, index: int, encoded: bytes) -> bytes:
+    span = locate(tail).properties
+    if span is None:
+        return with_field(None, index, encoded) + tail
+    return tail[: span[0]] + with_field(tail[span[0] : span[1]], index, encoded) + tail[span[1] :]
+
+
+def _with_annotation(annotations: bytes, pairs: int, name: str, encoded: bytes) -> tuple[bytes, int]:
+    """The encoded pairs with one of them set, or removed."""
+    kept = _pairs(annotations, 0, pairs)
+    key = encode(Symbol(name))
+    if encoded == REMOVED:
+        kept.pop(key, None)
+    else:
+        kept[key] = encoded
+    return b"".join([each + value for each, value in kept.items()]), len(kept)
+
+
+def _with_application_properties(tail: bytes, changes: dict[str, str | bytes]) -> bytes:
+    sections = locate(tail)
+    encoded: dict[bytes, bytes] = {}
+    span = sections.application_properties
+    if span is not None:
+        encoded = _map_pairs(tail, span[0] + 3)
+    for name, value in changes.items():
+        if value == REMOVED:
+            encoded.pop(encode(name), None)
+        else:
+            encoded[encode(name)] = encode(value) if isinstance(value, str) else value
+    body = b"".join([key + value for key, value in encoded.items()])
+    section = b"\x00\x53\x74\xd1" + _UINT.pack(len(body) + 4) + _UINT.pack(len(encoded) * 2) + body
+    if span is not None:
+        return tail[: span[0]] + section + tail[span[1] :]
+    # Application properties stand between the properties and the body.
+    at = sections.properties[1] if sections.properties is not None else 0
+    return tail[:at] + section + tail[at:]
+
+
+def _map_pairs(buffer: bytes, at: int) -> dict[bytes, bytes]:
+    """The encoded pairs of the map at `at`."""
+    code = buffer[at]
+    if code == 0xC1:
+        return _pairs(buffer, at + 3, buffer[at + 2] // 2)
+    if code == 0xD1:
+        return _pairs(buffer, at + 9, _UINT.unpack_from(buffer, at + 5)[0] // 2)
+    return {}
+
+
+def _pairs(buffer: bytes, at: int, count: int) -> dict[bytes, bytes]:
+    """Encoded pairs, keys in the form `encode` gives them."""
+    found: dict[bytes, bytes] = {}
+    for _ in range(count):
+        key, value_at = decode(buffer, at)
+        end = skip(buffer, value_at)
+        found[encode(key)] = buffer[value_at:end]
+        at = end
+    return found
