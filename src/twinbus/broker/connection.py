@@ -44,6 +44,7 @@ from twinbus.limits import (
 )
 
 if TYPE_CHECKING:
+    from twinbus.broker.consumer import Consumer
     from twinbus.broker.host import NamespaceHost
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class Connection(asyncio.Protocol):
         self.engine = Engine(Role.SERVER, container_id=host.container_id, properties=host.open_properties)
         # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
         self.claims: dict[str, Claim] = {}
+        # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
+        self.crowded: set[Consumer] = set()
         # False while the peer reads too slowly for what we have to say.
         self.writable = True
         # The socket, None before it is connected and after it is lost.
@@ -172,6 +175,12 @@ class Connection(asyncio.Protocol):
         for link in list(self._links):
             if link.sender and link.context is not None:
                 link.context.on_credit()
+
+    def make_room(self) -> None:
+        """A delivery was settled: whoever waited for that has another try."""
+        crowded, self.crowded = self.crowded, set()
+        for consumer in crowded:
+            consumer.dispatcher.line_up(consumer)
 
     def pause_reading(self) -> None:
         if self._transport is not None:
@@ -379,6 +388,8 @@ class Connection(asyncio.Protocol):
         if owner is not None:
             link.context = None
             owner.on_detached(orderly)
+        if self.crowded:
+            self.make_room()
 
     def _leave_links(self, orderly: bool) -> None:
         for link in list(self._links):

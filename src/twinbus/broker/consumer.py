@@ -94,7 +94,11 @@ class Consumer:
         """How many messages can be sent now."""
         if self.gone or self.held or not self.connection.writable:
             return 0
-        return min(self.link.sendable() - self._pending, BURST)
+        count = min(self.link.sendable() - self._pending, BURST)
+        if count <= 0 and self.link.credit > self._pending:
+            # Too many deliveries of its AMQP session are unsettled: no credit will come, but room will.
+            self.connection.crowded.add(self)
+        return count
 
     def on_credit(self) -> None:
         link = self.link
@@ -168,6 +172,8 @@ class Consumer:
         host = self._host
         facts = host.commits.facts
         now_ms = host.clock.now_ms()
+        if settled and self.connection.crowded:
+            self.connection.make_room()
         try:
             if isinstance(state, Accepted):
                 self.queue.complete(tag, now_ms, facts)
@@ -187,18 +193,21 @@ class Consumer:
             wire_error = host.tracker.wire_error(error, self.queue.path)
             self._meter.counter(kind_of(state), wire_error.condition).count += 1
             if not settled:
-                self.link.session.answer(delivery_id, state_rejected(wire_error))
-                self.connection.flush_soon()
+                self._answer((delivery_id, state_rejected(wire_error)))
             return
         host.commits.request()
 
     def _answer_accepted(self, delivery_id: int) -> None:
         self.link.session.answer(delivery_id, STATE_ACCEPTED)
         self.connection.flush_soon()
+        if self.connection.crowded:
+            self.connection.make_room()
 
     def _answer(self, answer: tuple[int, bytes]) -> None:
         self.link.session.answer(answer[0], answer[1])
         self.connection.flush_soon()
+        if self.connection.crowded:
+            self.connection.make_room()
 
     def on_transfer(self, event: Transfer) -> None:
         """Never called: we send on this link."""

@@ -1,0 +1,47 @@
+"""A receiver with credit that ran into the bound on unsettled deliveries goes on when some are settled."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.peer import Peer, text
+from twinbus.amqp import link as link_module
+from twinbus.amqp.states import STATE_ACCEPTED
+from twinbus.testing import Broker
+
+BOUND = 5
+
+
+@pytest.fixture(autouse=True)
+def _small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "UNSETTLED_DELIVERIES_MAX", BOUND)
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["answered", "settled at once"])
+def test_settling_makes_room(settled: bool) -> None:
+    with Broker(queues=["orders"]) as broker, Peer(broker) as peer:
+        sender = peer.sender("orders")
+        for _ in range(BOUND + 3):
+            peer.send(sender, text())
+        receiver = peer.receiver("orders", 100)
+        first = [peer.receive(receiver) for _ in range(BOUND)]
+        for delivery in first:
+            receiver.session.dispose(delivery.delivery_id, delivery.delivery_id, STATE_ACCEPTED, settled)
+        peer.flush()
+        for _ in range(3):
+            peer.receive(receiver)
+
+
+def test_another_link_of_the_session_goes_on_too() -> None:
+    with Broker(queues=["orders", "bills"]) as broker, Peer(broker) as peer:
+        for queue, count in (("orders", BOUND), ("bills", 2)):
+            sender = peer.sender(queue)
+            for _ in range(count):
+                peer.send(sender, text())
+        orders = peer.receiver("orders", 100)
+        first = [peer.receive(orders) for _ in range(BOUND)]
+        bills = peer.receiver("bills", 100)
+        for delivery in first[:2]:
+            peer.settle(delivery)
+        for _ in range(2):
+            peer.receive(bills)
