@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
             self._handle(engine.receive(data))
         except Exception as error:
             self.close(self.host.tracker.wire_error(error))
-        self._flush()
+        self.flush()
         if self.host.commits.crowded:
             self.host.hold_back(self)
 
@@ -194,9 +194,10 @@ class Connection(asyncio.Protocol):
         """Write what the engine has to say at the end of this turn of the loop."""
         if not self._flushing:
             self._flushing = True
-            self.host.loop.call_soon(self._flush)
+            self.host.loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what the engine has to say."""
         self._flushing = False
         transport = self._transport
         if transport is None:
@@ -216,7 +217,7 @@ class Connection(asyncio.Protocol):
         self.engine.close(error)
         self._orderly = True
         self._leave_links(orderly=True)
-        self._flush()
+        self.flush()
 
     def abort(self) -> None:
         """Cut the socket without a word, as a crash would."""
@@ -426,6 +427,6 @@ class Connection(asyncio.Protocol):
             logger.info("a client fell silent: its connection is cut")
             self.abort()
             return
-        self._flush()
+        self.flush()
         if next_ms is not None:
             self._heartbeat = self.host.loop.call_later(max(next_ms - now_ms, 50) / 1000, self._beat)

@@ -22,7 +22,7 @@ from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
 from twinbus.errors import ServiceError, SessionLockLostError
 from twinbus.ledger.words import Kind
-from twinbus.limits import OPERATION_STEP_BYTES
+from twinbus.limits import OPERATION_STEP_BYTES, SESSION_GRACE_MS, WRITE_BUFFER_BYTES_HIGH
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Consumer:
         "_completed",
         "_draining",
         "_host",
+        "_lapsed",
         "_meter",
         "_pending",
         "_poll_start",
@@ -80,6 +81,8 @@ class Consumer:
         self.waiting = False
         # Set while a fault keeps messages from it.
         self.held = False
+        # Set when the session's lock is over, though the link still stands.
+        self._lapsed = False
         # Set when the link is over.
         self.gone = False
         # Counts what happens to the entity.
@@ -144,7 +147,11 @@ class Consumer:
                 self._received.steps += (len(payload) - 1) // OPERATION_STEP_BYTES
         self._received.count += len(messages)
         self._received.bytes += size
-        self.connection.flush_soon()
+        if self.connection.engine.output_bytes > WRITE_BUFFER_BYTES_HIGH:
+            # Now, so that a peer that does not read is noticed before it is fed more.
+            self.connection.flush()
+        else:
+            self.connection.flush_soon()
 
     def _deliver_taken(self, taken: tuple[list[Message], list[bytes]]) -> None:
         messages, bodies = taken
@@ -213,7 +220,15 @@ class Consumer:
         """Never called: we send on this link."""
 
     def on_session_lost(self) -> None:
-        """The session's lock lapsed: the link is of no use any more."""
+        """The session's lock lapsed: it is another's to accept now, and the link is of no use any more.
+
+        It goes a little later: the holder's clock started after ours, and it may be about to leave by itself.
+        """
+        if not self.gone:
+            self.held = self._lapsed = True
+            self._host.loop.call_later(SESSION_GRACE_MS / 1000, self._take_session)
+
+    def _take_session(self) -> None:
         if self.gone or self.session is None:
             return
         text = f"The session lock has expired on the message session '{self.session.id}'. Accept a new session."
@@ -232,7 +247,9 @@ class Consumer:
         self.dispatcher.leave(self)
         now_ms = host.clock.now_ms()
         facts = host.commits.facts
-        if self.session is not None:
+        if self._lapsed:
+            pass  # its session is free already, or somebody else's
+        elif self.session is not None:
             self.queue.release_session(self.session, now_ms, facts)
         elif not orderly:
             for link, tag in self.link.session.unsettled.values():

@@ -6,7 +6,7 @@ and those who wait are told once.
 
 from __future__ import annotations
 
-from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX, SEQUENCE_BLOCK
+from twinbus.limits import ACQUIRE_BYTES_MAX, EXPIRED_PER_ACQUIRE_MAX, SEQUENCE_BLOCK
 from twinbus.store.facts import Facts, Table
 
 from .available import Available
@@ -124,10 +124,11 @@ class Arriving(Holding):
     # --- picking ----------------------------------------------------------------------------------------------------
 
     def _pick(self, available: Available, count: int, now_ms: int, facts: Facts) -> list[Message]:
-        """Take out the next messages; those that have expired leave on the way, a bounded number of them."""
+        """Take out the next messages, not too many bytes of them; a bounded number of expired ones leave on the way."""
         picked: list[Message] = []
         expired = 0
-        while len(picked) < count:
+        size = 0
+        while len(picked) < count and size < ACQUIRE_BYTES_MAX:
             message = available.pop()
             if message is None:
                 break
@@ -139,6 +140,7 @@ class Arriving(Holding):
                     break
                 continue
             picked.append(message)
+            size += message.size
         return picked
 
     def _announce_again(self, session: Session | None) -> None:
