@@ -12,20 +12,33 @@ import uuid
 from collections import Counter as Tally
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.broker.peer import Peer, text
+from tests.broker.test_rest import ask
+from tests.broker.test_transactions import control, declare, discharge, send_in
 from twinbus.amqp.events import Closed
 from twinbus.amqp.message import AmqpMessage
-from twinbus.amqp.states import STATE_RELEASED, AmqpError, Modified, encode_state, state_rejected
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    STATE_RELEASED,
+    AmqpError,
+    Modified,
+    encode_state,
+    state_rejected,
+    state_transactional,
+)
 from twinbus.amqp.types import Int, Timestamp
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.broker.intake import BATCH_FORMAT, PING_CONTENT_TYPE
 from twinbus.broker.metrics import render_metrics
 from twinbus.broker.scribe import Scribe
+from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock, SystemClock
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.ledger.files import complete_files, open_files
 from twinbus.ledger.totals import Totals
 from twinbus.limits import LEDGER_INTERVALS_WAITING_MAX, METER_INTERVAL_MS, OPERATION_STEP_BYTES
@@ -221,6 +234,64 @@ def test_the_stages_of_a_backlog_queue_follow_from_its_name(ledger: Path) -> Non
         ("receive", "from-backlog"),
         ("complete", "from-backlog"),
     }
+
+
+def test_a_topic_counts_what_comes_in_and_subscriptions_what_goes_out(ledger: Path) -> None:
+    with Broker(ledger=ledger) as broker:
+
+        def make(server: Server) -> None:
+            host = server.hosts["contoso"]
+            host.create_topic(TopicSettings(path="news"))
+            for name in ("a", "b"):
+                host.create_subscription(SubscriptionSettings(topic="news", name=name))
+
+        broker.call(make)
+        with Peer(broker) as peer:
+            peer.send(peer.sender("news"), text())
+            for name in ("a", "b"):
+                peer.settle(peer.receive(peer.receiver(f"news/subscriptions/{name}", 1)))
+    assert counts(ledger, "news") == {("send", "ok"): 1}
+    for name in ("a", "b"):
+        assert counts(ledger, f"news/Subscriptions/{name}") == {("receive", "ok"): 1, ("complete", "ok"): 1}
+
+
+def test_what_is_rolled_back_was_not_done(ledger: Path) -> None:
+    with Broker(queues=["orders", "bills"], ledger=ledger) as broker, Peer(broker) as peer:
+        peer.send(peer.sender("orders"), text())
+        delivery = peer.receive(peer.receiver("orders", 1))
+        coordinator = control(peer)
+        bills = peer.sender("bills")
+        for fail in (True, False):
+            txn_id = declare(peer, coordinator)
+            send_in(peer, bills, txn_id, text())
+            if not fail:
+                peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED))
+            discharge(peer, coordinator, txn_id, fail)
+    assert counts(ledger, "orders") == {("send", "ok"): 1, ("receive", "ok"): 1, ("complete", "ok"): 1}
+    assert counts(ledger, "bills") == {("send", "ok"): 1}
+
+
+def test_http_counts_as_amqp_does(ledger: Path) -> None:
+    with Broker(queues=["orders"], ledger=ledger) as broker:
+        for _ in range(2):
+            assert ask(broker, "POST", "/orders/messages", b"hello").status == 201
+        assert ask(broker, "DELETE", "/orders/messages/head").status == 200
+        locked = ask(broker, "POST", "/orders/messages/head")
+        place = urlsplit(locked.headers["Location"]).path
+        for method, status in (("POST", 200), ("DELETE", 200), ("DELETE", 404)):
+            assert ask(broker, method, place).status == status
+        assert ask(broker, "POST", "/orders/messages/head?timeout=0").status == 204
+        assert ask(broker, "GET", "/orders?api-version=2021-05").status == 200
+        assert ask(broker, "GET", "/nothing?api-version=2021-05").status == 404
+    assert counts(ledger, "orders") == {
+        ("send", "ok"): 2,
+        ("receive", "ok"): 2,
+        ("renew", "ok"): 1,
+        ("complete", "ok"): 1,
+        ("complete", "com.microsoft:message-lock-lost"): 1,
+        ("empty-poll", "ok"): 1,
+    }
+    assert counts(ledger, "") == {("manage", "ok"): 1, ("manage", "http:404"): 1}
 
 
 def test_an_idle_broker_writes_nothing(ledger: Path) -> None:

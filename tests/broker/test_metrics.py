@@ -15,6 +15,8 @@ from twinbus.broker import meter as meter_module
 from twinbus.broker import metrics
 from twinbus.broker.histogram import Histogram
 from twinbus.broker.metrics import may_see_metrics, render_metrics
+from twinbus.broker.server import Server
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.testing import Broker
 
 LINE = re.compile(r'[a-z_]+(\{([a-z]+="([^"\\\n]|\\.)*",?)*\})? [0-9.e+-]+')
@@ -71,6 +73,19 @@ def test_past_the_bound_entities_are_one_series(monkeypatch: pytest.MonkeyPatch)
     assert len(sends) == 3
     assert sends['twinbus_operations_total{namespace="contoso",entity="$others",kind="send",outcome="ok"}'] == 3
     assert found['twinbus_messages{namespace="contoso",entity="$others",state="active"}'] == 3
+
+
+def test_subscriptions_have_their_counts() -> None:
+    with Broker() as broker:
+
+        def make(server: Server) -> None:
+            host = server.hosts["contoso"]
+            host.create_topic(TopicSettings(path="news"))
+            host.create_subscription(SubscriptionSettings(topic="news", name="all"))
+
+        broker.call(make)
+        found = page(broker)
+    assert found['twinbus_messages{namespace="contoso",entity="news/Subscriptions/all",state="active"}'] == 0
 
 
 def test_sums_do_not_shrink_when_an_entity_goes() -> None:

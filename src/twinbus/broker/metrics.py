@@ -107,10 +107,12 @@ def _families(host: NamespaceHost) -> Iterator[str]:
 
 
 def _entities(host: NamespaceHost) -> tuple[list[Sample], list[Sample]]:
-    """Message counts and sizes, by entity up to the bound, then summed."""
+    """Message counts and sizes of queues and subscriptions, by entity up to the bound, then summed."""
     messages: list[Sample] = []
     sizes: list[Sample] = []
     queues = host.entities.queues()
+    for topic in host.entities.topics():
+        queues += topic.subscriptions
     for queue in queues[:METRICS_ENTITIES_MAX]:
         labels = {"namespace": host.name, "entity": queue.path}
         messages += [({**labels, "state": state}, count) for state, count in queue.counts._asdict().items()]

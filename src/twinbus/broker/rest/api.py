@@ -185,7 +185,7 @@ class RestApi:
             yield
         except ServiceError as error:
             if not isinstance(error, EntityNotFoundError):
-                path = self._host.entities.queue(place.entity).path
+                path = self._host.entities.entity(place.entity).path
                 self._host.meter.entity(path).counter(kind, error.condition).count += 1
             raise
 
