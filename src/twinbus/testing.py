@@ -26,7 +26,10 @@ from twinbus.broker.config import LEDGER_NAME, BrokerConfig, NamespaceConfig
 from twinbus.broker.faults import Fault
 from twinbus.broker.server import Endpoint, Server
 from twinbus.clock import Clock
+from twinbus.entities.filters import SqlAction, SqlFilter
+from twinbus.entities.rule import DEFAULT_RULE, Rule
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ConfigError
 
 T = TypeVar("T")
@@ -188,6 +191,58 @@ class Broker:
         name = self._name(namespace)
         self.call(lambda server: server.hosts[name].delete_queue(path), name)
 
+    def create_topic(self, topic: str | TopicSettings, namespace: str | None = None, **settings: Any) -> TopicSettings:
+        """Make a topic in the running broker: `create_topic("news", requires_duplicate_detection=True)`."""
+        if isinstance(topic, TopicSettings) and settings:
+            raise TypeError("Give the settings as TopicSettings or by name, not both.")
+        made = topic if isinstance(topic, TopicSettings) else TopicSettings(path=topic, **settings)
+        name = self._name(namespace)
+        self.call(lambda server: server.hosts[name].create_topic(made), name)
+        return made
+
+    def delete_topic(self, path: str, namespace: str | None = None) -> None:
+        """Remove a topic and its subscriptions from the running broker."""
+        name = self._name(namespace)
+        self.call(lambda server: server.hosts[name].delete_topic(path), name)
+
+    def create_subscription(
+        self, topic: str, subscription: str, namespace: str | None = None, *, filter: Any = None, **settings: Any
+    ) -> SubscriptionSettings:
+        """Make a subscription: `create_subscription("news", "sport", filter="kind = 'sport'")`; without a filter it
+        takes every message. A filter is a SQL condition, or an object of `twinbus.entities.filters`."""
+        made = SubscriptionSettings(topic=topic, name=subscription, **settings)
+        name = self._name(namespace)
+        self.call(
+            lambda server: server.hosts[name].create_subscription(
+                made, None if filter is None else _rule(DEFAULT_RULE, filter, None, server.hosts[name].clock.now_ms())
+            ),
+            name,
+        )
+        return made
+
+    def delete_subscription(self, topic: str, subscription: str, namespace: str | None = None) -> None:
+        """Remove a subscription and its messages from the running broker."""
+        name = self._name(namespace)
+        self.call(lambda server: server.hosts[name].delete_subscription(topic, subscription), name)
+
+    def create_rule(
+        self,
+        topic: str,
+        subscription: str,
+        rule: str,
+        filter: Any,
+        action: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        """Add a rule to a subscription: `create_rule("news", "sport", "goals", "goals > 0", "SET loud = TRUE")`."""
+        name = self._name(namespace)
+        self.call(
+            lambda server: server.hosts[name].add_rule(
+                topic, subscription, _rule(rule, filter, action, server.hosts[name].clock.now_ms())
+            ),
+            name,
+        )
+
     @contextmanager
     def fault(
         self, mode: str, entity: str | None = None, namespace: str | None = None, **options: Any
@@ -283,3 +338,8 @@ def _placed(namespace: NamespaceConfig, at: Endpoint) -> NamespaceConfig:
 
 def _queue(queue: str | QueueSettings) -> QueueSettings:
     return QueueSettings(path=queue) if isinstance(queue, str) else queue
+
+
+def _rule(name: str, filter: Any, action: str | None, now_ms: int) -> Rule:
+    condition = SqlFilter(filter) if isinstance(filter, str) else filter
+    return Rule(name, condition, None if action is None else SqlAction(action), now_ms)

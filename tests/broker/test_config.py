@@ -147,7 +147,7 @@ def test_the_emulators_file_is_taken_as_it_is(tmp_path: Path) -> None:
     ]
 
 
-def test_its_topics_are_kept_and_warned_about(tmp_path: Path) -> None:
+def test_its_topics(tmp_path: Path) -> None:
     namespaces = load_config(write(tmp_path, EMULATOR)).namespaces
     (topic,) = namespaces[0].topics
     assert (topic.path, topic.default_ttl_ms, topic.duplicate_window_ms) == ("topic.1", 3_600_000, 20_000)
@@ -160,9 +160,6 @@ def test_its_topics_are_kept_and_warned_about(tmp_path: Path) -> None:
     assert correlation.correlation_properties == {"priority": 5, "region": "eu"}
     assert (sql.kind, sql.action) == ("sql", "SET sys.To = 'Entity'")
     assert sql.sql == "sys.MessageId = '123456' AND userProp1 = 'value1'"
-    assert BrokerConfig(namespaces).warnings() == [
-        "Topic 'topic.1' in namespace 'sbemulatorns' is configured, but topics are not served yet."
-    ]
 
 
 def test_keys_of_the_emulators_file_may_have_any_case_and_all_may_be_left_out(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 Rules:
 - Everything here is checked when it is made, and a ConfigError names the value and the fix.
 - Listening beyond this machine needs TLS for it or `allow_plaintext`, and never goes with the key everybody knows.
-- Topics are kept as data; `warnings()` says that they are not served yet.
 """
 
 from __future__ import annotations
@@ -193,14 +192,6 @@ class BrokerConfig:
     def plain_anywhere(self) -> bool:
         """Whether a peer on another machine may come without TLS, if it can come at all."""
         return self.allow_plaintext or is_loopback(self.host)
-
-    def warnings(self) -> list[str]:
-        """What the broker was told and does not do yet."""
-        return [
-            f"Topic {topic.path!r} in namespace {namespace.name!r} is configured, but topics are not served yet."
-            for namespace in self.namespaces
-            for topic in namespace.topics
-        ]
 
 
 def is_loopback(host: str) -> bool:

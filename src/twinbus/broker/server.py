@@ -10,12 +10,13 @@ from pathlib import Path
 
 from twinbus.broker.certificates import Certificates
 from twinbus.broker.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.configured import make_entities
 from twinbus.broker.host import NamespaceHost
 from twinbus.broker.keys import with_keys
 from twinbus.broker.listener import Listener
 from twinbus.broker.scribe import Scribe
 from twinbus.clock import Clock, SystemClock
-from twinbus.errors import ConfigError, EntityNotFoundError
+from twinbus.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -96,14 +97,7 @@ class Server:
         )
         self.hosts[namespace.name] = host
         host.start()
-        for settings in namespace.queues:
-            try:
-                existing = host.entities.queue(settings.path).settings
-            except EntityNotFoundError:
-                host.create_queue(settings)
-                continue
-            if existing != settings:
-                host.update_queue(settings)
+        make_entities(host, namespace)
         await host.commits.drain()
         listener = Listener(host, self.certificates, plain_anywhere=self._config.plain_anywhere)
         self._listeners.append(listener)

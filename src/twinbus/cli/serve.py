@@ -96,8 +96,6 @@ def serve(
         classic_ports={"amqp_port": amqp_port, "amqps_port": amqps_port, "admin_port": admin_port},
     )
     told.check()
-    for warning in told.warnings():
-        typer.echo(f"twinbus: warning: {warning}", err=True)
     if ready_file is not None:
         # One that a killed broker left behind would mislead whoever waits for ours.
         ready_file.unlink(missing_ok=True)
