@@ -1,0 +1,55 @@
+"""Every example runs, as its own process, against a real broker, and says what it should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from twinbus.entities.settings import QueueSettings
+from twinbus.testing import Broker
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+# What each prints, in part.
+SAYS = {
+    "send_and_receive.py": ["sent 5 orders", "5: order 4"],
+    "sessions.py": ["ann ['item 1', 'item 2']", "bob ['item 1', 'item 2']"],
+    "topics.py": ["large ['payment of 150', 'payment of 250']"],
+    "bulk.py": ["sent 10000 at", "received and completed 10000 at"],
+}
+
+
+def test_no_example_is_forgotten() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*SAYS, "test_orders.py"}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_example(name: str) -> None:
+    queues = ["orders", "bulk", QueueSettings(path="baskets", requires_session=True)]
+    with Broker(queues=queues) as broker:
+        environment = {
+            **os.environ,
+            "TWINBUS_CONNECTION_STRING": broker.connection_string(),
+            "TWINBUS_CA": str(broker.ca_file),
+        }
+        done = subprocess.run(
+            [sys.executable, EXAMPLES / name], env=environment, capture_output=True, text=True, timeout=50, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    for text in SAYS[name]:
+        assert text in done.stdout
+
+
+def test_example_of_a_test() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "test_orders.py"],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout
