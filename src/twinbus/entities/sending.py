@@ -99,7 +99,8 @@ class Sending(Arriving):
 
     def check_send(self, messages: Sequence[NewMessage]) -> None:
         """Raise what `send` would raise."""
-        self._check_open()
+        if self.deleted or self.owner is not None or not self._sendable:
+            self._check_open()
         self._check_room(self._checked_bytes(messages))
 
     def check_relay(self, message: Relayed, view: StoredView) -> None:
@@ -125,7 +126,11 @@ class Sending(Arriving):
             raise EntityDisabledError(f"Messaging entity '{self.path}' is currently disabled.")
 
     def _check_room(self, more: int) -> None:
-        size = self.size_bytes
+        dead_letters = self.dead_letters
+        if self.transfer_dead_letters is not None or dead_letters is None:
+            size = self.size_bytes
+        else:
+            size = self._bytes + dead_letters._bytes
         if size + more > self._quota_bytes:
             raise QuotaExceededError(
                 f"The maximum entity size has been reached or exceeded for Queue: '{self.path}'. "
@@ -169,7 +174,11 @@ class Sending(Arriving):
         if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
             enqueued_ms = new.scheduled_ms
             state = SCHEDULED
-        expires_ms = self._expires_ms(new.ttl_ms, enqueued_ms)
+        # As in `_expires_ms`; a call for each message would be felt.
+        ttl_ms = new.ttl_ms
+        if ttl_ms is None or ttl_ms > self._default_ttl_ms or ttl_ms < 0:
+            ttl_ms = self._default_ttl_ms
+        expires_ms = enqueued_ms + ttl_ms if ttl_ms < UNLIMITED_MS else None
         session = None
         session_id = None
         sessions = self._sessions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.errors import EntityExistsError, EntityNotFoundError, NotAllowedError
@@ -18,7 +19,7 @@ from .commons import Commons
 from .filters import REMOVED
 from .forwarding import SESSION_DESCRIPTION, SESSION_REASON, earlier
 from .holding import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, not_found_text
-from .message import ACTIVE, SCHEDULED, Relayed
+from .message import ACTIVE, SCHEDULED, NewMessage, Relayed
 from .queue import Queue
 from .records import RULE_KEY
 from .rule import Rule
@@ -69,7 +70,7 @@ class Subscription(Queue):
         self.settings.check_update(settings)
         self._adopt_all(settings, now_ms, facts)
 
-    def _check_open(self) -> None:
+    def check_send(self, messages: Sequence[NewMessage]) -> None:
         raise NotAllowedError(f"Messages cannot be sent to the subscription '{self.path}': send to its topic.")
 
     # --- rules ------------------------------------------------------------------------------------------------------
