@@ -60,13 +60,18 @@ class Broker:
         clock: Clock | None = None,
         sync: bool = True,
         allow_faults: bool = False,
+        tls_names: Iterable[str] = (),
         ledger: Path | bool = False,
     ) -> None:
         # The folder made for this broker; None when one was given, or while none is needed.
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         # What to serve, without the data folder and the ports.
         self._config = BrokerConfig(
-            [_namespace(each) for each in namespaces], data=data, dev=dev, allow_faults=allow_faults
+            [_namespace(each) for each in namespaces],
+            data=data,
+            dev=dev,
+            allow_faults=allow_faults,
+            tls_names=list(tls_names),
         )
         # The time the broker goes by; None is the machine's.
         self._clock = clock
