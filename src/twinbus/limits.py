@@ -39,6 +39,9 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 POLICIES_PER_SCOPE_MAX: Final = 12
 POLICY_NAME_CHARS_MAX: Final = 256
 POLICY_KEY_CHARS_MAX: Final = 256
+JWT_KEYS_MAX: Final = 100  # a token without a key id is tried with all of them
+JWT_RSA_BITS_MIN: Final = 2_048
+JWT_RSA_BITS_MAX: Final = 8_192  # the cost of a signature grows with the square
 
 # --- one port: what a socket may do before it is an AMQP connection, and HTTP ----------------------------------------
 ARRIVALS_MAX: Final = 1_000  # sockets that have not said yet what they speak; one more cuts the oldest
@@ -98,6 +101,7 @@ PEEK_BYTES_MAX: Final = 768 * 1024
 BATCH_DELETE_MESSAGES_MAX: Final = 500
 SEQUENCE_NUMBERS_MAX: Final = 4_500
 SESSIONS_PAGE_MAX: Final = 100
+EXPORT_PAGE_ITEMS: Final = 200  # each at most a few kilobytes
 RULES_PAGE_MAX: Final = 100
 
 # --- administration over HTTP -----------------------------------------------------------------------------------------

@@ -180,6 +180,9 @@ class Broker:
         """Where a namespace is served."""
         if not self.endpoints:
             raise RuntimeError("The broker has not been started.")
+        if self.server is not None:
+            # A rotated key makes another connection string.
+            self.endpoints = dict(self.server.endpoints)
         return self.endpoints[self._name(namespace)]
 
     def create_queue(self, queue: str | QueueSettings, namespace: str | None = None, **settings: Any) -> QueueSettings:

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from hashlib import sha256
 
+from twinbus.auth.jwt import JwtVerifier
 from twinbus.auth.policies import ALL_RIGHTS, Policies, Right
 from twinbus.auth.sas import SKEW_S, is_sas, verify
 from twinbus.auth.scope import covers, normalised, path_of
@@ -46,7 +47,13 @@ EVERYTHING = Claim("", ALL_RIGHTS)
 
 
 def decide(
-    token_text: str, audience: str, policies: Policies, now_s: float, dev: bool = False, skew_s: float = SKEW_S
+    token_text: str,
+    audience: str,
+    policies: Policies,
+    now_s: float,
+    dev: bool = False,
+    skew_s: float = SKEW_S,
+    jwt: JwtVerifier | None = None,
 ) -> Claim:
     """The claim that `token_text`, put for `audience`, gives.
 
@@ -63,9 +70,13 @@ def decide(
         token, policy = verify(token_text, policies.find, now_s, skew_s)
         return Claim(_narrower(token.path, path_of(audience)), policy.rights, token.expiry_s)
     if _is_jwt(token_text):
-        raise UnauthorizedError(
-            "InvalidIssuer: JSON web tokens are accepted in development mode only. Use a shared access signature."
-        )
+        if jwt is None:
+            raise UnauthorizedError(
+                "InvalidIssuer: JSON web tokens are accepted in development mode only, or where the configuration says "
+                "how to check them. Use a shared access signature."
+            )
+        rights, expires_s = jwt.verify(token_text, now_s, skew_s)
+        return Claim(path_of(audience), rights, expires_s)
     raise ArgumentError("MalformedToken: The token is neither a shared access signature nor a JSON web token.")
 
 

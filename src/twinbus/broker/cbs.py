@@ -39,7 +39,7 @@ class Cbs:
                 self._answer(request, 403, f"A connection takes at most {TOKENS_PER_CONNECTION_MAX} tokens.")
                 return
             now_s = host.clock.now_ms() / 1000
-            connection.add_claim(audience, decide(token, audience, host.policies, now_s, host.dev))
+            connection.add_claim(audience, decide(token, audience, host.policies, now_s, host.dev, jwt=host.jwt))
         except ServiceError as error:
             text, _ = host.tracker.text(error.text, "$cbs")
             self._answer(request, error.status, text)

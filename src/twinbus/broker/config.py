@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
+from twinbus.auth.jwt import JWT_AUDIENCE, JWT_ROLES_CLAIM
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ConfigError, ServiceError
@@ -78,6 +79,21 @@ class KeylessPolicy:
     scope: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class JwtConfig:
+    """Whose JSON web tokens count, and what their roles may do. The keys are in files: nobody is asked for them."""
+
+    issuer: str
+    audience: str = JWT_AUDIENCE
+    # A JWKS file, and files of PEM public keys; at least one of them.
+    jwks: Path | None = None
+    public_keys: tuple[Path, ...] = ()
+    # Role names to rights; None: the service's own.
+    roles: dict[str, frozenset[Right]] | None = None
+    # The claim that lists the roles.
+    roles_claim: str = JWT_ROLES_CLAIM
+
+
 @dataclass
 class NamespaceConfig:
     """One namespace: its own port, entities and policies. Port 0 takes a free one.
@@ -91,6 +107,10 @@ class NamespaceConfig:
     policies: list[Policy] = field(default_factory=list)
     topics: list[TopicConfig] = field(default_factory=list)
     keyless: list[KeylessPolicy] = field(default_factory=list)
+    # Scope and name of the policies whose keys are kept with the data and not in the configuration.
+    kept: frozenset[tuple[str, str]] = frozenset()
+    # How JSON web tokens are checked; None refuses them.
+    jwt: JwtConfig | None = None
     amqp_port: int | None = None
     amqps_port: int | None = None
     admin_port: int | None = None

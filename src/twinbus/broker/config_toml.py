@@ -20,6 +20,7 @@ from twinbus.broker.config import (
     TopicConfig,
 )
 from twinbus.broker.config_emulator import check_name, make_subscription, make_topic, plain_values
+from twinbus.broker.config_jwt import read_jwt
 from twinbus.broker.config_section import Section
 from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ArgumentError, ConfigError
@@ -104,7 +105,7 @@ def read_toml(document: object, file: str, folder: Path) -> TomlConfig:
         return None if value is None else folder / Path(value).expanduser()
 
     return TomlConfig(
-        namespaces=[_namespace(*each) for each in _tables(top, "namespaces")],
+        namespaces=[_namespace(*each, folder) for each in _tables(top, "namespaces")],
         data=path("data"),
         host=top.text("host"),
         dev=top.flag("dev"),
@@ -139,8 +140,8 @@ def _fields(section: Section, keys: tuple[str, ...]) -> dict[str, object]:
     return found
 
 
-def _namespace(name: str, values: object, where: str) -> NamespaceConfig:
-    section = Section(values, where, (*_PORT_KEYS, "sku", "queues", "topics", "policies"))
+def _namespace(name: str, values: object, where: str, folder: Path) -> NamespaceConfig:
+    section = Section(values, where, (*_PORT_KEYS, "sku", "queues", "topics", "policies", "jwt"))
     policies: list[Policy] = []
     keyless: list[KeylessPolicy] = []
     for each in _tables(section, "policies"):
@@ -166,6 +167,7 @@ def _namespace(name: str, values: object, where: str) -> NamespaceConfig:
         policies=policies,
         topics=topics,
         keyless=keyless,
+        jwt=read_jwt(section.get("jwt"), section.place("jwt"), folder) if "jwt" in section else None,
     )
 
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus import __version__
 from twinbus.amqp.types import Symbol
-from twinbus.auth.policies import Policies, Policy
+from twinbus.auth.policies import Policy
 from twinbus.broker.commits import CommitLoop
 from twinbus.broker.dispatcher import Dispatcher
 from twinbus.broker.faults import Faults
 from twinbus.broker.intake import Intake
+from twinbus.broker.keyring import Keyring
 from twinbus.broker.message_view import StoredViews
 from twinbus.broker.meter import Meter
 from twinbus.broker.scribe import Scribe
 from twinbus.broker.senders import Senders
-from twinbus.broker.stored_policies import policies_key, policies_row, read_policies
 from twinbus.broker.timers import Timers
 from twinbus.broker.tracking import Tracker
 from twinbus.clock import Clock
@@ -41,6 +41,7 @@ from twinbus.store.lmdb_store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from twinbus.auth.jwt import JwtVerifier
     from twinbus.broker.admin.api import AdminApi
     from twinbus.broker.connection import Connection
     from twinbus.broker.http_app import HttpApp
@@ -84,6 +85,8 @@ class NamespaceHost:
         clock: Clock,
         dev: bool,
         policies: Iterable[Policy],
+        kept: Iterable[tuple[str, str]] = (),
+        jwt: JwtVerifier | None = None,
         on_failure: Callable[[BaseException], None],
         sync: bool = True,
         sku: str = "Standard",
@@ -98,8 +101,8 @@ class NamespaceHost:
         self.dev = dev
         # What the namespace claims to be to admin clients; "Premium" lets them ask for large messages.
         self.sku = sku
-        # Who may do what.
-        self.policies = Policies(policies)
+        # Decides on JSON web tokens; None refuses them.
+        self.jwt = jwt
         # What this broker calls itself to AMQP peers.
         self.container_id = f"twinbus-{name}"
         self.open_properties = {
@@ -130,9 +133,13 @@ class NamespaceHost:
             tokens=self.tokens,
             views=self.views,
         )
-        self._restore_policies()
         # The only writer of the store.
         self.commits = CommitLoop(self.store, name, on_failure)
+        # Policies and how they change; `keys.json` lies beside the namespaces' folders.
+        self.keyring = Keyring(name, policies, kept, self.store.scan(Table.META), None if dev else folder.parent)
+        self.keyring.commits = self.commits
+        # Who may do what.
+        self.policies = self.keyring.policies
         # Counts operations, for the ledger and the metrics.
         self.meter = Meter(self, scribe)
         # Outages on purpose.
@@ -347,21 +354,11 @@ class NamespaceHost:
 
     def set_policies(self, path: str, policies: list[Policy]) -> None:
         """Give an entity these policies in place of those it has, for good."""
-        self.policies.replace_scope(path, policies)
-        self.commits.facts.rows.append(policies_row(path, policies))
-        self.commits.request()
+        self.keyring.replace(path, policies)
 
     def drop_policies(self, path: str) -> None:
         """An entity is gone, and its policies with it: one of the same name later must not inherit its keys."""
-        self.policies.remove_scope(path)
-        self.commits.facts.deletes.append((Table.META, policies_key(path)))
-
-    def _restore_policies(self) -> None:
-        """The configuration's policies are there already; of two with one name, its own counts."""
-        for policy in read_policies(self.store.scan(Table.META)):
-            configured = {other.name.lower() for other in self.policies.scoped(policy.scope)}
-            if policy.name.lower() not in configured:
-                self.policies.add(policy)
+        self.keyring.drop(path)
 
     def _sweep(self, _: object) -> None:
         if self.entities.sweep(self.commits.facts, SWEEP_ROWS):

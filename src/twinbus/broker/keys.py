@@ -4,6 +4,7 @@ Rules:
 - The file is 0600, and written whole or not at all.
 - Development mode uses the official emulator's well-known key instead, and touches no file.
 - Reading and writing happen under a lock on the folder, so that two starts at once agree on the keys.
+- A rotated key takes the place of the old one here too: a file that keeps a dead key would only mislead.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import json
 import os
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from twinbus.auth.policies import ALL_RIGHTS, DEVELOPMENT_KEY, ROOT_KEY_NAME, Policy
 from twinbus.broker.config import BrokerConfig, KeylessPolicy, NamespaceConfig
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, InternalError
 
 KEYS_FILE = "keys.json"
 _KEY_BYTES = 32
@@ -63,12 +64,32 @@ def _filled(namespace: NamespaceConfig, keys: dict[str, list[str]], make: Callab
         wanted.insert(0, KeylessPolicy(ROOT_KEY_NAME, ALL_RIGHTS))
     made = []
     for policy in wanted:
-        label = f"{policy.scope.lower()} {policy.name.lower()}".strip()
+        label = _label(policy.scope, policy.name)
         if label not in keys:
             keys[label] = [make(), make()]
         primary, secondary = keys[label]
         made.append(Policy(policy.name, policy.rights, primary, secondary, policy.scope))
-    return replace(namespace, policies=[*made, *namespace.policies], keyless=[])
+    kept = namespace.kept | {(policy.scope, policy.name) for policy in made}
+    return replace(namespace, policies=[*made, *namespace.policies], keyless=[], kept=kept)
+
+
+def change_keys(folder: Path, namespace: str, changes: Mapping[tuple[str, str], list[str]]) -> None:
+    """Keep other keys for policies of a namespace, given by scope and name. On an error the file is as it was."""
+    try:
+        with locked(folder):
+            path = folder / KEYS_FILE
+            keys = _read(path)
+            own = keys.setdefault(namespace.lower(), {})
+            for (scope, name), pair in changes.items():
+                own[_label(scope, name)] = [*pair, ""][:2]
+            _write(path, keys)
+    except (OSError, ConfigError):
+        # The cause may hold what the file does; its path is for the log of whoever owns the folder, not for a client.
+        raise InternalError("The new keys could not be kept, so nothing was changed.") from None
+
+
+def _label(scope: str, name: str) -> str:
+    return f"{scope.lower()} {name.lower()}".strip()
 
 
 def _made(random: Random) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from twinbus.auth.policies import Policy
 from twinbus.broker.certificates import Certificates
 from twinbus.broker.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.configured import make_entities
 from twinbus.broker.host import NamespaceHost
+from twinbus.broker.jwt_keys import jwt_verifier
 from twinbus.broker.keys import with_keys
 from twinbus.broker.listener import Listener
 from twinbus.broker.scribe import Scribe
@@ -57,6 +61,8 @@ class Server:
         self._scribe: Scribe | None = None
         # What TLS clients are shown; set by start().
         self.certificates: Certificates
+        # Told when a connection string has changed.
+        self.on_endpoints: Callable[[], None] | None = None
         # Set when a store failed: nothing can be promised any more, so the process should end.
         self.failed = asyncio.Event()
         # Why.
@@ -89,6 +95,8 @@ class Server:
             clock=self._clock,
             dev=self._config.dev,
             policies=namespace.policies,
+            kept=namespace.kept,
+            jwt=None if namespace.jwt is None else jwt_verifier(namespace.jwt),
             on_failure=self._fail,
             sync=self._sync,
             sku=namespace.sku,
@@ -108,6 +116,17 @@ class Server:
             amqps_port=await self._listen(listener, namespace.name, namespace.amqps_port),
             admin_port=await self._listen(listener, namespace.name, namespace.admin_port),
         )
+        host.keyring.on_change = functools.partial(self._policy_changed, namespace)
+
+    def _policy_changed(self, namespace: NamespaceConfig, policy: Policy) -> None:
+        """Whoever asks for a connection string gets one that works, also after its key was rotated."""
+        if policy.scope or policy.name != namespace.root.name:
+            return
+        endpoint = self.endpoints[namespace.name]
+        text = self._connection_string(policy, endpoint.port)
+        self.endpoints[namespace.name] = replace(endpoint, connection_string=text)
+        if self.on_endpoints is not None:
+            self.on_endpoints()
 
     async def _listen(self, listener: Listener, name: str, port: int | None) -> int | None:
         if port is None:
@@ -135,19 +154,23 @@ class Server:
 
     def _endpoint(self, namespace: NamespaceConfig, port: int) -> Endpoint:
         config = self._config
+        admin_url = f"{'http' if config.plain_anywhere else 'https'}://{self._shown_host()}:{port}"
+        return Endpoint(config.host, port, self._connection_string(namespace.root, port), admin_url)
+
+    def _connection_string(self, root: Policy, port: int) -> str:
+        # Clients speak plain TCP only to what they take for the official emulator.
+        plain = "UseDevelopmentEmulator=true;" if self._config.plain_anywhere else ""
+        return (
+            f"Endpoint=sb://{self._shown_host()}:{port};SharedAccessKeyName={root.name};"
+            f"SharedAccessKey={root.primary_key};{plain}"
+        )
+
+    def _shown_host(self) -> str:
+        config = self._config
         shown = "localhost" if config.host in ("127.0.0.1", "::1") else config.host
         if config.tls_names and not config.plain_anywhere:
             shown = config.tls_names[0]
-        if ":" in shown:
-            shown = f"[{shown.strip('[]')}]"
-        # Clients speak plain TCP only to what they take for the official emulator.
-        plain = "UseDevelopmentEmulator=true;" if config.plain_anywhere else ""
-        connection_string = (
-            f"Endpoint=sb://{shown}:{port};SharedAccessKeyName={namespace.root.name};"
-            f"SharedAccessKey={namespace.root.primary_key};{plain}"
-        )
-        admin_url = f"{'http' if config.plain_anywhere else 'https'}://{shown}:{port}"
-        return Endpoint(config.host, port, connection_string, admin_url)
+        return f"[{shown.strip('[]')}]" if ":" in shown else shown
 
     async def stop(self) -> None:
         """Stop listening, close connections in good order, let the disks finish."""

@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import signal
@@ -185,6 +186,8 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     try:
         if ready_file is not None:
             _write_ready(ready_file, server.endpoints)
+            # A rotated root key must not leave a dead one in the file.
+            server.on_endpoints = functools.partial(_write_ready_again, ready_file, server)
         _announce(config, server.endpoints)
         # On a thread, and only now: at the first start it takes a moment, and nobody should wait for it.
         certificates = asyncio.get_running_loop().run_in_executor(None, _prepare_tls, server)
@@ -248,6 +251,14 @@ def _write_ready(path: Path, endpoints: Mapping[str, Endpoint]) -> None:
         write_private(path, json.dumps({"namespaces": namespaces}, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(f"The ready file {path} cannot be written: {error.strerror}.") from None
+
+
+def _write_ready_again(path: Path, server: Server) -> None:
+    try:
+        _write_ready(path, server.endpoints)
+    except ConfigError as error:
+        # The key is rotated already, and whoever asked for it has it.
+        logging.getLogger(__name__).error("%s", error)
 
 
 def _announce(config: BrokerConfig, endpoints: Mapping[str, Endpoint]) -> None:

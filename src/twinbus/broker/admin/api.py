@@ -68,7 +68,7 @@ class AdminApi:
             target = target_of(path)
             lowered = {name.lower(): value for name, value in headers.items()}
             now_ms = self._host.clock.now_ms()
-            caller = Caller(lowered, self._host.policies, now_ms / 1000, self._host.dev)
+            caller = Caller(lowered, self._host.policies, now_ms / 1000, self._host.dev, self._host.jwt)
             caller.need_manage(target.path)
             site = Site(authority_of(lowered, self._host.name), self._host.name, version_of(query))
             call = Call(method.upper(), target, lowered, body, site, caller, now_ms)

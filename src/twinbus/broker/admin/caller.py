@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from twinbus.auth.claims import EVERYTHING, Claim, decide
+from twinbus.auth.jwt import JwtVerifier
 from twinbus.auth.policies import Policies, Right
 from twinbus.broker.admin.errors import AdminError
 from twinbus.errors import ArgumentError, ServiceError, UnauthorizedError
@@ -20,9 +21,16 @@ _BEARER = "bearer "
 class Caller:
     """Whoever sent one request."""
 
-    __slots__ = ("_dev", "_headers", "_now_s", "_policies")
+    __slots__ = ("_dev", "_headers", "_jwt", "_now_s", "_policies")
 
-    def __init__(self, headers: Mapping[str, str], policies: Policies, now_s: float, dev: bool) -> None:
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        policies: Policies,
+        now_s: float,
+        dev: bool,
+        jwt: JwtVerifier | None = None,
+    ) -> None:
         # The request's headers, by lower-case name.
         self._headers = headers
         # What tokens are checked against.
@@ -31,6 +39,8 @@ class Caller:
         self._now_s = now_s
         # Whether everybody is believed.
         self._dev = dev
+        # Decides on JSON web tokens; None refuses them.
+        self._jwt = jwt
 
     def need_manage(self, path: str) -> None:
         """Refuse whoever may not manage `path`; empty is the whole namespace."""
@@ -70,6 +80,6 @@ class Caller:
         if not token:
             return None
         try:
-            return decide(token, f"sb://host/{path}", self._policies, self._now_s)
+            return decide(token, f"sb://host/{path}", self._policies, self._now_s, jwt=self._jwt)
         except ArgumentError as error:
             raise AdminError(401, error.text, 40104) from None

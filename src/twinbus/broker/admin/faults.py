@@ -30,7 +30,7 @@ def handle_faults(
     """Answer one request."""
     try:
         lowered = {name.lower(): value for name, value in headers.items()}
-        Caller(lowered, host.policies, host.clock.now_ms() / 1000, host.dev).need_manage("")
+        Caller(lowered, host.policies, host.clock.now_ms() / 1000, host.dev, host.jwt).need_manage("")
         if method == "PUT":
             host.faults.set(fault_of(body))
         elif method == "DELETE":

@@ -56,7 +56,7 @@ class Queues:
             raise in_service_words(error, queue_xml.FIELDS) from None
         check_targets(values, None, call.caller.need_send)
         policies = policies_in(description, path, (), call.now_ms, secrets.token_bytes)
-        self._host.policies.check(path, policies or ())
+        self._host.keyring.check(path, policies)
         queue = self._host.create_queue(settings)
         if policies is not None:
             self._host.set_policies(path, policies)
@@ -75,7 +75,7 @@ class Queues:
         check_targets(values, before, call.caller.need_send)
         held = self._host.policies.scoped(found.path)
         policies = policies_in(description, found.path, held, call.now_ms, secrets.token_bytes)
-        self._host.policies.check(found.path, policies or ())
+        self._host.keyring.check(found.path, policies)
         queue = self._host.update_queue(settings)
         if policies is not None and policies != held:
             self._host.set_policies(found.path, policies)

@@ -53,7 +53,7 @@ class Topics:
         except ArgumentError as error:
             raise in_service_words(error, topic_xml.FIELDS) from None
         policies = policies_in(description, path, (), call.now_ms, secrets.token_bytes)
-        self._host.policies.check(path, policies or ())
+        self._host.keyring.check(path, policies)
         topic = self._host.create_topic(settings)
         if policies is not None:
             self._host.set_policies(path, policies)
@@ -69,7 +69,7 @@ class Topics:
             raise in_service_words(error, topic_xml.FIELDS) from None
         held = self._host.policies.scoped(found.path)
         policies = policies_in(description, found.path, held, call.now_ms, secrets.token_bytes)
-        self._host.policies.check(found.path, policies or ())
+        self._host.keyring.check(found.path, policies)
         topic = self._host.update_topic(settings)
         if policies is not None and policies != held:
             self._host.set_policies(found.path, policies)

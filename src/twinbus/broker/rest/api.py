@@ -95,7 +95,8 @@ class RestApi:
         """Answer one request; `base` is the address under which the client sees us."""
         try:
             lowered = {name.lower(): value for name, value in headers.items()}
-            caller = Caller(lowered, self._host.policies, self._host.clock.now_ms() / 1000, self._host.dev)
+            now_s = self._host.clock.now_ms() / 1000
+            caller = Caller(lowered, self._host.policies, now_s, self._host.dev, self._host.jwt)
             if place.token:
                 caller.need(place.entity, Right.LISTEN)
                 with self._counting(place, _SETTLEMENTS[method]):

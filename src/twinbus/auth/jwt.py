@@ -1,0 +1,241 @@
+"""JSON web tokens, checked offline against public keys that the owner of the broker gave.
+
+Rules:
+- The key decides the algorithm, never the token: RSA keys take RS256, P-256 keys ES256, and there is nothing else.
+- Issuer, audience and expiry must be there and be right; what a token is allowed comes from its roles alone.
+- No error text holds a token, nor what stands in one.
+- `cryptography` is loaded with the first key: most brokers have none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinbus.auth.policies import Right, rights_of
+from twinbus.errors import ConfigError, UnauthorizedError
+from twinbus.limits import JWT_KEYS_MAX, JWT_RSA_BITS_MAX, JWT_RSA_BITS_MIN
+
+# The audience of every token that the official clients ask for.
+JWT_AUDIENCE = "https://servicebus.azure.net"
+JWT_ROLES_CLAIM = "roles"
+# The service's own roles, by name and by the id that the cloud gives them.
+SERVICE_ROLES: dict[str, frozenset[Right]] = {
+    "Azure Service Bus Data Owner": rights_of(["Manage"]),
+    "090c5cfd-751d-490a-894a-3ce6f1109419": rights_of(["Manage"]),
+    "Azure Service Bus Data Sender": rights_of(["Send"]),
+    "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39": rights_of(["Send"]),
+    "Azure Service Bus Data Receiver": rights_of(["Listen"]),
+    "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0": rights_of(["Listen"]),
+}
+
+_P256_BYTES = 32
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+# Seconds past which an end is as good as none; it also keeps `inf` and absurd numbers out.
+_EXPIRY_S_MAX = 253_402_300_799
+
+# Whether a signature fits some bytes.
+_Check = Callable[[bytes, bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class JwtKey:
+    """A public key: the algorithm it takes, its id if it has one, and the check itself."""
+
+    algorithm: str
+    id: str | None
+    check: _Check = field(repr=False)
+
+
+class JwtVerifier:
+    """Decides on the tokens of one issuer."""
+
+    def __init__(
+        self,
+        issuer: str,
+        keys: Sequence[JwtKey],
+        audience: str = JWT_AUDIENCE,
+        roles: Mapping[str, frozenset[Right]] | None = None,
+        roles_claim: str = JWT_ROLES_CLAIM,
+    ) -> None:
+        if not issuer:
+            raise ConfigError("JSON web tokens need their issuer.")
+        if not 1 <= len(keys) <= JWT_KEYS_MAX:
+            raise ConfigError(f"JSON web tokens need 1 to {JWT_KEYS_MAX} public keys; there are {len(keys)}.")
+        # Who must have made a token.
+        self._issuer = issuer
+        # Whom it must be for; the official clients write it with and without a slash at the end.
+        self._audience = audience.rstrip("/")
+        # What its signature is checked with.
+        self._keys = tuple(keys)
+        # What each role may do, by its name in lower case.
+        self._roles = {name.lower(): rights for name, rights in (SERVICE_ROLES if roles is None else roles).items()}
+        # The claim that lists the roles.
+        self._roles_claim = roles_claim
+
+    def verify(self, token: str, now_s: float, skew_s: float) -> tuple[frozenset[Right], int]:
+        """The rights that a token gives and when they end, or UnauthorizedError."""
+        parts = token.split(".")
+        if len(parts) != 3:
+            raise UnauthorizedError("MalformedToken: A JSON web token has three parts.")
+        header = _object(parts[0])
+        if "crit" in header:
+            raise UnauthorizedError("InvalidToken: The token has critical extensions, and none is known.")
+        self._check_signature(header, f"{parts[0]}.{parts[1]}".encode(), _bytes(parts[2]))
+        claims = _object(parts[1])
+        if claims.get("iss") != self._issuer:
+            raise UnauthorizedError("InvalidIssuer: The token is of another issuer.")
+        if not self._is_for_us(claims.get("aud")):
+            raise UnauthorizedError("InvalidAudience: The token is for another audience.")
+        expires_s = _seconds(claims.get("exp"))
+        if expires_s is None:
+            raise UnauthorizedError("InvalidToken: The token does not say when it expires.")
+        if now_s > expires_s + skew_s:
+            raise UnauthorizedError(f"ExpiredToken: The token expired {int(now_s - expires_s)} seconds ago.")
+        if "nbf" in claims:
+            starts_s = _seconds(claims["nbf"])
+            if starts_s is None or now_s + skew_s < starts_s:
+                raise UnauthorizedError("InvalidToken: The token is not valid yet.")
+        return self._rights(claims.get(self._roles_claim)), int(expires_s)
+
+    def _check_signature(self, header: dict[str, Any], signed: bytes, signature: bytes) -> None:
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        candidates = [key for key in self._keys if key.algorithm == algorithm]
+        if any(key.id is not None and key.id == key_id for key in candidates):
+            candidates = [key for key in candidates if key.id == key_id]
+        elif key_id is not None:
+            # Keys from PEM files have no id: a token that names one may still be theirs.
+            candidates = [key for key in candidates if key.id is None]
+        if not any(key.check(signature, signed) for key in candidates):
+            raise UnauthorizedError("InvalidSignature: No key that is known here made the token's signature.")
+
+    def _is_for_us(self, audience: object) -> bool:
+        found = audience if isinstance(audience, list) else [audience]
+        return any(isinstance(each, str) and each.rstrip("/") == self._audience for each in found)
+
+    def _rights(self, roles: object) -> frozenset[Right]:
+        found = roles if isinstance(roles, list) else [roles]
+        rights = [self._roles.get(each.lower(), frozenset()) for each in found if isinstance(each, str)]
+        together = frozenset[Right]().union(*rights)
+        if not together:
+            raise UnauthorizedError("InvalidRoles: The token has no role that gives a right here.")
+        return together
+
+
+def keys_of_jwks(text: str) -> list[JwtKey]:
+    """The signing keys of a JWKS document; keys of other kinds, as such documents have, are passed over."""
+    try:
+        entries = json.loads(text)["keys"]
+        usable = [entry for entry in entries if entry.get("use", "sig") == "sig"]
+        keys = [key for entry in usable if (key := _jwk(entry)) is not None]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigError("It is no JWKS document: an object with 'keys', each an RSA or P-256 public key.") from None
+    if not keys:
+        raise ConfigError("It has no key for RS256 or ES256.")
+    return keys
+
+
+def key_of_pem(text: str) -> JwtKey:
+    """A PEM public key, or the one in a PEM certificate."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        if "BEGIN CERTIFICATE" in text:
+            key: object = x509.load_pem_x509_certificate(text.encode()).public_key()
+        else:
+            key = load_pem_public_key(text.encode())
+    except ValueError:
+        # Not the cause: it may quote the file, and somebody may have given their private key.
+        raise ConfigError("It is not a PEM public key.") from None
+    found = _key(key, None)
+    if found is None:
+        raise ConfigError("Its key is neither RSA nor P-256.")
+    return found
+
+
+def _jwk(entry: Mapping[str, Any]) -> JwtKey | None:
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    kind, key_id = entry.get("kty"), entry.get("kid")
+    if "d" in entry or "k" in entry:
+        raise ConfigError("It holds a private or secret key: only public keys belong there.")
+    if kind == "RSA" and entry.get("alg", "RS256") == "RS256":
+        return _key(rsa.RSAPublicNumbers(_number(entry["e"]), _number(entry["n"])).public_key(), key_id)
+    if kind == "EC" and entry.get("crv") == "P-256" and entry.get("alg", "ES256") == "ES256":
+        curve = ec.SECP256R1()
+        numbers = ec.EllipticCurvePublicNumbers(_number(entry["x"]), _number(entry["y"]), curve)
+        return _key(numbers.public_key(), key_id)
+    return None
+
+
+def _key(key: object, key_id: object) -> JwtKey | None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+    named = key_id if isinstance(key_id, str) else None
+    if isinstance(key, rsa.RSAPublicKey):
+        if not JWT_RSA_BITS_MIN <= key.key_size <= JWT_RSA_BITS_MAX:
+            raise ConfigError(f"Its RSA key must have {JWT_RSA_BITS_MIN} to {JWT_RSA_BITS_MAX} bits.")
+        rsa_key = key
+
+        def check_rsa(signature: bytes, signed: bytes) -> bool:
+            try:
+                rsa_key.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
+            except InvalidSignature:
+                return False
+            return True
+
+        return JwtKey("RS256", named, check_rsa)
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+        ec_key = key
+
+        def check_ec(signature: bytes, signed: bytes) -> bool:
+            if len(signature) != 2 * _P256_BYTES:
+                return False
+            r, s = (int.from_bytes(half, "big") for half in (signature[:_P256_BYTES], signature[_P256_BYTES:]))
+            try:
+                ec_key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(hashes.SHA256()))
+            except InvalidSignature:
+                return False
+            return True
+
+        return JwtKey("ES256", named, check_ec)
+    return None
+
+
+def _object(part: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_bytes(part))
+    except (ValueError, RecursionError):
+        raise UnauthorizedError("MalformedToken: A part of the token is not JSON.") from None
+    if not isinstance(value, dict):
+        raise UnauthorizedError("MalformedToken: A part of the token is not a JSON object.")
+    return value
+
+
+def _bytes(part: str) -> bytes:
+    """Base64 for addresses, as the standard has it: without padding, and without bits that count for nothing."""
+    if not _BASE64URL.fullmatch(part) or len(part) % 4 == 1:
+        raise UnauthorizedError("MalformedToken: A part of the token is not base64url.")
+    data = urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    if urlsafe_b64encode(data).rstrip(b"=") != part.encode():
+        raise UnauthorizedError("MalformedToken: A part of the token is not base64url.")
+    return data
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value if 0 <= value <= _EXPIRY_S_MAX else None
