@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinbus.amqp.types import Int
+from twinbus.broker.export import export_page
+from twinbus.broker.policy_requests import delete_policy, list_policies, rotate_key, set_policy
 from twinbus.broker.requests import Request
 from twinbus.broker.rule_wire import described, rule_of
 from twinbus.entities.queue import Queue
@@ -206,6 +208,9 @@ _COMMANDS: dict[str, _Operation] = {
     "delete-subscription": Directory.delete_subscription,
     "create-rule": Directory.create_rule,
     "delete-rule": Directory.delete_rule,
+    "set-policy": lambda directory, request: set_policy(directory._host, request),
+    "rotate-key": lambda directory, request: rotate_key(directory._host, request),
+    "delete-policy": lambda directory, request: delete_policy(directory._host, request),
 }
 
 # Answered at once.
@@ -217,4 +222,6 @@ _QUESTIONS: dict[str, _Operation] = {
     "get-subscription": Directory.get_subscription,
     "list-subscriptions": Directory.list_subscriptions,
     "list-rules": Directory.list_rules,
+    "list-policies": lambda directory, request: list_policies(directory._host, request),
+    "export": lambda directory, request: export_page(directory._host, request),
 }

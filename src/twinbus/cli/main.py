@@ -14,8 +14,10 @@ import typer
 from twinbus import __version__
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
+from twinbus.cli.export import export
 from twinbus.cli.fault import faults
 from twinbus.cli.ledger import ledgers
+from twinbus.cli.policy import policies
 from twinbus.cli.queue import queues
 from twinbus.cli.serve import serve
 from twinbus.cli.trust import trust
@@ -32,8 +34,10 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(trust)
 app.add_typer(queues, name="queue")
+app.add_typer(policies, name="policy")
 app.add_typer(faults, name="fault")
 app.add_typer(ledgers, name="ledger")
+app.command()(export)
 app.command()(check)
 app.command()(compact)
 

@@ -1,0 +1,81 @@
+"""`twinbus export`: a running namespace's entities as a configuration file, the emulator's or ours.
+
+`twinbus serve --config FILE` makes them again. Keys are not in it unless `--show-keys` asks for them; what a format
+cannot say is told on the error stream.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from twinbus.auth.connection_string import ConnectionString as Broker
+from twinbus.broker.export_emulator import write_emulator
+from twinbus.broker.export_toml import write_toml
+from twinbus.broker.export_tree import ExportedNamespace, tree_of
+from twinbus.broker.keys import write_private
+from twinbus.cli.conversation import Conversation
+from twinbus.cli.directory import find
+from twinbus.cli.queue import ConnectionString, Namespace, ReadyFile
+from twinbus.errors import ConfigError
+
+_NODE = "$management"
+
+
+class Format(StrEnum):
+    EMULATOR = "emulator"
+    TOML = "toml"
+
+
+def export(
+    format: Annotated[
+        Format | None,
+        typer.Option("--format", "-f", help="config.json of the emulator, or our TOML [by FILE, else toml]."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write [the standard output].")
+    ] = None,
+    show_keys: Annotated[
+        bool, typer.Option("--show-keys", help="Write the policies' keys too (TOML only); keep that file safe.")
+    ] = False,
+    connection_string: ConnectionString = None,
+    ready_file: ReadyFile = None,
+    namespace: Namespace = None,
+) -> None:
+    """Write a running namespace's entities as a configuration file."""
+    chosen = format or (Format.EMULATOR if output is not None and output.suffix.lower() == ".json" else Format.TOML)
+    if show_keys and chosen is Format.EMULATOR:
+        raise ConfigError("The emulator's config.json has no place for keys: --show-keys goes with --format toml.")
+    found = exported(find(connection_string, ready_file, namespace), show_keys=show_keys)
+    text = write_emulator(found) if chosen is Format.EMULATOR else write_toml(found)
+    for warning in found.warnings:
+        typer.echo(f"twinbus: warning: {warning}", err=True)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        write_private(output, text, mode=0o600 if show_keys else 0o644)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}.") from None
+
+
+def exported(broker: Broker, *, show_keys: bool = False) -> ExportedNamespace:
+    """Everything the namespace has, asked for page by page."""
+    items: list[dict[str, Any]] = []
+    with Conversation(broker) as conversation:
+        conversation.log_in(_NODE)
+        while True:
+            page = conversation.ask(_NODE, "twinbus:export", {"skip": len(items)})
+            items += page["items"]
+            if not page["more"]:
+                break
+        if show_keys:
+            policies = conversation.ask(_NODE, "twinbus:list-policies", {"show_keys": True})["policies"]
+            keys = {(each["entity"], each["name"]): each for each in policies}
+            for item in items:
+                if item["kind"] == "policy":
+                    item |= keys.get((item["entity"].lower(), item["name"]), {}) | {"entity": item["entity"]}
+    return tree_of(page["namespace"], items)
