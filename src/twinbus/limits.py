@@ -56,6 +56,7 @@ HTTP_BODIES_BYTES_MAX: Final = 64 * 1024 * 1024  # bodies being read at one time
 HTTP_BODY_TIMEOUT_MS: Final = 30_000
 HTTP_IDLE_TIMEOUT_MS: Final = 75_000  # from one answer to the next request, reading the answer included
 WEBSOCKET_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+WEBSOCKET_PIECE_BYTES: Final = 256 * 1024  # what a client puts into one message
 
 # --- messages -------------------------------------------------------------------------------------------------------
 MESSAGE_BYTES_DEFAULT: Final = 256 * 1024
@@ -157,6 +158,8 @@ CLIENT_WRITE_BYTES_HIGH: Final = 256 * 1024
 CLIENT_FLUSH_BYTES: Final = 64 * 1024
 TOKEN_LIFETIME_MS: Final = 3_600_000
 TOKEN_RETRY_MS: Final = 5_000
+RECONNECT_PAUSE_MS_MIN: Final = 500
+RECONNECT_PAUSE_MS_MAX: Final = 30_000
 TRANSACTION_MESSAGES_MAX: Final = 100
 TRANSACTION_MS_MAX: Final = 120_000
 TRANSACTIONS_PER_CONNECTION_MAX: Final = 1_000

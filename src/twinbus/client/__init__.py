@@ -2,14 +2,18 @@
 
 from twinbus.client.batch import batches, encode_batch
 from twinbus.client.client import BusClient
+from twinbus.client.credentials import credential_tokens
 from twinbus.client.management import Management
 from twinbus.client.message import Message, ReceivedMessage
 from twinbus.client.receiver import Receiver
+from twinbus.client.reconnect import Backoff, retried
 from twinbus.client.sender import Sender
 from twinbus.client.session_receiver import SessionReceiver
+from twinbus.client.tls import tls_context
 from twinbus.client.tokens import KeyTokens, SignatureTokens, Token, TokenSource
 
 __all__ = [
+    "Backoff",
     "BusClient",
     "KeyTokens",
     "Management",
@@ -22,5 +26,8 @@ __all__ = [
     "Token",
     "TokenSource",
     "batches",
+    "credential_tokens",
     "encode_batch",
+    "retried",
+    "tls_context",
 ]

@@ -16,12 +16,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 from weakref import WeakSet
 
 from twinbus import __version__
 from twinbus.auth.connection_string import PLAIN_PORT, TLS_PORT, ConnectionString
+from twinbus.client import websocket as by_websocket
 from twinbus.client.connection import BusConnection
+from twinbus.client.credentials import credential_tokens
 from twinbus.client.management import Management
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
@@ -52,11 +56,14 @@ class BusClient:
         clock: Clock | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         timeout_ms: int = CLIENT_TIMEOUT_MS,
+        websocket: bool = False,
     ) -> None:
         # The host to connect to, and the one named in the open.
         self.host = host
         # The port to connect to.
-        self.port = port or (TLS_PORT if tls else PLAIN_PORT)
+        self.port = port or _usual_port(bool(tls), websocket)
+        # Whether AMQP goes through a WebSocket.
+        self._websocket = websocket
         # The context for TLS; None for plain TCP.
         self._tls = ssl.create_default_context() if tls is True else tls or None
         # Where tokens come from.
@@ -86,18 +93,49 @@ class BusClient:
         tls: bool | ssl.SSLContext | None = None,
         clock: Clock | None = None,
         timeout_ms: int = CLIENT_TIMEOUT_MS,
+        websocket: bool = False,
     ) -> BusClient:
-        """For a Service Bus namespace or a Twinbus broker: plain TCP in emulator mode, TLS otherwise."""
+        """For a Service Bus namespace or a Twinbus broker: plain TCP in emulator mode, TLS otherwise.
+
+        `tls` may be a context of `twinbus.client.tls_context`, for a CA of one's own.
+        """
         parsed = ConnectionString.parse(text)
-        host, port = parsed.address
         return cls(
-            host,
-            port,
+            parsed.host,
+            parsed.port,
             tls=not parsed.emulator if tls is None else tls,
             tokens=tokens_of(parsed),
             audience=f"sb://{parsed.netloc}",
             clock=clock,
             timeout_ms=timeout_ms,
+            websocket=websocket,
+        )
+
+    @classmethod
+    def with_credential(
+        cls,
+        namespace: str,
+        credential: Any,
+        *,
+        tls: bool | ssl.SSLContext = True,
+        clock: Clock | None = None,
+        timeout_ms: int = CLIENT_TIMEOUT_MS,
+        websocket: bool = False,
+    ) -> BusClient:
+        """For a namespace (`host` or `host:port`) and a credential as the SDK takes it: a token credential of
+        azure-identity, blocking or asyncio, an AzureSasCredential or an AzureNamedKeyCredential."""
+        parts = urlsplit(namespace if "//" in namespace else f"//{namespace}")
+        if not parts.hostname:
+            raise ValueError(f"The namespace {namespace!r} has no host.")
+        return cls(
+            parts.hostname,
+            parts.port,
+            tls=tls,
+            tokens=credential_tokens(credential),
+            audience=f"sb://{parts.netloc}",
+            clock=clock,
+            timeout_ms=timeout_ms,
+            websocket=websocket,
         )
 
     @classmethod
@@ -201,7 +239,9 @@ class BusClient:
                 frame_bytes_max=self._frame_bytes_max,
                 properties={"product": "twinbus", "version": __version__},
             )
-            await connection.open(self.host, self.port, tls=self._tls, timeout_ms=self._timeout_ms)
+            await connection.open(
+                self.host, self.port, tls=self._tls, websocket=self._websocket, timeout_ms=self._timeout_ms
+            )
             self._connection = connection
             return connection
 
@@ -213,3 +253,9 @@ class BusClient:
     @staticmethod
     def _name(path: str) -> str:
         return f"{path}-{uuid4()}"
+
+
+def _usual_port(tls: bool, websocket: bool) -> int:
+    if websocket:
+        return by_websocket.TLS_PORT if tls else by_websocket.PLAIN_PORT
+    return TLS_PORT if tls else PLAIN_PORT

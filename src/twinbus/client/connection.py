@@ -35,6 +35,7 @@ from twinbus.client.endpoint import Endpoint
 from twinbus.client.faults import lost, request_fault
 from twinbus.client.requests import Requests
 from twinbus.client.tokens import TokenSource
+from twinbus.client.websocket import connect as connect_websocket
 from twinbus.client.wire import Wire
 from twinbus.clock import Clock
 from twinbus.errors import ConnectionForcedError, OperationTimeoutError, ServiceError
@@ -98,16 +99,25 @@ class BusConnection:
         self._renewing: asyncio.Task[None] | None = None
 
     async def open(
-        self, host: str, port: int, *, tls: ssl.SSLContext | None, timeout_ms: int = CLIENT_TIMEOUT_MS
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        websocket: bool = False,
+        timeout_ms: int = CLIENT_TIMEOUT_MS,
     ) -> None:
         """Connect and say hello."""
         self.engine.start(sasl=self._sasl)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await loop.create_connection(
-                    lambda: self.wire, host, port, ssl=tls, server_hostname=host if tls is not None else None
-                )
+                if websocket:
+                    await connect_websocket(self.wire, host, port, tls)
+                else:
+                    await loop.create_connection(
+                        lambda: self.wire, host, port, ssl=tls, server_hostname=host if tls is not None else None
+                    )
                 await self._opened
         except TimeoutError:
             self.wire.abort()

@@ -71,6 +71,12 @@ class Sender(Endpoint):
         await self._close_links()
         self._settle_all(self._reason())
 
+    def abandon(self, error: ServiceError) -> None:
+        """Leave without waiting: what has no outcome gets this one, and may or may not have been accepted."""
+        if self.error is None:
+            self.fail(error)
+            self._leave()
+
     async def idle(self) -> None:
         """Wait until nothing is without an outcome."""
         while self._pending:
