@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from twinbus.clock import SteppedClock
 from twinbus.entities import Message, Namespace, NewMessage, Queue, QueueSettings, Session
+from twinbus.entities.views import Views
 from twinbus.store.facts import Facts, Table
 
 START_MS = 1_700_000_000_000
@@ -51,8 +52,12 @@ class House:
         # What listeners heard.
         self.heard: list[str] = []
         # The rules.
-        self.namespace = Namespace("test", tokens=self.token)
+        self.namespace = Namespace("test", tokens=self.token, views=self.views())
         self.queue = self.create("q", **settings)
+
+    def views(self) -> Views | None:
+        """How rules see messages; None: not at all."""
+        return None
 
     def token(self) -> bytes:
         return next(self._tokens).to_bytes(16, "big")
@@ -107,6 +112,7 @@ class House:
             scan(Table.META),
             self.now,
             self.token,
+            self.views(),
         )
         self.queue = self.namespace.queue("q")
         self.listen(self.queue)
