@@ -104,9 +104,9 @@ def test_buckets_add_up() -> None:
     for value in (0.5, 1, 1.5, 5, 6):
         histogram.observe(value)
     assert histogram.counts == [2, 1, 1, 1]
-    lines = metrics._histogram("h", "text", {"a": 'say "\\"\n'}, histogram).splitlines()
-    assert lines[2] == 'h_bucket{a="say \\"\\\\\\"\\n",le="1"} 2'
-    assert lines[5] == 'h_bucket{a="say \\"\\\\\\"\\n",le="+Inf"} 5'
+    lines = metrics._histogram("h", "text", 'say "\\"\n', histogram).splitlines()
+    assert lines[2] == 'h_bucket{namespace="say \\"\\\\\\"\\n",le="1"} 2'
+    assert lines[5] == 'h_bucket{namespace="say \\"\\\\\\"\\n",le="+Inf"} 5'
     assert lines[6].endswith(" 14")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +158,16 @@ def test_each_64_kb_begun_is_a_unit(size: int, units: int) -> None:
 )
 def test_the_stage_follows_from_name_and_kind(entity: str, kind: Kind, stage: Stage) -> None:
     assert stage_of(entity, kind) is stage
+
+
+def test_every_field_kind_and_stage_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    names = {field.name for record in RECORDS for field in fields(record)} | {"v", "type"}
+    names |= {record.type for record in RECORDS} | {*Kind, *Stage, *Event, *Source}
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_the_documented_record_reads() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    line = text.partition("```json\n")[2].partition("```")[0]
+    assert isinstance(decode(line), Operations)

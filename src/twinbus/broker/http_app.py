@@ -21,7 +21,7 @@ from aiohttp import web
 from twinbus.broker.admin.api import AdminApi
 from twinbus.broker.admin.faults import FAULTS_PATH, handle_faults
 from twinbus.broker.config import is_loopback
-from twinbus.broker.metrics import CONTENT_TYPE, may_see_metrics, render_metrics
+from twinbus.broker.metrics import CONTENT_TYPE, may_see_metrics, metric_families
 from twinbus.broker.rest.api import Place, RestApi, place_of
 from twinbus.broker.websocket import WEBSOCKET_PATH, serve_websocket
 from twinbus.ledger.words import OK, Kind
@@ -136,7 +136,7 @@ class HttpApp:
         if path == HEALTH_PATH and "api-version" not in request.query:
             return self._health(request)
         if path == METRICS_PATH and "api-version" not in request.query:
-            return self._metrics(request)
+            return await self._metrics(request)
         if path == FAULTS_PATH:
             return await self._faults(request)
         await self._suffer()
@@ -153,14 +153,18 @@ class HttpApp:
         body = json.dumps({"namespace": self._host.name, "store": state})
         return web.Response(status=503 if failed else 200, text=body, content_type="application/json")
 
-    def _metrics(self, request: web.BaseRequest) -> web.Response:
+    async def _metrics(self, request: web.BaseRequest) -> web.Response:
         if request.method not in ("GET", "HEAD"):
             raise _Refusal(405, "Metrics can only be read.")
         if not may_see_metrics(self._host, request.remote or "", request.headers.get("Authorization", "")):
             response = _Refusal(401, "From other machines, metrics need a key with Listen on the namespace.").response()
             response.headers["WWW-Authenticate"] = 'Basic realm="metrics"'
             return response
-        return web.Response(body=render_metrics(self._host).encode(), headers={"Content-Type": CONTENT_TYPE})
+        page: list[str] = []
+        for family in metric_families(self._host):
+            page.append(family)
+            await asyncio.sleep(0)
+        return web.Response(body="".join(page).encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _faults(self, request: web.BaseRequest) -> web.Response:
         body = await self._body(request)

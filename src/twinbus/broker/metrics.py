@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BASIC = "basic "
 
-Labels = dict[str, str]
-Sample = tuple[Labels, float]
+# A sample's labels as they are written, and its value.
+Sample = tuple[str, float]
 
 
 def may_see_metrics(host: NamespaceHost, peer: str, authorization: str) -> bool:
@@ -49,14 +49,16 @@ def may_see_metrics(host: NamespaceHost, peer: str, authorization: str) -> bool:
 
 def render_metrics(host: NamespaceHost) -> str:
     """The page of one namespace, and of the process it runs in."""
-    return "".join(_families(host))
+    return "".join(metric_families(host))
 
 
-def _families(host: NamespaceHost) -> Iterator[str]:
-    here = {"namespace": host.name}
-    yield _family("twinbus_info", "gauge", "The version that runs.", [({"version": __version__}, 1)])
+def metric_families(host: NamespaceHost) -> Iterator[str]:
+    """The same in pieces of a few milliseconds: between them others may have their turn."""
+    here = _labels(namespace=host.name)
+    yield _family("twinbus_info", "gauge", "The version that runs.", [(_labels(version=__version__), 1)])
+    # Labels are the larger part of the work: they are made once, not for each family.
     counters = [
-        ({**here, "entity": entity, "kind": counter.kind.value, "outcome": counter.outcome}, counter)
+        (_labels(namespace=host.name, entity=entity, kind=counter.kind.value, outcome=counter.outcome), counter)
         for entity, counter in host.meter.labelled()
     ]
     yield _family(
@@ -82,12 +84,15 @@ def _families(host: NamespaceHost) -> Iterator[str]:
     yield _family("twinbus_entity_bytes", "gauge", "Bytes of messages, dead letters included.", sizes)
     yield _family("twinbus_connections", "gauge", "AMQP connections.", [(here, host.connection_count)])
     senders, receivers = host.link_counts()
-    links: list[Sample] = [({**here, "role": "sender"}, senders), ({**here, "role": "receiver"}, receivers)]
+    links: list[Sample] = [
+        (_labels(namespace=host.name, role="sender"), senders),
+        (_labels(namespace=host.name, role="receiver"), receivers),
+    ]
     yield _family("twinbus_links", "gauge", "Links to entities, by what the client does on them.", links)
     yield _histogram(
-        "twinbus_commit_seconds", "From the start of a commit until the disk answered.", here, host.commits.seconds
+        "twinbus_commit_seconds", "From the start of a commit until the disk answered.", host.name, host.commits.seconds
     )
-    yield _histogram("twinbus_commit_rows", "Rows that one commit wrote.", here, host.commits.rows)
+    yield _histogram("twinbus_commit_rows", "Rows that one commit wrote.", host.name, host.commits.rows)
     yield _family("twinbus_store_bytes", "gauge", "The store's file.", [(here, host.store.file_bytes)])
     yield _family(
         "twinbus_store_full", "gauge", "1 while sends are refused for lack of space.", [(here, int(host.store.full))]
@@ -98,10 +103,10 @@ def _families(host: NamespaceHost) -> Iterator[str]:
     scribe = host.meter.scribe
     if scribe is not None:
         yield _family(
-            "twinbus_ledger_errors_total", "counter", "Times the ledger's disk refused.", [({}, scribe.errors)]
+            "twinbus_ledger_errors_total", "counter", "Times the ledger's disk refused.", [("", scribe.errors)]
         )
         yield _family(
-            "twinbus_ledger_lost_records_total", "counter", "Ledger records lost.", [({}, scribe.lost_records)]
+            "twinbus_ledger_lost_records_total", "counter", "Ledger records lost.", [("", scribe.lost_records)]
         )
     yield from _process()
 
@@ -114,32 +119,33 @@ def _entities(host: NamespaceHost) -> tuple[list[Sample], list[Sample]]:
     for topic in host.entities.topics():
         queues += topic.subscriptions
     for queue in queues[:METRICS_ENTITIES_MAX]:
-        labels = {"namespace": host.name, "entity": queue.path}
-        messages += [({**labels, "state": state}, count) for state, count in queue.counts._asdict().items()]
+        labels = _labels(namespace=host.name, entity=queue.path)
+        # The state is one more label of the same.
+        messages += [(f'{labels[:-1]},state="{state}"}}', count) for state, count in queue.counts._asdict().items()]
         sizes.append((labels, queue.size_bytes))
     rest = queues[METRICS_ENTITIES_MAX:]
     if rest:
-        labels = {"namespace": host.name, "entity": OTHERS}
         sums: dict[str, int] = {}
         for queue in rest:
             for state, count in queue.counts._asdict().items():
                 sums[state] = sums.get(state, 0) + count
-        messages += [({**labels, "state": state}, count) for state, count in sums.items()]
-        sizes.append((labels, sum(queue.size_bytes for queue in rest)))
+        for state, count in sums.items():
+            messages.append((_labels(namespace=host.name, entity=OTHERS, state=state), count))
+        sizes.append((_labels(namespace=host.name, entity=OTHERS), sum(queue.size_bytes for queue in rest)))
     return messages, sizes
 
 
 def _process() -> Iterator[str]:
     times = os.times()
     cpu_s = times.user + times.system
-    yield _family("process_cpu_seconds_total", "counter", "CPU time of the broker.", [({}, cpu_s)])
+    yield _family("process_cpu_seconds_total", "counter", "CPU time of the broker.", [("", cpu_s)])
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             pages = int(file.read().split()[1])
     except OSError:
         return  # no Linux: the system's own tools know
     resident = pages * os.sysconf("SC_PAGE_SIZE")
-    yield _family("process_resident_memory_bytes", "gauge", "Memory of the broker.", [({}, resident)])
+    yield _family("process_resident_memory_bytes", "gauge", "Memory of the broker.", [("", resident)])
 
 
 # --- the format ------------------------------------------------------------------------------------------------------
@@ -147,28 +153,29 @@ def _process() -> Iterator[str]:
 
 def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
     lines = [f"# HELP {name} {text}\n# TYPE {name} {kind}\n"]
-    lines += [f"{name}{_labels(labels)} {_number(value)}\n" for labels, value in samples]
+    lines += [f"{name}{labels} {_number(value)}\n" for labels, value in samples]
     return "".join(lines)
 
 
-def _histogram(name: str, text: str, labels: Labels, histogram: Histogram) -> str:
+def _histogram(name: str, text: str, namespace: str, histogram: Histogram) -> str:
     lines = [f"# HELP {name} {text}\n# TYPE {name} histogram\n"]
     total = 0
     for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
         total += count
-        at = {**labels, "le": "+Inf" if bound is None else _number(bound)}
-        lines.append(f"{name}_bucket{_labels(at)} {total}\n")
-    lines.append(f"{name}_sum{_labels(labels)} {_number(histogram.sum)}\n{name}_count{_labels(labels)} {total}\n")
+        at = _labels(namespace=namespace, le="+Inf" if bound is None else _number(bound))
+        lines.append(f"{name}_bucket{at} {total}\n")
+    here = _labels(namespace=namespace)
+    lines.append(f"{name}_sum{here} {_number(histogram.sum)}\n{name}_count{here} {total}\n")
     return "".join(lines)
 
 
-def _labels(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+def _labels(**labels: str) -> str:
+    return "{" + ",".join([f'{name}="{_escaped(value)}"' for name, value in labels.items()]) + "}"
 
 
 def _escaped(value: str) -> str:
+    if value.isalnum():
+        return value
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
