@@ -56,6 +56,7 @@ class AtDepth:
             "both_rate": median(self.mixed, "rate"),
             "both_cpu_us": median(self.mixed, "cpu_us"),
             "longest_accept_ms": max(one["max_ms"] for one in self.mixed),
+            "waited_share": median(self.mixed, "waited_share"),
             "p50_ms": median(self.singles, "p50_ms"),
             "p99_ms": median(self.singles, "p99_ms"),
         }
@@ -84,6 +85,8 @@ def show(result: dict[str, Any]) -> None:
             f"{row['depth']:16,} {row['both_rate']:9,.0f} {row['both_cpu_us']:17.1f} {row['longest_accept_ms']:18.1f} "
             f"{row['p50_ms']:7.2f} {row['p99_ms']:7.2f}"
         )
+    waited = max(result[name]["waited_share"] for name in ("shallow", "deep", "filling"))
+    print(f"ready to run but without a core for up to {waited:.0%} of a phase: pauses are the machine's too")
     for name, stopped in (("after a stop", result["restart"]), ("after kill -9", result["restart_killed"])):
         print(
             f"restart {name:14} ready in {stopped['ready_s']:.2f} s, first message {stopped['first_message_s']:.2f} s"
@@ -95,6 +98,8 @@ def show(result: dict[str, Any]) -> None:
 
 def main() -> int:
     options = arguments()
+    # Asked before the load starts: its load average shows what else ran.
+    where = machine()
     options.folder.mkdir(parents=True, exist_ok=True)
     with TwinbusPeer(options.folder) as few, TwinbusPeer(options.folder) as many:
         for peer in (few, many):
@@ -124,7 +129,7 @@ def main() -> int:
     }
     result = {
         "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine(),
+        "machine": where,
         "depth": options.depth,
         "figures": figures,
         "bars": BARS,

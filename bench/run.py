@@ -54,6 +54,7 @@ def summary(rounds: dict[str, list[dict[str, dict[str, Any]]]]) -> dict[str, dic
         row = table[name] = {}
         for phase in ("send", "receive", "both"):
             row[phase] = median((one[phase] for one in results), "rate")
+            row[f"waited_share_{phase}"] = median((one[phase] for one in results), "waited_share")
             row[f"cpu_us_{phase}"] = median((one[phase] for one in results), "cpu_us")
             if phase != "receive":
                 row[f"max_ms_{phase}"] = max(one[phase]["max_ms"] for one in results)
@@ -90,6 +91,8 @@ def show(table: dict[str, dict[str, float]]) -> None:
 
 def main() -> int:
     options = arguments()
+    # Asked before the load starts: its load average shows what else ran.
+    where = machine()
     options.folder.mkdir(parents=True, exist_ok=True)
     peers: list[Any] = [TwinbusPeer(options.folder)]
     try:
@@ -116,7 +119,7 @@ def main() -> int:
     show(table)
     result: dict[str, Any] = {
         "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine(),
+        "machine": where,
         "versions": versions,
         "messages": options.messages,
         "medians": table,
