@@ -150,9 +150,13 @@ def test_the_emulators_file_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_its_topics(tmp_path: Path) -> None:
     namespaces = load_config(write(tmp_path, EMULATOR)).namespaces
     (topic,) = namespaces[0].topics
-    assert (topic.path, topic.default_ttl_ms, topic.duplicate_window_ms) == ("topic.1", 3_600_000, 20_000)
+    assert (topic.path, topic.settings.default_ttl_ms, topic.settings.duplicate_window_ms) == (
+        "topic.1",
+        3_600_000,
+        20_000,
+    )
     (subscription,) = topic.subscriptions
-    assert (subscription.name, subscription.max_delivery_count) == ("subscription.1", 3)
+    assert (subscription.name, subscription.settings.max_delivery_count) == ("subscription.1", 3)
     correlation, sql = subscription.rules
     assert correlation.kind == "correlation"
     assert correlation.correlation["to"] == "http://xyz/*not a comment*/"
@@ -279,10 +283,10 @@ def test_our_own_file(tmp_path: Path) -> None:
     assert contoso.policies == [Policy("sender", frozenset({Right.SEND}), "first", "second", "orders")]
     assert contoso.keyless == [KeylessPolicy("reader", frozenset({Right.LISTEN}))]
     (topic,) = contoso.topics
-    assert topic.default_ttl_ms == 3_600_000
+    assert topic.settings.default_ttl_ms == 3_600_000
     (subscription,) = topic.subscriptions
-    assert subscription.lock_duration_ms == 10_000
-    assert not subscription.dead_letter_on_filter_error
+    assert subscription.settings.lock_duration_ms == 10_000
+    assert not subscription.settings.dead_letter_on_filter_error
     eu, big = subscription.rules
     assert (eu.correlation, eu.correlation_properties) == ({"subject": "order"}, {"region": "eu"})
     assert (big.sql, big.action) == ("amount > 100", "SET big = true")

@@ -17,8 +17,9 @@ from typing import Literal
 from twinbus.auth.jwt import JWT_AUDIENCE, JWT_ROLES_CLAIM
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ConfigError, ServiceError
-from twinbus.limits import HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX, UNLIMITED_MS
+from twinbus.limits import HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX
 
 LOOPBACK = "127.0.0.1"
 # The ledger's folder in the data folder, unless another is given.
@@ -45,29 +46,26 @@ class RuleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SubscriptionConfig:
-    """A topic's subscription."""
+    """A topic's subscription, and the rules it must have."""
 
-    name: str
-    lock_duration_ms: int
-    max_delivery_count: int
-    default_ttl_ms: int = UNLIMITED_MS
-    requires_session: bool = False
-    dead_letter_on_expiry: bool = False
-    dead_letter_on_filter_error: bool = True
-    forward_to: str | None = None
-    forward_dead_letters_to: str | None = None
+    settings: SubscriptionSettings
     rules: list[RuleConfig] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
     """A topic with its subscriptions."""
 
-    path: str
-    duplicate_window_ms: int
-    default_ttl_ms: int = UNLIMITED_MS
-    requires_duplicate_detection: bool = False
+    settings: TopicSettings
     subscriptions: list[SubscriptionConfig] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        return self.settings.path
 
 
 @dataclass(frozen=True)

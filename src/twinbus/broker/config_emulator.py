@@ -13,8 +13,9 @@ from typing import Any
 from twinbus.broker.config import NamespaceConfig, RuleConfig, SubscriptionConfig, TopicConfig, check_unique
 from twinbus.broker.config_section import Section
 from twinbus.entities.settings import QueueSettings, check_path
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, ConfigError
-from twinbus.limits import RULE_NAME_CHARS_MAX, SUBSCRIPTION_NAME_CHARS_MAX
+from twinbus.limits import RULE_NAME_CHARS_MAX
 
 _QUEUE = (
     "AutoDeleteOnIdle",
@@ -35,16 +36,34 @@ _QUEUE = (
     "Status",
     "UserMetadata",
 )
-_TOPIC = ("DefaultMessageTimeToLive", "DuplicateDetectionHistoryTimeWindow", "RequiresDuplicateDetection")
+_TOPIC = (
+    "AutoDeleteOnIdle",
+    "DefaultMessageTimeToLive",
+    "DuplicateDetectionHistoryTimeWindow",
+    "EnableBatchedOperations",
+    "EnableExpress",
+    "EnablePartitioning",
+    "FilteringMessagesBeforePublishing",
+    "MaxMessageSizeInKilobytes",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "Status",
+    "SupportOrdering",
+    "UserMetadata",
+)
 _SUBSCRIPTION = (
+    "AutoDeleteOnIdle",
     "DeadLetteringOnFilterEvaluationExceptions",
     "DeadLetteringOnMessageExpiration",
     "DefaultMessageTimeToLive",
+    "EnableBatchedOperations",
     "ForwardDeadLetteredMessagesTo",
     "ForwardTo",
     "LockDuration",
     "MaxDeliveryCount",
     "RequiresSession",
+    "Status",
+    "UserMetadata",
 )
 _CORRELATION = {
     "ContentType": "content_type",
@@ -98,7 +117,6 @@ def _queue(values: object, where: str) -> QueueSettings:
     section = _section(values, where, ("Name", "Properties"))
     path = section.need("Name")
     properties = _properties(section, _QUEUE)
-    kilobytes = properties.number("MaxMessageSizeInKilobytes")
     return properties.make(
         QueueSettings,
         path=path,
@@ -118,41 +136,61 @@ def _queue(values: object, where: str) -> QueueSettings:
         forward_to=properties.text("ForwardTo") or None,
         forward_dead_letters_to=properties.text("ForwardDeadLetteredMessagesTo") or None,
         user_metadata=properties.text("UserMetadata") or None,
-        max_message_bytes=None if kilobytes is None else kilobytes * 1024,
+        max_message_bytes=_message_bytes(properties),
     )
+
+
+def _message_bytes(properties: Section) -> int | None:
+    kilobytes = properties.number("MaxMessageSizeInKilobytes")
+    return None if kilobytes is None else kilobytes * 1024
 
 
 def _topic(values: object, where: str) -> TopicConfig:
     section = _section(values, where, ("Name", "Properties", "Subscriptions"))
+    path = section.need("Name")
     properties = _properties(section, _TOPIC)
-    subscriptions = [_subscription(each, place) for each, place in _each(section, "Subscriptions")]
-    return make_topic(
-        properties,
-        section.need("Name"),
-        subscriptions,
-        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
-        duplicate_window_ms=properties.duration_ms("DuplicateDetectionHistoryTimeWindow"),
+    settings = properties.make(
+        TopicSettings,
+        path=path,
+        max_megabytes=properties.number("MaxSizeInMegabytes"),
         requires_duplicate_detection=properties.flag("RequiresDuplicateDetection"),
+        duplicate_window_ms=properties.duration_ms("DuplicateDetectionHistoryTimeWindow"),
+        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
+        enable_batched_operations=properties.flag("EnableBatchedOperations"),
+        status=properties.text("Status") or None,
+        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
+        enable_partitioning=properties.flag("EnablePartitioning"),
+        enable_express=properties.flag("EnableExpress"),
+        support_ordering=properties.flag("SupportOrdering"),
+        filter_before_publishing=properties.flag("FilteringMessagesBeforePublishing"),
+        user_metadata=properties.text("UserMetadata") or None,
+        max_message_bytes=_message_bytes(properties),
     )
+    subscriptions = [_subscription(path, each, place) for each, place in _each(section, "Subscriptions")]
+    return make_topic(properties, settings, subscriptions)
 
 
-def _subscription(values: object, where: str) -> SubscriptionConfig:
+def _subscription(topic: str, values: object, where: str) -> SubscriptionConfig:
     section = _section(values, where, ("Name", "Properties", "Rules"))
     properties = _properties(section, _SUBSCRIPTION)
-    rules = [_rule(each, place) for each, place in _each(section, "Rules")]
-    return make_subscription(
-        properties,
-        section.need("Name"),
-        rules,
-        dead_letter_on_filter_error=properties.flag("DeadLetteringOnFilterEvaluationExceptions"),
+    settings = properties.make(
+        SubscriptionSettings,
+        topic=topic,
+        name=section.need("Name"),
         lock_duration_ms=properties.duration_ms("LockDuration"),
-        max_delivery_count=properties.number("MaxDeliveryCount"),
-        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
         requires_session=properties.flag("RequiresSession"),
+        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
         dead_letter_on_expiry=properties.flag("DeadLetteringOnMessageExpiration"),
+        dead_letter_on_filter_error=properties.flag("DeadLetteringOnFilterEvaluationExceptions"),
+        max_delivery_count=properties.number("MaxDeliveryCount"),
+        enable_batched_operations=properties.flag("EnableBatchedOperations"),
+        status=properties.text("Status") or None,
+        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
         forward_to=properties.text("ForwardTo") or None,
         forward_dead_letters_to=properties.text("ForwardDeadLetteredMessagesTo") or None,
+        user_metadata=properties.text("UserMetadata") or None,
     )
+    return make_subscription(properties, settings, [_rule(each, place) for each, place in _each(section, "Rules")])
 
 
 def _rule(values: object, where: str) -> RuleConfig:
@@ -187,38 +225,17 @@ def _rule(values: object, where: str) -> RuleConfig:
     )
 
 
-def make_topic(section: Section, path: str, subscriptions: list[SubscriptionConfig], **fields: Any) -> TopicConfig:
-    """A topic, its ranges checked as a queue's are."""
-    checked = section.make(QueueSettings, path=path, **fields)
-    check_unique([each.name for each in subscriptions], f"{section.where}: Topic {path!r} has the subscription")
-    return TopicConfig(
-        path=path,
-        duplicate_window_ms=checked.duplicate_window_ms,
-        default_ttl_ms=checked.default_ttl_ms,
-        requires_duplicate_detection=checked.requires_duplicate_detection,
-        subscriptions=subscriptions,
-    )
+def make_topic(section: Section, settings: TopicSettings, subscriptions: list[SubscriptionConfig]) -> TopicConfig:
+    """A topic whose subscriptions have names of their own."""
+    text = f"{section.where}: Topic {settings.path!r} has the subscription"
+    check_unique([each.name for each in subscriptions], text)
+    return TopicConfig(settings=settings, subscriptions=subscriptions)
 
 
-def make_subscription(
-    section: Section, name: str, rules: list[RuleConfig], dead_letter_on_filter_error: bool | None, **fields: Any
-) -> SubscriptionConfig:
-    """A subscription, its ranges checked as a queue's are."""
-    check_name(name, SUBSCRIPTION_NAME_CHARS_MAX, section.where)
-    checked = section.make(QueueSettings, path=name, **fields)
-    check_unique([each.name for each in rules], f"{section.where}: Subscription {name!r} has the rule")
-    return SubscriptionConfig(
-        name=name,
-        lock_duration_ms=checked.lock_duration_ms,
-        max_delivery_count=checked.max_delivery_count,
-        default_ttl_ms=checked.default_ttl_ms,
-        requires_session=checked.requires_session,
-        dead_letter_on_expiry=checked.dead_letter_on_expiry,
-        dead_letter_on_filter_error=dead_letter_on_filter_error is not False,
-        forward_to=checked.forward_to,
-        forward_dead_letters_to=checked.forward_dead_letters_to,
-        rules=rules,
-    )
+def make_subscription(section: Section, settings: SubscriptionSettings, rules: list[RuleConfig]) -> SubscriptionConfig:
+    """A subscription whose rules have names of their own."""
+    check_unique([each.name for each in rules], f"{section.where}: Subscription {settings.name!r} has the rule")
+    return SubscriptionConfig(settings=settings, rules=rules)
 
 
 def check_name(name: str, chars_max: int, where: str) -> None:

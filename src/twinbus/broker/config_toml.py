@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from twinbus.broker.config_emulator import check_name, make_subscription, make_t
 from twinbus.broker.config_jwt import read_jwt
 from twinbus.broker.config_section import Section
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, ConfigError
 from twinbus.limits import RULE_NAME_CHARS_MAX
 
@@ -58,16 +60,16 @@ _TOP_KEYS = (
     "tls_names",
 )
 _PORT_KEYS = ("port", "amqp_port", "amqps_port", "admin_port")
-_TOPIC_KEYS = ("default_ttl", "duplicate_window", "requires_duplicate_detection")
-_SUBSCRIPTION_KEYS = (
-    "lock_duration",
-    "max_delivery_count",
-    "default_ttl",
-    "requires_session",
-    "dead_letter_on_expiry",
-    "forward_to",
-    "forward_dead_letters_to",
-)
+# The same for topics and subscriptions: what they share with queues has the same name there.
+TOPIC_KEYS: dict[str, tuple[str, str]] = {
+    **{key: each for key, each in QUEUE_KEYS.items() if each[0] in TopicSettings.__dataclass_fields__},
+    "support_ordering": ("support_ordering", "flag"),
+    "filter_before_publishing": ("filter_before_publishing", "flag"),
+}
+SUBSCRIPTION_KEYS: dict[str, tuple[str, str]] = {
+    **{key: each for key, each in QUEUE_KEYS.items() if each[0] in SubscriptionSettings.__dataclass_fields__},
+    "dead_letter_on_filter_error": ("dead_letter_on_filter_error", "flag"),
+}
 _CORRELATION_KEYS = (
     "content_type",
     "correlation_id",
@@ -125,10 +127,9 @@ def _tables(section: Section, name: str) -> list[tuple[str, object, str]]:
     return [(each, tables.get(each), tables.place(each)) for each in tables]
 
 
-def _fields(section: Section, keys: tuple[str, ...]) -> dict[str, object]:
+def _fields(section: Section, keys: Mapping[str, tuple[str, str]]) -> dict[str, object]:
     found: dict[str, object] = {}
-    for key in keys:
-        name, kind = QUEUE_KEYS[key]
+    for key, (name, kind) in keys.items():
         if kind == "duration":
             found[name] = section.duration_ms(key)
         elif kind == "number":
@@ -149,12 +150,12 @@ def _namespace(name: str, values: object, where: str, folder: Path) -> Namespace
     queues = []
     for path, queue_values, place in _tables(section, "queues"):
         queue = Section(queue_values, place, (*QUEUE_KEYS, "policies"))
-        queues.append(queue.make(QueueSettings, path=path, **_fields(queue, tuple(QUEUE_KEYS))))
+        queues.append(queue.make(QueueSettings, path=path, **_fields(queue, QUEUE_KEYS)))
         for each in _tables(queue, "policies"):
             _policy(*each, path, policies, keyless)
     topics = []
     for path, topic_values, place in _tables(section, "topics"):
-        topic = Section(topic_values, place, (*_TOPIC_KEYS, "subscriptions", "policies"))
+        topic = Section(topic_values, place, (*TOPIC_KEYS, "subscriptions", "policies"))
         topics.append(_topic(path, topic))
         for each in _tables(topic, "policies"):
             _policy(*each, path, policies, keyless)
@@ -191,15 +192,14 @@ def _policy(
 
 
 def _topic(path: str, section: Section) -> TopicConfig:
-    subscriptions = [_subscription(*each) for each in _tables(section, "subscriptions")]
-    return make_topic(section, path, subscriptions, **_fields(section, _TOPIC_KEYS))
+    settings = section.make(TopicSettings, path=path, **_fields(section, TOPIC_KEYS))
+    return make_topic(section, settings, [_subscription(path, *each) for each in _tables(section, "subscriptions")])
 
 
-def _subscription(name: str, values: object, where: str) -> SubscriptionConfig:
-    section = Section(values, where, (*_SUBSCRIPTION_KEYS, "dead_letter_on_filter_error", "rules"))
-    rules = [_rule(*each) for each in _tables(section, "rules")]
-    on_error = section.flag("dead_letter_on_filter_error")
-    return make_subscription(section, name, rules, on_error, **_fields(section, _SUBSCRIPTION_KEYS))
+def _subscription(topic: str, name: str, values: object, where: str) -> SubscriptionConfig:
+    section = Section(values, where, (*SUBSCRIPTION_KEYS, "rules"))
+    settings = section.make(SubscriptionSettings, topic=topic, name=name, **_fields(section, SUBSCRIPTION_KEYS))
+    return make_subscription(section, settings, [_rule(*each) for each in _tables(section, "rules")])
 
 
 def _rule(name: str, values: object, where: str) -> RuleConfig:

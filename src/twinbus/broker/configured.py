@@ -8,15 +8,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from twinbus.broker.config import NamespaceConfig, RuleConfig, SubscriptionConfig, TopicConfig
+from twinbus.broker.config import NamespaceConfig, RuleConfig, SubscriptionConfig
 from twinbus.broker.rule_wire import sql_filter
 from twinbus.entities.filters import CorrelationFilter, Filter, SqlAction
 from twinbus.entities.rule import Rule
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.subscription import Subscription
-from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
+from twinbus.entities.topic_settings import TopicSettings
 from twinbus.errors import ConfigError, EntityNotFoundError, ServiceError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def make_entities(host: NamespaceHost, namespace: NamespaceConfig) -> None:
             _make_queue(host, settings)
     for topic in namespace.topics:
         with _named(namespace, topic.path):
-            _make_topic(host, topic)
+            _make_topic(host, topic.settings)
         for subscription in topic.subscriptions:
             with _named(namespace, f"{topic.path}/Subscriptions/{subscription.name}"):
                 _make_subscription(host, topic.path, subscription)
@@ -41,7 +41,8 @@ def make_entities(host: NamespaceHost, namespace: NamespaceConfig) -> None:
     for topic in namespace.topics:
         for subscription in topic.subscriptions:
             with _named(namespace, f"{topic.path}/Subscriptions/{subscription.name}"):
-                _forward_subscription(host, topic.path, subscription)
+                if host.entities.subscription(topic.path, subscription.name).settings != subscription.settings:
+                    host.update_subscription(subscription.settings)
 
 
 @contextmanager
@@ -59,42 +60,24 @@ def _make_queue(host: NamespaceHost, settings: QueueSettings) -> None:
         host.create_queue(dataclasses.replace(settings, forward_to=None, forward_dead_letters_to=None))
 
 
-def _make_topic(host: NamespaceHost, config: TopicConfig) -> None:
-    wanted: dict[str, Any] = {
-        "duplicate_window_ms": config.duplicate_window_ms,
-        "default_ttl_ms": config.default_ttl_ms,
-        "requires_duplicate_detection": config.requires_duplicate_detection,
-    }
+def _make_topic(host: NamespaceHost, settings: TopicSettings) -> None:
     try:
-        existing = host.entities.topic(config.path).settings
+        existing = host.entities.topic(settings.path).settings
     except EntityNotFoundError:
-        host.create_topic(TopicSettings(path=config.path, **wanted))
+        host.create_topic(settings)
         return
-    settings = dataclasses.replace(existing, **wanted)
     if settings != existing:
         host.update_topic(settings)
 
 
 def _make_subscription(host: NamespaceHost, topic: str, config: SubscriptionConfig) -> None:
-    wanted: dict[str, Any] = {
-        "lock_duration_ms": config.lock_duration_ms,
-        "max_delivery_count": config.max_delivery_count,
-        "default_ttl_ms": config.default_ttl_ms,
-        "requires_session": config.requires_session,
-        "dead_letter_on_expiry": config.dead_letter_on_expiry,
-        "dead_letter_on_filter_error": config.dead_letter_on_filter_error,
-    }
     rules = [_rule(each, host.clock.now_ms()) for each in config.rules]
     try:
-        subscription = host.entities.subscription(topic, config.name)
+        host.entities.subscription(topic, config.name)
     except EntityNotFoundError:
-        settings = SubscriptionSettings(topic=topic, name=config.name, **wanted)
-        host.create_subscription(settings, rules[0] if rules else None)
+        unforwarded = dataclasses.replace(config.settings, forward_to=None, forward_dead_letters_to=None)
+        host.create_subscription(unforwarded, rules[0] if rules else None)
         rules = rules[1:]
-    else:
-        settings = dataclasses.replace(subscription.settings, **wanted)
-        if settings != subscription.settings:
-            host.update_subscription(settings)
     for rule in rules:
         _make_rule(host, host.entities.subscription(topic, config.name), rule)
 
@@ -108,15 +91,6 @@ def _make_rule(host: NamespaceHost, subscription: Subscription, rule: Rule) -> N
         return
     if (existing.filter, existing.action) != (rule.filter, rule.action):
         host.update_rule(topic, name, rule)
-
-
-def _forward_subscription(host: NamespaceHost, topic: str, config: SubscriptionConfig) -> None:
-    existing = host.entities.subscription(topic, config.name).settings
-    settings = dataclasses.replace(
-        existing, forward_to=config.forward_to, forward_dead_letters_to=config.forward_dead_letters_to
-    )
-    if settings != existing:
-        host.update_subscription(settings)
 
 
 def _rule(config: RuleConfig, now_ms: int) -> Rule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twinbus.broker.durations import format_ms
@@ -31,7 +31,7 @@ _QUEUE = {
     "status": "Status",
     "user_metadata": "UserMetadata",
 }
-# What the emulator itself reads; the rest is written only when it is not the default, and it is ours that reads it.
+# What the emulator itself reads.
 _QUEUE_OWN = (
     "dead_letter_on_expiry",
     "default_ttl_ms",
@@ -44,20 +44,24 @@ _QUEUE_OWN = (
     "requires_session",
 )
 _TOPIC = {
-    "default_ttl_ms": "DefaultMessageTimeToLive",
-    "duplicate_window_ms": "DuplicateDetectionHistoryTimeWindow",
-    "requires_duplicate_detection": "RequiresDuplicateDetection",
+    **{field: name for field, name in _QUEUE.items() if field in TopicSettings.__dataclass_fields__},
+    "filter_before_publishing": "FilteringMessagesBeforePublishing",
+    "support_ordering": "SupportOrdering",
 }
+_TOPIC_OWN = ("default_ttl_ms", "duplicate_window_ms", "requires_duplicate_detection")
 _SUBSCRIPTION = {
-    "dead_letter_on_expiry": "DeadLetteringOnMessageExpiration",
+    **{field: name for field, name in _QUEUE.items() if field in SubscriptionSettings.__dataclass_fields__},
     "dead_letter_on_filter_error": "DeadLetteringOnFilterEvaluationExceptions",
-    "default_ttl_ms": "DefaultMessageTimeToLive",
-    "forward_dead_letters_to": "ForwardDeadLetteredMessagesTo",
-    "forward_to": "ForwardTo",
-    "lock_duration_ms": "LockDuration",
-    "max_delivery_count": "MaxDeliveryCount",
-    "requires_session": "RequiresSession",
 }
+_SUBSCRIPTION_OWN = (
+    "dead_letter_on_expiry",
+    "default_ttl_ms",
+    "forward_dead_letters_to",
+    "forward_to",
+    "lock_duration_ms",
+    "max_delivery_count",
+    "requires_session",
+)
 _CORRELATION = {
     "content_type": "ContentType",
     "correlation_id": "CorrelationId",
@@ -97,25 +101,16 @@ def _queue(queue: ExportedEntity, warnings: list[str]) -> Item:
     path = queue.settings["path"]
     _warn_of_policies(queue.policies, path, warnings)
     defaults = QueueSettings(path=path).to_json()
-    properties = {}
-    for field, name in _QUEUE.items():
-        value = queue.settings[field]
-        if field not in _QUEUE_OWN and value == defaults[field]:
-            continue
-        if field == "max_message_bytes" and value % 1024:
-            warnings.append(f"{path}: max_message_bytes {value:,} is no whole number of kilobytes.")
-            continue
-        properties[name] = _value(field, value)
-    return {"Name": path, "Properties": properties}
+    return {"Name": path, "Properties": _properties(queue.settings, defaults, _QUEUE, _QUEUE_OWN, path, warnings)}
 
 
 def _topic(topic: ExportedEntity, warnings: list[str]) -> Item:
     path = topic.settings["path"]
     _warn_of_policies(topic.policies, path, warnings)
-    _warn_of_settings(topic.settings, TopicSettings(path=path).to_json(), _TOPIC, path, warnings)
+    defaults = TopicSettings(path=path).to_json()
     return {
         "Name": path,
-        "Properties": {name: _value(field, topic.settings[field]) for field, name in _TOPIC.items()},
+        "Properties": _properties(topic.settings, defaults, _TOPIC, _TOPIC_OWN, path, warnings),
         "Subscriptions": [_subscription(path, each, warnings) for each in topic.subscriptions],
     }
 
@@ -124,14 +119,31 @@ def _subscription(topic: str, subscription: ExportedSubscription, warnings: list
     settings = subscription.settings
     defaults = SubscriptionSettings(topic=topic, name=settings["name"]).to_json()
     place = f"{topic}/{settings['name']}"
-    _warn_of_settings(settings, {**defaults, "topic": settings["topic"]}, _SUBSCRIPTION, place, warnings)
     if not subscription.rules:
         warnings.append(f"{place}: it has no rule and takes nothing; made from config.json it takes everything.")
     return {
         "Name": settings["name"],
-        "Properties": {name: _value(field, settings[field]) for field, name in _SUBSCRIPTION.items()},
+        "Properties": _properties(settings, defaults, _SUBSCRIPTION, _SUBSCRIPTION_OWN, place, warnings),
         "Rules": [_rule(place, rule, warnings) for rule in subscription.rules],
     }
+
+
+def _properties(
+    settings: Item, defaults: Item, names: Mapping[str, str], own: Sequence[str], place: str, warnings: list[str]
+) -> Item:
+    """What the emulator itself reads, and what is not the default: that only we read back."""
+    properties = {}
+    for field, name in names.items():
+        value = settings[field]
+        if field not in own and value == defaults[field]:
+            continue
+        if field == "max_message_bytes" and value % 1024:
+            warnings.append(f"{place}: max_message_bytes {value:,} is no whole number of kilobytes.")
+            continue
+        properties[name] = _value(field, value)
+        if field not in own:
+            warnings.append(f"{place}: {name} is for Twinbus; the emulator itself does not know it.")
+    return properties
 
 
 def _rule(place: str, rule: Item, warnings: list[str]) -> Item:
@@ -163,14 +175,6 @@ def _value(field: str, value: Any) -> Any:
     if field == "max_message_bytes":
         return value // 1024
     return "" if value is None else value
-
-
-def _warn_of_settings(
-    settings: Item, defaults: Item, known: Mapping[str, str], place: str, warnings: list[str]
-) -> None:
-    for field, value in settings.items():
-        if field not in known and value != defaults.get(field):
-            warnings.append(f"{place}: {field} {value!r} has no place in config.json.")
 
 
 def _warn_of_policies(policies: list[Item], place: str, warnings: list[str]) -> None:

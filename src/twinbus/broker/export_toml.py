@@ -9,25 +9,16 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from twinbus.broker.config_toml import QUEUE_KEYS
+from twinbus.broker.config_toml import QUEUE_KEYS, SUBSCRIPTION_KEYS, TOPIC_KEYS
 from twinbus.broker.durations import format_ms
 from twinbus.broker.export_tree import ExportedEntity, ExportedNamespace, ExportedSubscription, Item, is_born_with
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.limits import UNLIMITED_MS
 
-_KEYS = {name: key for key, (name, _) in QUEUE_KEYS.items()}
-_TOPIC_KEYS = ("default_ttl_ms", "duplicate_window_ms", "requires_duplicate_detection")
-_SUBSCRIPTION_KEYS = (
-    "lock_duration_ms",
-    "max_delivery_count",
-    "default_ttl_ms",
-    "requires_session",
-    "dead_letter_on_expiry",
-    "dead_letter_on_filter_error",
-    "forward_to",
-    "forward_dead_letters_to",
-)
+_QUEUE = {field: key for key, (field, _) in QUEUE_KEYS.items()}
+_TOPIC = {field: key for key, (field, _) in TOPIC_KEYS.items()}
+_SUBSCRIPTION = {field: key for key, (field, _) in SUBSCRIPTION_KEYS.items()}
 
 
 def write_toml(namespace: ExportedNamespace) -> str:
@@ -41,7 +32,7 @@ def write_toml(namespace: ExportedNamespace) -> str:
     for queue in namespace.queues:
         place = (*where, "queues", queue.settings["path"])
         defaults = QueueSettings(path=queue.settings["path"]).to_json()
-        _table(lines, place, _changed(queue.settings, defaults, _KEYS))
+        _table(lines, place, _changed(queue.settings, defaults, _QUEUE))
         _policies(lines, place, queue.policies)
     for topic in namespace.topics:
         _topic(lines, (*where, "topics", topic.settings["path"]), topic, namespace.warnings)
@@ -51,8 +42,7 @@ def write_toml(namespace: ExportedNamespace) -> str:
 def _topic(lines: list[str], where: tuple[str, ...], topic: ExportedEntity, warnings: list[str]) -> None:
     path = topic.settings["path"]
     defaults = TopicSettings(path=path).to_json()
-    _table(lines, where, _changed(topic.settings, defaults, _named(_TOPIC_KEYS)))
-    _warn(topic.settings, defaults, _TOPIC_KEYS, path, warnings)
+    _table(lines, where, _changed(topic.settings, defaults, _TOPIC))
     _policies(lines, where, topic.policies)
     for subscription in topic.subscriptions:
         _subscription(lines, where, path, subscription, warnings)
@@ -62,13 +52,9 @@ def _subscription(
     lines: list[str], where: tuple[str, ...], topic: str, subscription: ExportedSubscription, warnings: list[str]
 ) -> None:
     settings = subscription.settings
-    defaults = {
-        **SubscriptionSettings(topic=topic, name=settings["name"]).to_json(),
-        "topic": settings["topic"],
-    }
+    defaults = SubscriptionSettings(topic=topic, name=settings["name"]).to_json()
     place = (*where, "subscriptions", settings["name"])
-    _table(lines, place, _changed(settings, defaults, _named(_SUBSCRIPTION_KEYS)))
-    _warn(settings, defaults, _SUBSCRIPTION_KEYS, f"{topic}/{settings['name']}", warnings)
+    _table(lines, place, _changed(settings, defaults, _SUBSCRIPTION))
     if not subscription.rules:
         warnings.append(
             f"{topic}/{settings['name']}: it has no rule and takes nothing; made from this file it takes everything."
@@ -118,16 +104,6 @@ def _changed(settings: Item, defaults: Item, names: Mapping[str, str]) -> Item:
 
 def _duration(ms: int) -> str:
     return "never" if ms >= UNLIMITED_MS else format_ms(ms)
-
-
-def _named(fields: Iterable[str]) -> dict[str, str]:
-    return {field: _KEYS.get(field, field) for field in fields}
-
-
-def _warn(settings: Item, defaults: Item, known: Iterable[str], place: str, warnings: list[str]) -> None:
-    for field, value in settings.items():
-        if field not in known and value != defaults[field]:
-            warnings.append(f"{place}: {field} {value!r} has no place in the file.")
 
 
 def _table(lines: list[str], where: tuple[str, ...], fields: Item) -> None:
