@@ -19,12 +19,10 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient as SyncAdmin
 from python_sdk import COLOURS, RETRIES, aio, call, opened, sync
-from test_node_sdk import FOLDER, node
+from test_node_sdk import FOLDER
 
 from twinbus.broker.config import NamespaceConfig
 from twinbus.testing import Broker
-
-__all__ = ["node"]
 
 # What the SDK's own WebSocket transport does in aio: a setting that its HTTP library calls old, and a session that it
 # leaves to the collector.
