@@ -1,1 +1,29 @@
-"""Paired namespaces over the official SDK: sends go on, into the secondary, while the primary is down."""
+"""Paired namespaces over the official SDK: sends go on, into the secondary, while the primary is down.
+
+`PairedServiceBusClient` takes the place of `azure.servicebus.ServiceBusClient`; its asyncio twin is in `.aio`.
+"""
+
+from twinbus.ledger.words import Event
+from twinbus.paired._sync.client import PairedServiceBusClient
+from twinbus.paired._sync.receiver import PairedServiceBusReceiver
+from twinbus.paired._sync.sender import PairedServiceBusSender
+from twinbus.paired.classify import availability_failure, non_transient_error
+from twinbus.paired.errors import MessageInBacklogError, PairFaultedError, PairingError
+from twinbus.paired.events import PairedEvent
+from twinbus.paired.options import PairedOptions
+from twinbus.paired.state import State
+
+__all__ = [
+    "Event",
+    "MessageInBacklogError",
+    "PairFaultedError",
+    "PairedEvent",
+    "PairedOptions",
+    "PairedServiceBusClient",
+    "PairedServiceBusReceiver",
+    "PairedServiceBusSender",
+    "PairingError",
+    "State",
+    "availability_failure",
+    "non_transient_error",
+]

@@ -14,6 +14,7 @@ from typing import Final
 
 from azure.core.exceptions import AzureError, ServiceRequestError, ServiceResponseError
 from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
     OperationTimeoutError,
     ServiceBusCommunicationError,
     ServiceBusConnectionError,
@@ -86,6 +87,14 @@ def availability_failure(error: BaseException) -> bool:
 def non_transient_error(error: BaseException) -> bool:
     """The literal reading of the old documentation: every messaging error that is not transient."""
     return isinstance(error, ServiceBusError) and not isinstance(error, _TRANSIENT)
+
+
+def of_the_message(error: BaseException) -> bool:
+    """Whether the message itself is at fault, so that no other queue would take it either."""
+    if isinstance(error, OSError):
+        # A certificate that is not trusted is a ValueError to Python.
+        return False
+    return isinstance(error, MessageSizeExceededError | ValueError | TypeError)
 
 
 def condition_of(error: BaseException) -> str | None:

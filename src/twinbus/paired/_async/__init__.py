@@ -1,0 +1,1 @@
+"""The source of both colours of the paired client: `scripts/unasync.py` writes `_sync` from it."""

@@ -1,0 +1,286 @@
+"""The paired client: two namespaces behind the SDK's own names.
+
+    async with PairedServiceBusClient.from_connection_strings(primary, secondary) as client:
+        async with client.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage("hello"))
+
+Rules:
+- Making one checks everything and connects nothing; entering it, or the first send, has the backlog queues.
+- Senders go on while the primary is down; receivers are the primary's own.
+- A namespace that is the primary of an open pair cannot be another's secondary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+from weakref import WeakSet
+
+from twinbus.clock import MonotonicClock, SystemClock
+from twinbus.limits import (
+    BACKLOG_QUEUE_PAUSE_S,
+    BACKLOG_QUEUES_DEFAULT,
+    FAILOVER_INTERVAL_S_DEFAULT,
+    PING_INTERVAL_S_DEFAULT,
+    TRY_TIMEOUT_S_DEFAULT,
+)
+from twinbus.paired._async.channel import AsyncChannel
+from twinbus.paired._async.diverter import AsyncDiverter
+from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired._async.pair import AsyncPair
+from twinbus.paired._async.receiver import PairedServiceBusReceiver
+from twinbus.paired._async.sender import PairedServiceBusSender
+from twinbus.paired.classify import Policy, availability_failure
+from twinbus.paired.events import Events, Listener
+from twinbus.paired.journal import Journal
+from twinbus.paired.messages import message_ids
+from twinbus.paired.options import Address, PairedOptions, check_pair
+from twinbus.paired.registry import OPEN_PAIRS
+from twinbus.paired.retries import Retries
+from twinbus.paired.state import State
+
+
+class PairedServiceBusClient:
+    """A client of a primary namespace whose sends go on, into a secondary, while the primary is down.
+
+    The options are those of `PairedOptions`. `classify` decides which errors may lead to a failover, `on_event` is
+    called with every event (one callable or several), `ledger` is a folder for the operations ledger. `admin_options`
+    go to the administration clients that look for the backlog queues, `primary_options` and `secondary_options` to the
+    SDK's clients of one namespace, and all other keywords to both.
+    """
+
+    def __init__(
+        self,
+        primary_namespace: str | AsyncNamespace,
+        primary_credential: Any,
+        secondary_namespace: str | AsyncNamespace,
+        secondary_credential: Any,
+        *,
+        backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT,
+        failover_interval: float = FAILOVER_INTERVAL_S_DEFAULT,
+        ping_primary_interval: float = PING_INTERVAL_S_DEFAULT,
+        enable_syphon: bool = False,
+        primary_name: str | None = None,
+        hold_sends: bool = True,
+        session_order: bool = False,
+        try_timeout: float = TRY_TIMEOUT_S_DEFAULT,
+        backlog_pause: float = BACKLOG_QUEUE_PAUSE_S,
+        classify: Policy = availability_failure,
+        on_event: Listener | Iterable[Listener] = (),
+        ledger: Path | str | None = None,
+        admin_options: Mapping[str, Any] | None = None,
+        primary_options: Mapping[str, Any] | None = None,
+        secondary_options: Mapping[str, Any] | None = None,
+        rng: Random | None = None,
+        retry_total: int = 3,
+        retry_backoff_factor: float = 0.8,
+        retry_backoff_max: float = 120,
+        retry_mode: str = "exponential",
+        **kwargs: Any,
+    ) -> None:
+        options = PairedOptions(
+            backlog_queue_count=backlog_queue_count,
+            failover_interval=failover_interval,
+            ping_primary_interval=ping_primary_interval,
+            enable_syphon=enable_syphon,
+            primary_name=primary_name,
+            hold_sends=hold_sends,
+            session_order=session_order,
+            try_timeout=try_timeout,
+            backlog_pause=backlog_pause,
+        )
+        if enable_syphon:
+            raise ValueError("enable_syphon is True: this version has no syphon inside an application yet.")
+        if kwargs.get("uamqp_transport"):
+            raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
+        primary = _namespace(primary_namespace, primary_credential)
+        secondary = _namespace(secondary_namespace, secondary_credential)
+        check_pair(primary.address, secondary.address, OPEN_PAIRS.primaries())
+        retry = {
+            "retry_total": retry_total,
+            "retry_backoff_factor": retry_backoff_factor,
+            "retry_backoff_max": retry_backoff_max,
+            "retry_mode": retry_mode,
+        }
+        wall_clock = SystemClock()
+        run_id = uuid4().hex
+        events = Events(
+            primary_name or _name(primary.address),
+            _name(secondary.address),
+            clock=wall_clock,
+            listeners=[on_event] if callable(on_event) else on_event,
+            journal=None if ledger is None else Journal(Path(ledger), run_id, wall_clock),
+        )
+        # What its senders share.
+        self._pair = AsyncPair(
+            primary,
+            secondary,
+            options=options,
+            retries=Retries(options, **retry),  # type: ignore[arg-type]
+            classify=classify,
+            events=events,
+            clock=MonotonicClock(),
+            wall_clock=wall_clock,
+            rng=rng or Random(),  # noqa: S311 - it only spreads the load
+            primary_options={**retry, **kwargs, **(primary_options or {})},
+            secondary_options={**retry, **kwargs, **(secondary_options or {})},
+            admin_options={"connection_timeout": options.try_timeout, **(admin_options or {})},
+        )
+        # What ids of messages that have none begin with, and how many senders have such ids.
+        self._run_id = run_id
+        self._sender_count = 0
+        # Senders that somebody still holds.
+        self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
+        OPEN_PAIRS.add(self, primary.address)
+
+    @classmethod
+    def from_connection_strings(
+        cls,
+        primary: str,
+        secondary: str,
+        *,
+        backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT,
+        failover_interval: float = FAILOVER_INTERVAL_S_DEFAULT,
+        ping_primary_interval: float = PING_INTERVAL_S_DEFAULT,
+        enable_syphon: bool = False,
+        **options: Any,
+    ) -> PairedServiceBusClient:
+        """A client of two namespaces given by their connection strings; `options` are the class's own."""
+        return cls(
+            AsyncNamespace.of_string(primary),
+            None,
+            AsyncNamespace.of_string(secondary),
+            None,
+            backlog_queue_count=backlog_queue_count,
+            failover_interval=failover_interval,
+            ping_primary_interval=ping_primary_interval,
+            enable_syphon=enable_syphon,
+            **options,
+        )
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> PairedServiceBusClient:
+        await self.pair()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def pair(self) -> None:
+        """Have the backlog queues; PairingError when none can be found or made. Senders do it by themselves."""
+        await self._pair.ready()
+
+    async def close(self) -> None:
+        """Close both namespaces with everything that was made here."""
+        await self._end(None)
+
+    async def fault(self, reason: str) -> None:
+        """Give the pair up: every sender and receiver says `reason` from now on."""
+        await self._end(reason)
+
+    async def _end(self, reason: str | None) -> None:
+        OPEN_PAIRS.remove(self)
+        for sender in list(self._senders):
+            await sender.close()
+        await self._pair.close(reason)
+
+    # --- what it makes --------------------------------------------------------------------------------------------
+
+    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedServiceBusSender:
+        """A sender to a queue, with the SDK's options."""
+        pair = self._pair
+        return self._sender(
+            queue_name, AsyncChannel(lambda: pair.primary.get_queue_sender(queue_name, **kwargs), pair.tasks)
+        )
+
+    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedServiceBusSender:
+        """A sender to a topic, with the SDK's options."""
+        pair = self._pair
+        return self._sender(
+            topic_name, AsyncChannel(lambda: pair.primary.get_topic_sender(topic_name, **kwargs), pair.tasks)
+        )
+
+    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
+        """A receiver from a queue of the primary, with the SDK's options."""
+        return self._receiver(self._pair.receiving.get_queue_receiver(queue_name, **kwargs))
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **kwargs: Any
+    ) -> PairedServiceBusReceiver:
+        """A receiver from a subscription of the primary, with the SDK's options."""
+        return self._receiver(self._pair.receiving.get_subscription_receiver(topic_name, subscription_name, **kwargs))
+
+    def list_queue_sessions(self, queue_name: str, **kwargs: Any) -> Any:
+        """The sessions of a queue of the primary, as the SDK lists them."""
+        return self._pair.receiving.list_queue_sessions(queue_name, **kwargs)
+
+    def list_subscription_sessions(self, topic_name: str, subscription_name: str, **kwargs: Any) -> Any:
+        """The sessions of a subscription of the primary, as the SDK lists them."""
+        return self._pair.receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
+
+    # --- what it knows --------------------------------------------------------------------------------------------
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The primary's host name."""
+        return self._pair.receiving.fully_qualified_namespace
+
+    @property
+    def options(self) -> PairedOptions:
+        """The options of the pair."""
+        return self._pair.options
+
+    @property
+    def backlog_queues(self) -> list[str]:
+        """The backlog queues in use; none before the pair is made."""
+        return [] if self._pair.found is None else list(self._pair.found.names)
+
+    @property
+    def missing_backlog_queues(self) -> dict[str, Exception]:
+        """Backlog queues that could not be found or made, with the reason."""
+        return {} if self._pair.found is None else dict(self._pair.found.failures)
+
+    @property
+    def entity_states(self) -> dict[str, State]:
+        """The state of each entity that has, or had, a sender."""
+        return {entity.path: entity.state for entity in self._pair.entities}
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _sender(self, path: str, channel: AsyncChannel) -> PairedServiceBusSender:
+        pair = self._pair
+        entity = pair.entity(path)
+        self._sender_count += 1
+        diverter = AsyncDiverter(
+            entity.path,
+            rotation=lambda: pair.rotation,
+            channel=pair.backlog_channel,
+            try_timeout_s=pair.options.try_timeout,
+            clock=pair.clock,
+            events=pair.events,
+            closing=entity.changed,
+        )
+        next_id = message_ids(f"{self._run_id[:20]}{self._sender_count:06x}")
+        sender = PairedServiceBusSender(pair, entity, channel, diverter, next_id)
+        self._senders.add(sender)
+        return sender
+
+    def _receiver(self, made: Any) -> PairedServiceBusReceiver:
+        receiver = PairedServiceBusReceiver.of(made)
+        self._pair.receivers.add(receiver)
+        return receiver
+
+
+def _namespace(given: str | AsyncNamespace, credential: Any) -> AsyncNamespace:
+    return AsyncNamespace.of_credential(given, credential) if isinstance(given, str) else given
+
+
+def _name(address: Address) -> str:
+    return address.label or address.plain_name

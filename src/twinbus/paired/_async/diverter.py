@@ -1,0 +1,164 @@
+"""Sends to the backlog: one for each sender, with a queue of its own choice.
+
+Rules:
+- The queue is picked at random once and kept; when it fails it is out for all senders, and another is picked.
+- A link that was up may have gone stale, since the service takes idle ones down: it gets one fresh try before its queue
+  is said to fail.
+- Everything a queue can refuse is its failure, save what the message itself causes: that goes to the caller.
+- It ends with the caller's time; what failed last is raised then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from twinbus.clock import Clock
+from twinbus.ledger.words import Event, Kind, Stage
+from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
+from twinbus.paired._async.channel import AsyncChannel
+from twinbus.paired.classify import cause_of, of_the_message
+from twinbus.paired.envelope import fill
+from twinbus.paired.events import Events
+from twinbus.paired.rotation import Rotation
+from twinbus.paired.synchronization import AsyncSignal
+
+
+class AsyncDiverter:
+    """The way of one sender into the backlog."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        rotation: Callable[[], Rotation],
+        channel: Callable[[str], AsyncChannel],
+        try_timeout_s: float,
+        clock: Clock,
+        events: Events,
+        closing: AsyncSignal,
+    ) -> None:
+        # Where the messages are to go in the end.
+        self._path = path
+        # The backlog queues; known only when the pair is made.
+        self._rotation = rotation
+        # Makes a connection to a backlog queue.
+        self._make = channel
+        # How long one try may take.
+        self._try_timeout_s = try_timeout_s
+        # Measures.
+        self._clock = clock
+        # Whom to tell.
+        self._events = events
+        # Pulsed when something changes that a waiting send should see.
+        self._closing = closing
+        # The queue in use; None before the first message.
+        self._queue: str | None = None
+        # Connections by queue: one, or a few when sessions have queues of their own.
+        self._channels: dict[str, AsyncChannel] = {}
+
+    async def send(
+        self, payloads: list[bytes], deadline_ms: int, *, key: str | None = None, queue: str | None = None
+    ) -> str:
+        """Put messages into a backlog queue, which is returned: `queue`, or the one for `key`, or this sender's own."""
+        rotation = self._rotation()
+        tried: list[str] = []
+        pause_s = HOLD_PAUSE_S_MIN
+        error: Exception | None = None
+        while True:
+            left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            if left_s <= 0:
+                raise error or OperationTimeoutError(message="No time was left to send to the backlog.")
+            name = self._choose(rotation, key, queue, tried)
+            try:
+                await self._send(name, payloads, min(left_s, self._try_timeout_s))
+            except Exception as failure:
+                if of_the_message(failure):
+                    raise
+                error = failure
+                tried.append(name)
+                if rotation.fail(name):
+                    self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
+                if rotation.all_out():
+                    await self._closing.wait(min(pause_s, max(left_s, 0)))
+                    pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
+                continue
+            if rotation.succeed(name):
+                self._events.emit(Event.QUEUE_IN, entity=self._path, queue=name)
+            return name
+
+    async def create_batch(self, max_size_in_bytes: int | None, deadline_ms: int) -> ServiceBusMessageBatch:
+        """An empty batch as large as a backlog queue takes it."""
+        rotation = self._rotation()
+        while True:
+            left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            if left_s <= 0:
+                raise OperationTimeoutError(message="No backlog queue answered in time.")
+            name = self._choose(rotation, None, None, [])
+            channel = self._channel(name)
+            try:
+                await channel.open(min(left_s, self._try_timeout_s))
+            except Exception as failure:
+                if rotation.fail(name):
+                    self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
+                await self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
+                continue
+            return await channel.sdk.create_message_batch(max_size_in_bytes)
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+    def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:
+        tried = set(tried)
+        if queue is not None and queue not in tried:
+            return queue
+        if key is not None:
+            return rotation.pick(key, tried)
+        if self._queue is None or self._queue in tried or not rotation.usable(self._queue):
+            self._queue = rotation.pick(avoid=tried)
+        return self._queue
+
+    def _channel(self, name: str) -> AsyncChannel:
+        channel = self._channels.get(name)
+        if channel is None:
+            channel = self._channels[name] = self._make(name)
+        return channel
+
+    async def _send(self, name: str, payloads: list[bytes], seconds: float) -> None:
+        channel = self._channel(name)
+        was_open = channel.opened
+        ends_ms = self._clock.now_ms() + round(seconds * 1000)
+        try:
+            await self._try(channel, name, payloads, seconds)
+        except Exception as failure:
+            left_s = (ends_ms - self._clock.now_ms()) / 1000
+            if of_the_message(failure) or not was_open or left_s <= HOLD_PAUSE_S_MIN:
+                raise
+            await self._try(channel, name, payloads, left_s)
+
+    async def _try(self, channel: AsyncChannel, name: str, payloads: list[bytes], seconds: float) -> None:
+        ends_ms = self._clock.now_ms() + round(seconds * 1000)
+        if not channel.opened:
+            await channel.open(seconds)
+        sdk = channel.sdk
+        batch = await sdk.create_message_batch()
+        size_bytes = fill(batch, payloads, self._path)
+        try:
+            await sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
+        except Exception as error:
+            self._count(name, len(payloads), size_bytes, cause_of(error))
+            await channel.discard(sdk)
+            raise
+        self._count(name, len(payloads), size_bytes, None)
+
+    def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:
+        journal = self._events.journal
+        if journal is not None:
+            outcome = {} if cause is None else {"outcome": cause}
+            journal.operation(
+                self._events.secondary, name, Kind.SEND, Stage.TO_BACKLOG, count=count, size_bytes=size_bytes, **outcome
+            )

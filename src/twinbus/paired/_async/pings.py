@@ -1,0 +1,88 @@
+"""The watcher of an entity in trouble: lets the interval pass, then pings the primary until it answers.
+
+Rules:
+- Pings go out at a steady pace from the failover on; a ping that hangs is given up before it delays the next for long.
+- A ping is an empty message that the service accepts and never delivers. It has a session id, because the entity may
+  need one and does no harm where it does not.
+- Each ping comes by a connection of its own: what counts is whether a new sender would get through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import uuid4
+
+from azure.servicebus import ServiceBusMessage
+
+from twinbus.clock import Clock
+from twinbus.ledger.words import OK, Kind, Stage
+from twinbus.limits import PING_TIMEOUT_S_MIN
+from twinbus.paired._async.channel import AsyncChannel
+from twinbus.paired._async.entity import AsyncEntity
+from twinbus.paired.classify import cause_of
+from twinbus.paired.events import Events, logger
+from twinbus.paired.options import PairedOptions
+from twinbus.paired.receiving import PING_CONTENT_TYPE
+from twinbus.paired.state import State
+
+
+class AsyncWatcher:
+    """Watches over entities in trouble, one call of `watch` for each."""
+
+    def __init__(
+        self, options: PairedOptions, clock: Clock, events: Events, channel: Callable[[str], AsyncChannel]
+    ) -> None:
+        # How often to ping.
+        self._interval_s = options.ping_primary_interval
+        # How long one ping may take.
+        self._timeout_s = min(options.try_timeout, max(self._interval_s, PING_TIMEOUT_S_MIN))
+        # Measures.
+        self._clock = clock
+        # Where operations are counted.
+        self._events = events
+        # Makes a new connection to an entity of the primary.
+        self._channel = channel
+
+    async def watch(self, entity: AsyncEntity) -> None:
+        while not entity.unwatch():
+            if entity.state is State.SUSPECT:
+                await entity.changed.wait(entity.left_s or 0)
+                entity.elapse()
+            elif entity.state is State.FAILED_OVER:
+                await self._ping_until_back(entity)
+
+    async def _ping_until_back(self, entity: AsyncEntity) -> None:
+        due_ms = self._clock.now_ms() + round(self._interval_s * 1000)
+        while entity.state is State.FAILED_OVER and not entity.closed:
+            left_ms = due_ms - self._clock.now_ms()
+            if left_ms > 0:
+                await entity.changed.wait(left_ms / 1000)
+                continue
+            due_ms = max(due_ms, self._clock.now_ms() - 1) + round(self._interval_s * 1000)
+            if await self._ping(entity.path):
+                entity.pinged()
+
+    async def _ping(self, path: str) -> bool:
+        message = ServiceBusMessage(
+            b"",
+            content_type=PING_CONTENT_TYPE,
+            time_to_live=timedelta(seconds=1),
+            session_id=uuid4().hex,
+            message_id=uuid4().hex,
+        )
+        channel = self._channel(path)
+        sdk = channel.sdk
+        outcome = OK
+        try:
+            started_ms = self._clock.now_ms()
+            await channel.open(self._timeout_s)
+            left_s = self._timeout_s - (self._clock.now_ms() - started_ms) / 1000
+            await channel.sdk.send_messages(message, timeout=max(left_s, 0.1))
+        except Exception as error:
+            outcome = cause_of(error)
+            logger.debug("the ping to '%s' failed: %s", path, outcome)
+        await channel.discard(sdk)
+        if self._events.journal is not None:
+            self._events.journal.operation(self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome)
+        return outcome == OK

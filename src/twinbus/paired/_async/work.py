@@ -1,0 +1,110 @@
+"""What a sender is asked to do, and how it is done on the primary and by way of the backlog.
+
+Rules:
+- A piece of work is made once for a call and may be tried many times: it changes nothing that a second try needs.
+- By way of the backlog it is encoded once, however many queues are tried.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Protocol
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from twinbus.ledger.words import Kind
+from twinbus.paired.envelope import encoded, sessions
+
+
+class AsyncWork(Protocol):
+    """One call of the application."""
+
+    kind: Kind
+    went_direct: bool
+
+    async def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
+        """Do it on the primary."""
+        ...
+
+    def payloads(self) -> list[bytes]:
+        """The messages to divert instead."""
+        ...
+
+    def sessions(self) -> set[str]:
+        """Their session ids."""
+        ...
+
+
+class AsyncSending:
+    """`send_messages`."""
+
+    kind = Kind.SEND
+    went_direct = False
+
+    def __init__(self, message: Any, options: dict[str, Any]) -> None:
+        # Message, list or batch, made ready.
+        self._message = message
+        # What else the caller gave.
+        self._options = options
+
+    async def direct(self, sdk: ServiceBusSender, seconds: float) -> None:
+        await sdk.send_messages(self._message, timeout=seconds, **self._options)
+
+    def payloads(self) -> list[bytes]:
+        return encoded(self._message)
+
+    def sessions(self) -> set[str]:
+        return sessions(self._message)
+
+
+class AsyncScheduling:
+    """`schedule_messages`."""
+
+    kind = Kind.SCHEDULE
+    went_direct = False
+
+    def __init__(self, messages: Any, when: datetime, options: dict[str, Any]) -> None:
+        # Message or list, made ready.
+        self._messages = messages
+        # When they are to appear.
+        self._when = when
+        # What else the caller gave.
+        self._options = options
+
+    async def direct(self, sdk: ServiceBusSender, seconds: float) -> list[int]:
+        return await sdk.schedule_messages(self._messages, self._when, timeout=seconds, **self._options)
+
+    def payloads(self) -> list[bytes]:
+        given = self._messages if isinstance(self._messages, list) else [self._messages]
+        return encoded([self._scheduled(each) for each in given])
+
+    def sessions(self) -> set[str]:
+        return sessions(self._messages)
+
+    def _scheduled(self, message: Any) -> Any:
+        if isinstance(message, AmqpAnnotatedMessage):
+            message = ServiceBusMessage(None, message=None, raw_amqp_message=message)
+        message.scheduled_enqueue_time_utc = self._when
+        return message
+
+
+class AsyncBatchMaking:
+    """`create_message_batch`: nothing to divert, but it needs a link that is up."""
+
+    kind = Kind.MANAGE
+    went_direct = False
+
+    def __init__(self, max_size_in_bytes: int | None) -> None:
+        # The size that the caller wants; None for as much as the link takes.
+        self.max_size_in_bytes = max_size_in_bytes
+
+    async def direct(self, sdk: ServiceBusSender, seconds: float) -> ServiceBusMessageBatch:
+        return await sdk.create_message_batch(self.max_size_in_bytes)
+
+    def payloads(self) -> list[bytes]:
+        return []
+
+    def sessions(self) -> set[str]:
+        return set()

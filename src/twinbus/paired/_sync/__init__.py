@@ -1,0 +1,1 @@
+"""The sync twin of `_async`, written by `scripts/unasync.py`."""

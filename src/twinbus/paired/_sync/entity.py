@@ -1,0 +1,135 @@
+# Written by scripts/unasync.py from _async/entity.py: change that file, not this one.
+"""An entity of the primary, as all senders of a paired client share it.
+
+Rules:
+- `direct` is all that a send on a healthy entity looks at.
+- Every change wakes those who wait; a failover and a fail-back are told to the world, once each.
+- One watcher runs for an entity that is not healthy: it waits for the interval to pass, then pings.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from twinbus.clock import Clock
+from twinbus.ledger.words import Event
+from twinbus.paired.classify import cause_of
+from twinbus.paired.events import Events
+from twinbus.paired.sessions import SessionTrail
+from twinbus.paired.state import Failover, State
+from twinbus.paired.synchronization import Signal
+
+
+class Entity:
+    """State, timer, and who waits for what."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        interval_s: float,
+        clock: Clock,
+        events: Events,
+        on_trouble: Callable[[Entity], None],
+    ) -> None:
+        # Its path in the primary, as the first sender spelled it.
+        self.path = path
+        # Whether a send may simply go to the primary.
+        self.direct = True
+        # Pulsed at every change.
+        self.changed = Signal()
+        # Sessions whose messages must go through the backlog.
+        self.trail = SessionTrail()
+        # The machine.
+        self._machine = Failover(round(interval_s * 1000), clock)
+        # Whom to tell.
+        self._events = events
+        # Starts the watcher.
+        self._on_trouble = on_trouble
+        # What the last failure was, for those who ask why it failed over.
+        self._cause: str | None = None
+        # Whether a watcher runs.
+        self._watched = False
+        # Whether the client is closed.
+        self.closed = False
+        # Why nothing may be sent any more; None while it may.
+        self.fault: str | None = None
+        # Senders of the sync client live in threads of their own.
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> State:
+        return self._machine.state
+
+    @property
+    def failed_over(self) -> bool:
+        """Whether the primary is not to be tried; looks at the time, too."""
+        machine = self._machine
+        if machine.state is State.SUSPECT:
+            self.elapse()
+        return machine.state is State.FAILED_OVER
+
+    @property
+    def left_s(self) -> float | None:
+        """What is left of the interval; None while the timer does not run."""
+        left_ms = self._machine.left_ms()
+        return None if left_ms is None else left_ms / 1000
+
+    def succeeded(self) -> None:
+        """The primary has accepted something for this entity."""
+        if self._machine.state is State.SUSPECT:
+            with self._lock:
+                changed = self._machine.succeeded()
+            if changed:
+                self.refresh()
+
+    def failed(self, error: BaseException) -> None:
+        """An availability failure."""
+        with self._lock:
+            self._cause = cause_of(error)
+            changed = self._machine.failed()
+            is_over = self._machine.state is State.FAILED_OVER
+            start = changed and not self._watched
+            self._watched = self._watched or start
+        if changed:
+            if is_over:
+                self._events.emit(Event.FAILED_OVER, entity=self.path, cause=self._cause)
+            self.refresh()
+        if start:
+            self._on_trouble(self)
+
+    def elapse(self) -> None:
+        """The interval may be over."""
+        with self._lock:
+            changed = self._machine.elapse()
+        if changed:
+            self._events.emit(Event.FAILED_OVER, entity=self.path, cause=self._cause)
+            self.refresh()
+
+    def pinged(self) -> None:
+        """The primary has accepted a ping."""
+        with self._lock:
+            changed = self._machine.pinged()
+        if changed:
+            self._events.emit(Event.FAILED_BACK, entity=self.path)
+            self.refresh()
+
+    def unwatch(self) -> bool:
+        """The watcher asks whether it may go."""
+        with self._lock:
+            if self._machine.state is State.HEALTHY or self.closed:
+                self._watched = False
+                return True
+            return False
+
+    def refresh(self) -> None:
+        """Something has changed that `direct` depends on."""
+        self.direct = self._machine.state is State.HEALTHY and not self.trail and not self.closed and self.fault is None
+        self.changed.pulse()
+
+    def close(self, fault: str | None = None) -> None:
+        """No more sends; with a reason, they are told."""
+        self.closed = True
+        self.fault = self.fault or fault
+        self.refresh()

@@ -1,0 +1,68 @@
+# Written by scripts/unasync.py from _async/namespaces.py: change that file, not this one.
+"""A namespace as the application names it: by a connection string, or by a host and a credential.
+
+Rules:
+- Nothing is connected here; clients are made when they are needed.
+- The administration client knows keys and signatures only out of connection strings, so such credentials become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusClient, parse_connection_string
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.paired.options import Address
+
+
+class Namespace:
+    """Where a namespace is, and how to enter it."""
+
+    def __init__(
+        self,
+        address: Address,
+        client: Callable[..., ServiceBusClient],
+        admin: Callable[..., ServiceBusAdministrationClient],
+    ) -> None:
+        # Host and port.
+        self.address = address
+        # Makes a client of the SDK.
+        self.client = client
+        # Makes an administration client of the SDK.
+        self.admin = admin
+
+    @classmethod
+    def of_string(cls, text: str) -> Namespace:
+        """By a connection string."""
+        endpoint = parse_connection_string(text).endpoint
+
+        def client(**options: Any) -> ServiceBusClient:
+            return ServiceBusClient.from_connection_string(text, **options)
+
+        def admin(**options: Any) -> ServiceBusAdministrationClient:
+            return ServiceBusAdministrationClient.from_connection_string(text, **options)
+
+        return cls(Address.parse(endpoint), client, admin)
+
+    @classmethod
+    def of_credential(cls, namespace: str, credential: Any) -> Namespace:
+        """By a host name and a credential of azure-identity or azure-core."""
+
+        def client(**options: Any) -> ServiceBusClient:
+            return ServiceBusClient(namespace, credential, **options)
+
+        def admin(**options: Any) -> ServiceBusAdministrationClient:
+            host = f"Endpoint=sb://{Address.parse(namespace).host}/"
+            if isinstance(credential, AzureNamedKeyCredential):
+                name, key = credential.named_key
+                text = f"{host};SharedAccessKeyName={name};SharedAccessKey={key}"
+                return ServiceBusAdministrationClient.from_connection_string(text, **options)
+            if isinstance(credential, AzureSasCredential):
+                text = f"{host};SharedAccessSignature={credential.signature}"
+                return ServiceBusAdministrationClient.from_connection_string(text, **options)
+            return ServiceBusAdministrationClient(namespace, credential, **options)
+
+        return cls(Address.parse(namespace), client, admin)

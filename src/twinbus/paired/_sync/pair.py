@@ -1,0 +1,198 @@
+# Written by scripts/unasync.py from _async/pair.py: change that file, not this one.
+"""What all senders of a paired client share: the entities, the backlog, the watchers, the two namespaces.
+
+Rules:
+- Nothing is connected before it is needed; the backlog queues are had once, by whoever comes first.
+- The state of an entity is one, whatever the spelling of its path.
+- Closing ends the watchers, then both namespaces. A fault does the same and tells everybody why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+from weakref import WeakSet
+
+from azure.servicebus import ServiceBusClient
+
+from twinbus.clock import Clock
+from twinbus.limits import SESSION_CHECK_S_MIN
+from twinbus.paired._sync.channel import Channel
+from twinbus.paired._sync.entity import Entity
+from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired._sync.pings import Watcher
+from twinbus.paired._sync.provision import find_queues, name_of
+from twinbus.paired._sync.receiver import PairedServiceBusReceiver
+from twinbus.paired.backlog import Found
+from twinbus.paired.classify import Policy
+from twinbus.paired.events import Events, logger
+from twinbus.paired.options import PairedOptions, backlog_names
+from twinbus.paired.retries import Retries
+from twinbus.paired.rotation import Rotation
+from twinbus.paired.synchronization import Lock, Tasks, bounded
+
+
+class Pair:
+    """Two namespaces that belong together."""
+
+    def __init__(
+        self,
+        primary: Namespace,
+        secondary: Namespace,
+        *,
+        options: PairedOptions,
+        retries: Retries,
+        classify: Policy,
+        events: Events,
+        clock: Clock,
+        wall_clock: Clock,
+        rng: Random,
+        primary_options: Mapping[str, Any],
+        secondary_options: Mapping[str, Any],
+        admin_options: Mapping[str, Any],
+    ) -> None:
+        # The options of the pair.
+        self.options = options
+        # Times and counts.
+        self.retries = retries
+        # Decides which errors may lead to a failover.
+        self.classify = classify
+        # Tells what happens.
+        self.events = events
+        # Measures.
+        self.clock = clock
+        # The time of day.
+        self.wall_clock = wall_clock
+        # The namespaces; the administration clients are made from them.
+        self._primary = primary
+        self._secondary = secondary
+        # Options of administration clients.
+        self._admin_options = admin_options
+        # Where chance comes from.
+        self._rng = rng
+        # Makes senders to the primary.
+        self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
+        # Makes senders to the backlog.
+        self.secondary: ServiceBusClient = secondary.client(**{**secondary_options, "retry_total": 0})
+        # Makes receivers, which keep the SDK's own retries.
+        self.receiving: ServiceBusClient = primary.client(**primary_options)
+        # Receivers that somebody still holds: they are told of a fault.
+        self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
+        # What runs in the background.
+        self.tasks = Tasks()
+        # Looks after entities in trouble.
+        self._watcher = Watcher(options, clock, events, self.primary_channel)
+        # By lower-case path.
+        self._entities: dict[str, Entity] = {}
+        # The backlog queues; None before the pair is made.
+        self._rotation: Rotation | None = None
+        # What came of looking for backlog queues; None before.
+        self.found: Found | None = None
+        # One look for backlog queues at a time.
+        self._pairing = Lock()
+        # Numbers given to scheduled messages in the backlog: negative, so that no sequence number is like them.
+        self._hidden = 0
+        # Guards the two above that several threads may change.
+        self._lock = threading.Lock()
+        # Whether it was closed.
+        self.closed = False
+
+    # --- the backlog queues ---------------------------------------------------------------------------------------
+
+    @property
+    def rotation(self) -> Rotation:
+        """The backlog queues, once the pair is made."""
+        assert self._rotation is not None, "the pair is made before anything is diverted"
+        return self._rotation
+
+    def ready(self) -> None:
+        """Have the backlog queues; PairingError when there is none."""
+        if self._rotation is None:
+            with self._pairing:
+                self._find_queues()
+
+    def _find_queues(self) -> None:
+        if self._rotation is None:
+            name = self.options.primary_name or name_of(self._primary, self._admin_options)
+            self.events.primary = name
+            self.events.secondary = name_of(self._secondary, self._admin_options)
+            names = backlog_names(name, self.options.backlog_queue_count)
+            self.found = find_queues(self._secondary, names, self._admin_options)
+            self.found.check(self.events.secondary)
+            if self.found.failures:
+                logger.warning("%s", self.found.report(self.events.secondary))
+            self._rotation = Rotation(
+                self.found.names, pause_ms=round(self.options.backlog_pause * 1000), clock=self.clock, rng=self._rng
+            )
+
+    def look(self, entity: Entity, queue: str) -> bool:
+        """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
+        if not entity.trail.may_look(queue, self.clock.now_ms(), round(SESSION_CHECK_S_MIN * 1000)):
+            return False
+        receiver = self.secondary.get_queue_receiver(queue)
+        try:
+            bounded(self.options.try_timeout, receiver.__enter__)
+            found = receiver.peek_messages(1, timeout=self.options.try_timeout)
+        except Exception as error:
+            logger.debug("no look at the backlog queue '%s': %r", queue, error)
+            return False
+        finally:
+            self.tasks.leave(receiver.close)
+        enqueued = found[0].enqueued_time_utc if found else None
+        entity.trail.drained(queue, None if enqueued is None else round(enqueued.timestamp() * 1000))
+        entity.refresh()
+        return True
+
+    # --- entities -------------------------------------------------------------------------------------------------
+
+    def entity(self, path: str) -> Entity:
+        with self._lock:
+            found = self._entities.get(path.lower())
+            if found is None:
+                found = self._entities[path.lower()] = Entity(
+                    path,
+                    interval_s=self.options.failover_interval,
+                    clock=self.clock,
+                    events=self.events,
+                    on_trouble=self._watch,
+                )
+            return found
+
+    @property
+    def entities(self) -> list[Entity]:
+        return list(self._entities.values())
+
+    def primary_channel(self, path: str) -> Channel:
+        """A new connection to an entity of the primary; to a topic and to a queue it is the same."""
+        return Channel(lambda: self.primary.get_queue_sender(path), self.tasks)
+
+    def backlog_channel(self, name: str) -> Channel:
+        """A new connection to a backlog queue."""
+        return Channel(lambda: self.secondary.get_queue_sender(name), self.tasks)
+
+    def hidden_numbers(self, count: int) -> list[int]:
+        """Numbers for scheduled messages that have none yet."""
+        with self._lock:
+            first, self._hidden = self._hidden, self._hidden + count
+        return [-(number + 1) for number in range(first, first + count)]
+
+    def _watch(self, entity: Entity) -> None:
+        self.tasks.spawn(self._watcher.watch, entity)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def close(self, fault: str | None = None) -> None:
+        """Close both namespaces; with a reason, everybody who still uses one is told."""
+        self.closed = True
+        for entity in self.entities:
+            entity.close(fault)
+        if fault is not None:
+            for receiver in list(self.receivers):
+                receiver._fault = fault
+        for client in (self.primary, self.receiving, self.secondary):
+            client.close()
+        self.tasks.finish()
+        if self.events.journal is not None:
+            self.events.journal.close()

@@ -1,0 +1,54 @@
+# Written by scripts/unasync.py from _async/provision.py: change that file, not this one.
+"""Looks the backlog queues up in the secondary, and makes those that are not there.
+
+Rules:
+- Each is looked for first; one that appears in between is as good as one that was there.
+- A secondary that cannot be reached is not asked again for every queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
+
+from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired.backlog import SETTINGS, Found
+from twinbus.paired.options import Address, check_name
+
+
+def find_queues(namespace: Namespace, names: list[str], options: Mapping[str, Any]) -> Found:
+    """Have the backlog queues; `options` are the administration client's."""
+    found = Found()
+    with namespace.admin(**options) as admin:
+        for number, name in enumerate(names):
+            try:
+                try:
+                    admin.get_queue(name)
+                except ResourceNotFoundError:
+                    try:
+                        admin.create_queue(name, **SETTINGS)
+                        found.made.append(name)
+                    except ResourceExistsError:
+                        admin.get_queue(name)
+                found.names.append(name)
+            except ServiceRequestError as error:
+                found.failures.update(dict.fromkeys(names[number:], error))
+                break
+            except AzureError as error:
+                found.failures[name] = error
+    return found
+
+
+def name_of(namespace: Namespace, options: Mapping[str, Any]) -> str:
+    """A namespace's name: of its host, or what it says itself, or where it is."""
+    address: Address = namespace.address
+    if address.label is not None:
+        return address.label
+    try:
+        with namespace.admin(**{**options, "retry_total": 0}) as admin:
+            properties = admin.get_namespace_properties()
+        return check_name(str(properties.name))
+    except (AzureError, ValueError):
+        return address.plain_name

@@ -1,0 +1,78 @@
+# Written by scripts/unasync.py from _async/receiver.py: change that file, not this one.
+"""The SDK's receivers, which show no pings and say why their pair was given up.
+
+Rules:
+- A receiver is the SDK's own in everything else: it is made by the SDK and only gets another class.
+- A ping is completed, not left: nobody else wants it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusReceiver
+
+from twinbus.clock import MonotonicClock
+from twinbus.paired.errors import PairFaultedError
+from twinbus.paired.receiving import is_ping
+
+
+class PairedServiceBusReceiver(ServiceBusReceiver):
+    """A receiver of the primary."""
+
+    # Why the pair was given up; None while it was not.
+    _fault: str | None = None
+
+    @classmethod
+    def of(cls, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
+        """The same receiver, as one of ours."""
+        receiver.__class__ = cls
+        assert isinstance(receiver, PairedServiceBusReceiver)
+        return receiver
+
+    def _check_live(self) -> None:
+        if self._fault is not None:
+            raise PairFaultedError(self._fault)
+        super()._check_live()  # type: ignore[no-untyped-call]
+
+    def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive a batch of messages at once, as the SDK does."""
+        clock = MonotonicClock()
+        started_ms = clock.now_ms()
+        wait_s = max_wait_time
+        while True:
+            received = super().receive_messages(max_message_count, wait_s)
+            messages = [message for message in received if not is_ping(message)]
+            for message in received:
+                if is_ping(message):
+                    self._drop(message)
+            if messages or not received:
+                return messages
+            if max_wait_time is not None:
+                wait_s = max_wait_time - (clock.now_ms() - started_ms) / 1000
+                if wait_s <= 0:
+                    return []
+
+    def __iter__(self) -> Iterator[ServiceBusReceivedMessage]:
+        return self._without_pings(super().__iter__())
+
+    def __next__(self) -> ServiceBusReceivedMessage:
+        while True:
+            message = super().__next__()
+            if not is_ping(message):
+                return message
+            self._drop(message)
+
+    def _without_pings(self, messages: Any) -> Iterator[ServiceBusReceivedMessage]:
+        for message in messages:
+            if is_ping(message):
+                self._drop(message)
+            else:
+                yield message
+
+    def _drop(self, message: ServiceBusReceivedMessage) -> None:
+        if self._receive_mode != ServiceBusReceiveMode.RECEIVE_AND_DELETE:
+            self.complete_message(message)

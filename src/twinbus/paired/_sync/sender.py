@@ -1,0 +1,319 @@
+# Written by scripts/unasync.py from _async/sender.py: change that file, not this one.
+"""The paired sender: the SDK's own methods, and what they do while the primary is down.
+
+Rules:
+- On a healthy entity a send is the SDK's send, after a look at one flag.
+- A send that fails is tried again as the SDK would, inside one attempt; then it counts as a failure of the entity.
+- While the timer runs, a failing send is held and tried again inside the caller's own time.
+- Failed over, the primary is not tried: the messages go to the backlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from twinbus.ledger.words import OK, Event, Kind, Stage
+from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
+from twinbus.paired._sync.channel import Channel
+from twinbus.paired._sync.diverter import Diverter
+from twinbus.paired._sync.entity import Entity
+from twinbus.paired._sync.work import BatchMaking, Scheduling, Sending, Work
+from twinbus.paired.classify import availability_failure, cause_of
+from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
+from twinbus.paired.messages import PairedMessageBatch, prepared
+from twinbus.paired.retries import size_of
+from twinbus.paired.state import State
+
+if TYPE_CHECKING:
+    from twinbus.paired._sync.pair import Pair
+
+_SHUT = "The handler has already been shutdown. Please use PairedServiceBusClient to create a new instance."
+
+
+class PairedServiceBusSender:
+    """A sender to one queue or topic of a pair; made by `get_queue_sender` and `get_topic_sender`."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        entity: Entity,
+        channel: Channel,
+        diverter: Diverter,
+        next_id: Callable[[], str],
+    ) -> None:
+        # What it shares with the other senders of the client.
+        self._pair = pair
+        # The entity's state, shared with its other senders.
+        self._entity = entity
+        # The SDK's sender to the primary.
+        self._channel = channel
+        # The way into the backlog.
+        self._diverter = diverter
+        # Gives ids to messages that have none.
+        self._next_id = next_id
+        # Measures, in ms.
+        self._now_ms = pair.clock.now_ms
+        # How long one attempt of a send without a timeout may take.
+        self._attempt_s = pair.retries.attempt_s(None)
+        # Where operations are counted; None without a ledger.
+        self._journal = pair.events.journal
+        # Whether it was closed.
+        self._closed = False
+
+    # --- as the SDK's ---------------------------------------------------------------------------------------------
+
+    @property
+    def entity_name(self) -> str:
+        """The name of the entity that the sender sends to."""
+        return self._channel.sdk.entity_name
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The primary's host name."""
+        return self._channel.sdk.fully_qualified_namespace
+
+    @property
+    def client_identifier(self) -> str:
+        """The identifier of the SDK's sender to the primary."""
+        return self._channel.sdk.client_identifier
+
+    def __str__(self) -> str:
+        return f"Paired sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    def __enter__(self) -> PairedServiceBusSender:
+        self._check_open()
+        self._pair.ready()
+        if self._entity.direct and not self._channel.opened:
+            try:
+                self._channel.open(self._attempt_s)
+            except Exception as error:
+                # Nothing is to be sent yet: a primary that is down is no reason to stop.
+                if not self._pair.classify(error):
+                    raise
+                self._entity.failed(error)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the links, to the primary and to the backlog."""
+        self._closed = True
+        self._channel.close()
+        self._diverter.close()
+
+    def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
+        """Send a message, a list or a batch, and wait until it is accepted: by the primary, or by the backlog.
+
+        `timeout` is the time for all of it; without one it is 60 seconds or twice the failover interval, whichever is
+        longer. A list or a batch moves as a whole.
+        """
+        message = prepared(message, self._next_id)
+        entity, channel = self._entity, self._channel
+        started_ms = self._now_ms()
+        failure: Exception | None = None
+        if entity.direct and channel.opened:
+            sdk = channel.sdk
+            attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
+            try:
+                sdk.send_messages(message, timeout=attempt_s, **kwargs)
+            except Exception as error:
+                failure = error
+                self._broke(channel, sdk, error)
+            else:
+                entity.succeeded()
+                if self._journal is not None:
+                    self._count(Kind.SEND, message, OK)
+                return
+        elif isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
+            return
+        work = Sending(message, kwargs)
+        self._deliver(work, started_ms, timeout, failure)
+        if self._journal is not None and work.went_direct:
+            self._count(Kind.SEND, message, OK)
+
+    def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
+    ) -> list[int]:
+        """Send messages that appear at a time; returns their sequence numbers.
+
+        Messages that went to the backlog have no sequence numbers yet: theirs are negative, and cannot be cancelled.
+        """
+        messages = prepared(messages, self._next_id)
+        if isinstance(messages, list) and not messages:
+            return []
+        work = Scheduling(messages, schedule_time_utc, kwargs)
+        numbers = self._deliver(work, self._now_ms(), timeout, None)
+        if self._journal is not None and work.went_direct:
+            self._count(Kind.SCHEDULE, messages, OK)
+        return cast(list[int], numbers)
+
+    def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
+        """Cancel messages that are scheduled in the primary; those in the backlog cannot be."""
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        hidden = [number for number in numbers if number < 0]
+        if hidden:
+            raise MessageInBacklogError(
+                f"The scheduled message {', '.join(map(str, hidden))} was sent while '{self.entity_name}' was failed "
+                "over. It sits in the backlog, or has come to the primary under another number: it cannot be cancelled "
+                "by this one. Nothing was cancelled."
+            )
+        self._check_open()
+        seconds = self._pair.retries.attempt_s(timeout)
+        channel = self._channel
+        if not channel.opened:
+            channel.open(seconds)
+        sdk = channel.sdk
+        try:
+            sdk.cancel_scheduled_messages(numbers, timeout=seconds, **kwargs)
+        except Exception as error:
+            self._broke(channel, sdk, error)
+            raise
+        if self._journal is not None:
+            self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """An empty batch, as large as the primary takes it; or the backlog, while the primary is down."""
+        batch = self._deliver(BatchMaking(max_size_in_bytes), self._now_ms(), None, None)
+        return PairedMessageBatch(batch, self._next_id)
+
+    # --- in trouble -----------------------------------------------------------------------------------------------
+
+    def _deliver(self, work: Work, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
+        """Have `work` done, one way or the other; `failure` is what its first try came to."""
+        self._check_open()
+        self._pair.ready()
+        entity, retries = self._entity, self._pair.retries
+        deadline_ms = started_ms + round(retries.total_s(timeout) * 1000)
+        attempt_ends_ms = started_ms + round(retries.attempt_s(timeout) * 1000)
+        tries = 0
+        hold_s = HOLD_PAUSE_S_MIN
+        while True:
+            if failure is not None:
+                tries += 1
+                pause_s = retries.pause_s(failure, tries) if entity.state is State.HEALTHY else None
+                if pause_s is None or self._now_ms() + pause_s * 1000 > attempt_ends_ms:
+                    self._give_up_or_hold(failure)
+                    pause_s, hold_s = hold_s, min(hold_s * 2, HOLD_PAUSE_S_MAX)
+                if not entity.failed_over and not self._waited(pause_s, deadline_ms):
+                    raise failure
+            self._check_open()
+            if entity.failed_over:
+                return self._divert(work, deadline_ms)
+            if entity.trail and (session := self._held_session(work)) is not None:
+                return self._divert(work, deadline_ms, queue=session)
+            left_s = (deadline_ms - self._now_ms()) / 1000
+            if left_s <= 0:
+                raise failure or OperationTimeoutError(message="No time was left to send.")
+            if entity.state is State.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
+                # A try would be cut off by the failover.
+                entity.changed.wait(entity.left_s or 0)
+                continue
+            try:
+                result = self._try(work, min(left_s, retries.attempt_s(timeout), entity.left_s or left_s))
+            except Exception as error:
+                failure = error
+                continue
+            entity.succeeded()
+            work.went_direct = True
+            return result
+
+    def _give_up_or_hold(self, failure: Exception) -> None:
+        """One attempt is over: it counts for the entity, or it is the caller's own error."""
+        if not self._pair.classify(failure):
+            raise failure
+        self._entity.failed(failure)
+        if not self._pair.options.hold_sends and not self._entity.failed_over:
+            raise failure
+
+    def _waited(self, pause_s: float, deadline_ms: int) -> bool:
+        """Wait for a change, at most so long; False when the caller's time is up."""
+        left_s = (deadline_ms - self._now_ms()) / 1000
+        if left_s <= 0:
+            return False
+        interval_left_s = self._entity.left_s
+        if interval_left_s is not None:
+            pause_s = min(pause_s, interval_left_s)
+        self._entity.changed.wait(min(pause_s, left_s))
+        return True
+
+    def _try(self, work: Work, seconds: float) -> Any:
+        channel = self._channel
+        ends_ms = self._now_ms() + round(seconds * 1000)
+        if not channel.opened:
+            try:
+                channel.open(seconds)
+            except Exception as error:
+                self._count_failure(work, error)
+                raise
+        sdk = channel.sdk
+        try:
+            return work.direct(sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
+        except Exception as error:
+            self._broke(channel, sdk, error)
+            self._count_failure(work, error)
+            raise
+
+    def _count_failure(self, work: Work, error: Exception) -> None:
+        if self._journal is not None:
+            self._count(work.kind, None, cause_of(error))
+
+    def _broke(self, channel: Channel, sdk: Any, error: Exception) -> None:
+        if availability_failure(error):
+            channel.discard(sdk)
+        else:
+            channel.check()
+
+    def _divert(self, work: Work, deadline_ms: int, queue: str | None = None) -> Any:
+        if isinstance(work, BatchMaking):
+            return self._diverter.create_batch(work.max_size_in_bytes, deadline_ms)
+        pair, entity = self._pair, self._entity
+        payloads = work.payloads()
+        sessions = work.sessions() if pair.options.session_order else set()
+        key = None
+        if sessions:
+            key = f"{entity.path}\0{min(sessions)}"
+            queue = queue or entity.trail.queue_of(sessions)
+        used = self._diverter.send(payloads, deadline_ms, key=key, queue=queue)
+        if sessions:
+            entity.trail.note(sessions, used, pair.wall_clock.now_ms())
+            entity.refresh()
+        pair.events.emit(Event.DIVERTED, entity=entity.path, queue=used, count=len(payloads))
+        return pair.hidden_numbers(len(payloads)) if work.kind is Kind.SCHEDULE else None
+
+    def _held_session(self, work: Work) -> str | None:
+        """The backlog queue in which the work's session still has messages; None when it has none."""
+        trail = self._entity.trail
+        queue = trail.queue_of(work.sessions())
+        if queue is None or not self._pair.look(self._entity, queue):
+            return queue
+        return trail.queue_of(work.sessions())
+
+    def _check_open(self) -> None:
+        if self._entity.fault is not None:
+            raise PairFaultedError(self._entity.fault)
+        if self._closed or self._entity.closed:
+            raise ValueError(_SHUT)
+
+    def _count(self, kind: Kind, message: Any, outcome: str) -> None:
+        if self._journal is not None and kind is not Kind.MANAGE:
+            count, size_bytes = (1, 0) if message is None else size_of(message)
+            self._journal.operation(
+                self._pair.events.primary,
+                self._entity.path,
+                kind,
+                Stage.DIRECT,
+                outcome=outcome,
+                count=count,
+                size_bytes=size_bytes,
+            )

@@ -1,0 +1,182 @@
+"""The paired client's ledger: every operation with its stage, and the events of the pair.
+
+Rules:
+- Whoever counts only adds to a sum; a thread of its own writes the sums once a second, and the rest on closing.
+- Sums that say the same (entity, kind, stage, outcome) are one record an interval, and so are messages diverted or
+  syphoned; every other event is a record of its own, with its moment.
+- The bytes of a direct send are those of its body: the SDK does not tell more, and encoding twice would cost too much.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from twinbus.clock import Clock
+from twinbus.ledger.records import Failover, Operations, encode, units_of
+from twinbus.ledger.words import OK, Event, Kind, Source, Stage
+from twinbus.ledger.writer import LedgerWriter
+from twinbus.limits import METER_INTERVAL_MS
+
+_FREQUENT = frozenset({Event.DIVERTED, Event.SYPHONED})
+
+
+class _Operation(NamedTuple):
+    namespace: str
+    entity: str
+    kind: Kind
+    stage: Stage
+    outcome: str
+
+
+class _Occasion(NamedTuple):
+    namespace: str
+    entity: str
+    event: Event
+    target: str | None
+    queue: str | None
+    cause: str | None
+
+
+class Journal:
+    """Sums, and the thread that writes them."""
+
+    def __init__(self, folder: Path, run_id: str, clock: Clock, source: Source = Source.CLIENT) -> None:
+        # Who counts.
+        self._source = source
+        # The time of day.
+        self._clock = clock
+        # Appends to the files; used by the journal's thread, and by `close` after it.
+        self._writer = LedgerWriter(folder, source, run_id, clock)
+        # Operations, bytes and units of this interval.
+        self._sums: dict[_Operation, list[int]] = {}
+        # Messages of the frequent events of this interval.
+        self._occasions: dict[_Occasion, int] = {}
+        # The other events, with their moments.
+        self._moments: list[tuple[_Occasion, int, int]] = []
+        # When this interval began.
+        self._start_ms = clock.now_ms()
+        # Held while sums are added to or taken.
+        self._lock = threading.Lock()
+        # Set to end the thread.
+        self._stopping = threading.Event()
+        # Writes once a second; None before the first count.
+        self._thread: threading.Thread | None = None
+
+    def operation(
+        self,
+        namespace: str,
+        entity: str,
+        kind: Kind,
+        stage: Stage,
+        *,
+        outcome: str = OK,
+        count: int = 1,
+        size_bytes: int = 0,
+    ) -> None:
+        """Count messages of one call, which share its bytes."""
+        key = _Operation(namespace, entity, kind, stage, outcome)
+        units = max(count, units_of(size_bytes))
+        with self._lock:
+            sums = self._sums.get(key)
+            if sums is None:
+                self._sums[key] = [count, size_bytes, units]
+            else:
+                sums[0] += count
+                sums[1] += size_bytes
+                sums[2] += units
+        if self._thread is None:
+            self._start()
+
+    def event(
+        self,
+        event: Event,
+        namespace: str,
+        entity: str,
+        *,
+        target: str | None = None,
+        queue: str | None = None,
+        cause: str | None = None,
+        count: int = 0,
+    ) -> None:
+        key = _Occasion(namespace, entity, event, target, queue, cause)
+        with self._lock:
+            if event in _FREQUENT:
+                self._occasions[key] = self._occasions.get(key, 0) + count
+            else:
+                self._moments.append((key, self._clock.now_ms(), count))
+        if self._thread is None:
+            self._start()
+
+    def flush(self) -> None:
+        """Write what was counted so far; called by one thread at a time."""
+        with self._lock:
+            sums, self._sums = self._sums, {}
+            occasions, self._occasions = self._occasions, {}
+            moments, self._moments = self._moments, []
+            start_ms, end_ms = self._start_ms, self._clock.now_ms()
+            self._start_ms = end_ms
+        start_ms = min(start_ms, end_ms)
+        lines = [
+            encode(
+                Operations(
+                    id=self._writer.next_id(),
+                    start_ms=start_ms,
+                    end_ms=end_ms,
+                    source=self._source,
+                    namespace=key.namespace,
+                    entity=key.entity,
+                    kind=key.kind,
+                    stage=key.stage,
+                    outcome=key.outcome,
+                    count=count,
+                    bytes=size_bytes,
+                    units=units,
+                )
+            )
+            for key, (count, size_bytes, units) in sums.items()
+        ]
+        lines += [self._failover(key, start_ms, end_ms, count) for key, count in occasions.items()]
+        lines += [self._failover(key, at_ms, at_ms, count) for key, at_ms, count in moments]
+        if lines:
+            self._writer.write("".join(lines), len(lines))
+        else:
+            self._writer.complete_if_due()
+
+    def close(self) -> None:
+        """Write the rest."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.flush()
+        self._writer.close()
+
+    def _failover(self, key: _Occasion, start_ms: int, end_ms: int, count: int) -> str:
+        return encode(
+            Failover(
+                id=self._writer.next_id(),
+                start_ms=start_ms,
+                end_ms=end_ms,
+                source=self._source,
+                namespace=key.namespace,
+                entity=key.entity,
+                event=key.event,
+                target=key.target,
+                queue=key.queue,
+                cause=key.cause,
+                count=count,
+            )
+        )
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is not None or self._stopping.is_set():
+                return
+            self._thread = threading.Thread(target=self._run, name="twinbus-journal", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        self._writer.start()
+        while not self._stopping.wait(METER_INTERVAL_MS / 1000):
+            self.flush()

@@ -1,0 +1,85 @@
+"""How long things may take, and how often they are tried.
+
+Rules:
+- A send has the caller's time, or one that outlasts the interval. One attempt has a part of it, small enough that a
+  caller whose time outlasts the interval still has some left for the backlog.
+- Inside one attempt the SDK's own retries are made, by its settings. A link that broke is tried again at once first:
+  the service takes idle links down, and that is no failure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
+
+from twinbus.paired.classify import availability_failure
+from twinbus.paired.options import PairedOptions
+
+# What an attempt has at least when a caller's time outlasts the interval by very little.
+_ATTEMPT_S_MIN = 1.0
+
+
+class Retries:
+    """Times and counts, out of the options of the pair and of the SDK."""
+
+    def __init__(
+        self,
+        options: PairedOptions,
+        *,
+        retry_total: int = 3,
+        retry_backoff_factor: float = 0.8,
+        retry_backoff_max: float = 120,
+        retry_mode: str = "exponential",
+    ) -> None:
+        # The pair's.
+        self._options = options
+        # How often a try is repeated inside one attempt.
+        self._total = retry_total
+        # Seconds of the first pause, before doubling.
+        self._factor = retry_backoff_factor
+        # The longest pause.
+        self._most = retry_backoff_max
+        # "exponential" or "fixed".
+        self._mode = str(getattr(retry_mode, "value", retry_mode)).lower()
+        if self._mode not in ("exponential", "fixed"):
+            raise ValueError(f"retry_mode is {retry_mode!r}: it must be 'exponential' or 'fixed'.")
+
+    def total_s(self, timeout: float | None) -> float:
+        """The time for a whole call."""
+        if timeout is None:
+            return self._options.send_timeout
+        if timeout <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+        return timeout
+
+    def attempt_s(self, timeout: float | None) -> float:
+        """The time for one attempt."""
+        total_s = self.total_s(timeout)
+        try_s = self._options.try_timeout
+        spare_s = total_s - self._options.failover_interval
+        if spare_s <= 0:
+            return min(try_s, total_s)
+        return min(try_s, total_s, max(spare_s / 2, _ATTEMPT_S_MIN))
+
+    def pause_s(self, error: BaseException, tries: int) -> float | None:
+        """How long to wait after so many failed tries; None when the attempt is over."""
+        if tries > self._total or not availability_failure(error):
+            return None
+        if tries == 1 and not isinstance(error, ServiceBusServerBusyError | OperationTimeoutError | TimeoutError):
+            return 0.0
+        pause_s = self._factor if self._mode == "fixed" else self._factor * 2**tries
+        return None if pause_s > self._most else pause_s
+
+
+def size_of(message: Any) -> tuple[int, int]:
+    """How many messages, and the bytes of their bodies as far as they show without encoding them."""
+    if isinstance(message, ServiceBusMessageBatch):
+        return len(message), message.size_in_bytes
+    if isinstance(message, list):
+        sizes = [size_of(each) for each in message]
+        return len(sizes), sum(size for _, size in sizes)
+    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    data = getattr(raw, "_data_body", None) or ()
+    return 1, sum(len(part) for part in data if isinstance(part, bytes | str))

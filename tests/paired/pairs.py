@@ -1,0 +1,117 @@
+"""Two real brokers and a paired client of either colour; every call is awaited, the sync client's run in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from twinbus import paired
+from twinbus.client import BusClient, ReceivedMessage
+from twinbus.paired import PairedEvent, aio
+from twinbus.testing import Broker
+
+COLOURS = ("sync", "aio")
+# Fast enough for a test, slow enough for a busy machine.
+FAST: dict[str, Any] = {
+    "primary_name": "contoso",
+    "backlog_queue_count": 3,
+    "failover_interval": 1,
+    "ping_primary_interval": 1,
+    "try_timeout": 1,
+    "retry_total": 0,
+}
+
+
+async def call(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Await a call of either colour."""
+    if inspect.iscoroutinefunction(method):
+        return await method(*arguments, **options)
+    return await asyncio.to_thread(method, *arguments, **options)
+
+
+@asynccontextmanager
+async def opened(handler: Any) -> AsyncIterator[Any]:
+    """`async with` for either colour."""
+    if hasattr(handler, "__aenter__"):
+        async with handler:
+            yield handler
+    else:
+        await asyncio.to_thread(handler.__enter__)
+        try:
+            yield handler
+        finally:
+            await asyncio.to_thread(handler.__exit__, None, None, None)
+
+
+class Pair:
+    """A primary that can have faults, a secondary, and paired clients of one colour."""
+
+    def __init__(self, colour: str, primary: Broker, secondary: Broker, bundle: Path) -> None:
+        # Which client to make.
+        self.package: Any = paired if colour == "sync" else aio
+        self.primary = primary
+        self.secondary = secondary
+        # The CAs of both brokers.
+        self.bundle = bundle
+        # What the clients told.
+        self.events: list[PairedEvent] = []
+
+    def make(self, **options: Any) -> Any:
+        """A paired client, not entered yet."""
+        wanted = {"admin_options": {"connection_verify": str(self.bundle)}, "on_event": self.events.append}
+        return self.package.PairedServiceBusClient.from_connection_strings(
+            self.primary.connection_string(), self.secondary.connection_string(), **{**FAST, **wanted, **options}
+        )
+
+    @asynccontextmanager
+    async def client(self, **options: Any) -> AsyncIterator[Any]:
+        async with opened(self.make(**options)) as client:
+            yield client
+
+    @asynccontextmanager
+    async def sender(self, queue: str = "orders", **options: Any) -> AsyncIterator[Any]:
+        async with self.client(**options) as client, opened(client.get_queue_sender(queue)) as sender:
+            sender.paired_client = client
+            yield sender
+
+    def told(self, kind: str) -> list[PairedEvent]:
+        return [event for event in self.events if event.kind == kind]
+
+    async def until(self, kind: str, seconds: float = 10) -> float:
+        """Wait for an event; returns how long it took."""
+        started = time.monotonic()
+        while not self.told(kind):
+            assert time.monotonic() - started < seconds, f"no {kind} within {seconds} s: {self.events}"
+            await asyncio.sleep(0.01)
+        return time.monotonic() - started
+
+    async def in_backlog(self, count: int, names: int = 3) -> dict[str, list[ReceivedMessage]]:
+        """Take all messages out of the backlog queues."""
+        found: dict[str, list[ReceivedMessage]] = {}
+        async with BusClient.from_connection_string(self.secondary.connection_string()) as client:
+            for index in range(names):
+                name = f"contoso/x-servicebus-transfer/{index}"
+                receiver = await client.receiver(name, delete=True)
+                while batch := await receiver.receive_batch(100, wait_s=0.05):
+                    found.setdefault(name, []).extend(batch)
+                await receiver.close()
+        assert sum(map(len, found.values())) == count, found
+        return found
+
+    async def in_primary(self, count: int, queue: str = "orders", wait_s: float = 5) -> list[ReceivedMessage]:
+        """Take messages out of a queue of the primary: `count`, and no more."""
+        found: list[ReceivedMessage] = []
+        async with BusClient.from_connection_string(self.primary.connection_string()) as client:
+            receiver = await client.receiver(queue, delete=True)
+            while len(found) < count:
+                batch = await receiver.receive_batch(100, wait_s=wait_s)
+                assert batch, f"{len(found)} messages instead of {count}"
+                found += batch
+            found += await receiver.receive_batch(100, wait_s=0.05)
+        assert len(found) == count
+        return found
