@@ -1,0 +1,120 @@
+"""A topic as simple as it can be told: a list of copies, every rule asked for every message.
+
+A copy is (entity, message, changes). What is open is lost in a crash; what was committed is a deep copy.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from topic_house import rule
+
+from twinbus.entities import Rule
+from twinbus.entities.filters import CorrelationFilter, FalseFilter, TrueFilter
+
+DEAD = "/$DeadLetterQueue"
+
+# Filter, how the model sees it, action, what it changes. None for an answer is a failure of the filter.
+RULES: list[tuple[Any, Callable[[dict[str, Any]], bool | None], str | None, str | None]] = [
+    (TrueFilter(), lambda _: True, None, None),
+    (FalseFilter(), lambda _: False, None, None),
+    ("color = 'red'", lambda has: has["color"] == "red", None, None),
+    ("n > 0 AND color <> 'red'", lambda has: has["n"] > 0 and has["color"] != "red", None, None),
+    ("4 / n > 1", lambda has: None if has["n"] == 0 else 4 // has["n"] > 1, None, None),
+    (CorrelationFilter(properties={"color": "blue"}), lambda has: has["color"] == "blue", None, None),
+    (
+        CorrelationFilter(properties={"n": 1, "color": "red"}),
+        lambda has: (has["n"], has["color"]) == (1, "red"),
+        None,
+        None,
+    ),
+    (TrueFilter(), lambda _: True, "SET mark = 'all'", "all"),
+    ("n = 1", lambda has: has["n"] == 1, "SET mark = 'one'", "one"),
+    (CorrelationFilter(properties={"color": "red"}), lambda has: has["color"] == "red", "SET mark = 'red'", "red"),
+]
+
+
+def made(name: str, kind: int) -> Rule:
+    filter, _, action, _ = RULES[kind]
+    return rule(name, filter, action)
+
+
+@dataclasses.dataclass
+class Copy:
+    """A message in an entity."""
+
+    entity: str
+    message: str
+    mark: str | None
+    hops: int = 0
+    # Seen by receivers and forwarding: what it came with is committed.
+    visible: bool = False
+    # Waits in the topic for this time.
+    at_ms: int | None = None
+
+
+@dataclasses.dataclass
+class State:
+    """All that is kept."""
+
+    copies: list[Copy] = dataclasses.field(default_factory=list)
+    # Rules by subscription: name and kind.
+    rules: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+
+
+class Model:
+    """The naive topic, its subscriptions, and what they forward to."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.durable = State()
+        # What every message ever sent has.
+        self.has: dict[str, dict[str, Any]] = {}
+        # Where each entity's messages go on to.
+        self.forwards: dict[str, str] = {}
+
+    def commit(self) -> None:
+        for each in self.state.copies:
+            each.visible = True
+        self.durable = copy.deepcopy(self.state)
+
+    def crash(self) -> None:
+        self.state = copy.deepcopy(self.durable)
+
+    def publish(self, message: str, mark: str | None, hops: int) -> None:
+        """Hand a message to every subscription that wants it."""
+        has = self.has[message]
+        for name, rules in self.state.rules.items():
+            answers = [(RULES[kind][1](has), RULES[kind][3]) for kind in rules.values()]
+            marks = [new for answer, new in answers if answer and new is not None]
+            plain = any(answer for answer, new in answers if new is None)
+            found = [*([mark] if plain else []), *marks]
+            self.state.copies += [Copy(name, message, each, hops) for each in found]
+            if not found and any(answer is None for answer, _ in answers):
+                self.state.copies.append(Copy(name + DEAD, message, mark, hops))
+
+    def tick(self, now_ms: int) -> bool:
+        """One round of what is due among what is visible; whether anything was."""
+        due = [each for each in self.state.copies if each.visible and each.at_ms is not None and each.at_ms <= now_ms]
+        for each in due:
+            self.state.copies.remove(each)
+            self.publish(each.message, None, 0)
+        going = [
+            each for each in self.state.copies if each.visible and each.at_ms is None and each.entity in self.forwards
+        ]
+        for each in going:
+            self.state.copies.remove(each)
+            target = self.forwards[each.entity]
+            if each.hops == 4:
+                self.state.copies.append(Copy(each.entity + DEAD, each.message, each.mark, 4))
+            elif target == "t":
+                self.publish(each.message, each.mark, each.hops + 1)
+            else:
+                self.state.copies.append(Copy(target, each.message, each.mark, each.hops + 1))
+        return bool(due or going)
+
+    def visible(self, entity: str) -> list[Copy]:
+        return [each for each in self.state.copies if each.entity == entity and each.visible and each.at_ms is None]
