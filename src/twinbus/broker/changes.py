@@ -2,17 +2,19 @@
 
 Changes come by name with an encoded AMQP value, or text to encode; an empty value removes. A plain name is an
 application property. A name after a NUL is a system property: only a rule's action can change one. Everything that is
-not changed keeps its bytes.
+not changed keeps its bytes. What a sender wrote so that it does not read is left out of what is rebuilt: a message that
+was accepted must be deliverable.
 """
 
 from __future__ import annotations
 
-from struct import Struct
+from struct import Struct, error
 
 from twinbus.amqp.codec import decode, encode, skip
 from twinbus.amqp.sections import locate
 from twinbus.amqp.types import Symbol
 from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, HEAD_BYTES, TTL_ABSENT
+from twinbus.errors import ProtocolError
 
 # Before the name of a system property.
 SYSTEM = "\0"
@@ -42,6 +44,7 @@ ANNOTATIONS = {
 }
 
 _UINT = Struct(">I")
+_UNREADABLE = (ProtocolError, UnicodeDecodeError, IndexError, error)
 
 
 def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
@@ -83,7 +86,10 @@ def with_field(properties: bytes | None, index: int, encoded: bytes) -> bytes:
         else:
             count, at = 0, 4
         for _ in range(count):
-            end = skip(properties, at)
+            try:
+                end = skip(properties, at)
+            except _UNREADABLE:
+                break
             fields.append(properties[at:end])
             at = end
     fields += [b"\x40"] * (index + 1 - len(fields))
@@ -115,7 +121,10 @@ def _with_application_properties(tail: bytes, changes: dict[str, str | bytes]) -
     encoded: dict[bytes, bytes] = {}
     span = sections.application_properties
     if span is not None:
-        encoded = _map_pairs(tail, span[0] + 3)
+        try:
+            encoded = _map_pairs(tail, span[0] + 3)
+        except _UNREADABLE:
+            encoded = {}
     for name, value in changes.items():
         if value == REMOVED:
             encoded.pop(encode(name), None)
