@@ -4,6 +4,7 @@ Rules:
 - A property name that the backlog needs is refused on every send, not only in a failover.
 - A message without an id gets one before its first attempt: a send whose outcome is in doubt is repeated, and only an
   id shows that it is the same. It is set on a copy, because the caller may send the object again as another message.
+  (The SDK gives its own messages an id; an annotated message may have none.)
 - What the SDK would refuse is passed on to it, so that the error is the SDK's own.
 """
 

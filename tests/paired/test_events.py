@@ -1,0 +1,74 @@
+"""Point 26: events as callbacks, as log records and as ledger records."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from twinbus.clock import SteppedClock
+from twinbus.ledger import files
+from twinbus.ledger.records import Failover, Operations, Record, decode
+from twinbus.ledger.words import Event, Kind, Stage
+from twinbus.limits import LEDGER_LINE_BYTES_MAX
+from twinbus.paired.events import Events, PairedEvent
+from twinbus.paired.journal import Journal
+
+
+def records(folder: Path) -> list[Record]:
+    return [
+        decode(line) for path in sorted(folder.glob("*.jsonl")) for line in files.lines(path, LEDGER_LINE_BYTES_MAX)
+    ]
+
+
+def test_every_event_is_told_three_ways(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "twinbus.paired")
+    clock = SteppedClock()
+    heard: list[PairedEvent] = []
+    journal = Journal(tmp_path, "run", clock)
+    events = Events("contoso", "fabrikam", clock=clock, listeners=[heard.append], journal=journal)
+    for kind in Event:
+        clock.step(ms=5)
+        events.emit(kind, entity="orders", queue="q0", cause="amqp:internal-error", count=2)
+    journal.close()
+    assert [event.kind for event in heard] == list(Event)
+    assert [event.at_ms for event in heard] == [1_700_000_000_005 + 5 * n for n in range(len(Event))]
+    assert [str(kind) in line for kind, line in zip(Event, caplog.messages, strict=True)] == [True] * len(Event)
+    written = records(tmp_path)
+    assert {record.event for record in written if isinstance(record, Failover)} == set(Event)
+    for record in written:
+        assert isinstance(record, Failover)
+        assert (record.namespace, record.entity, record.target) == ("contoso", "orders", "fabrikam")
+        assert (record.queue, record.cause, record.count) == ("q0", "amqp:internal-error", 2)
+
+
+def test_a_listener_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[PairedEvent] = []
+
+    def fail(_: PairedEvent) -> None:
+        raise RuntimeError("mine")
+
+    events = Events("a", "b", clock=SteppedClock(), listeners=[fail, heard.append], journal=None)
+    events.emit(Event.DIVERTED)
+    assert len(heard) == 1
+    assert "a listener of paired events failed" in caplog.text
+
+
+def test_operations_are_summed(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    journal = Journal(tmp_path, "run", clock)
+    for _ in range(3):
+        journal.operation("contoso", "orders", Kind.SEND, Stage.DIRECT, size_bytes=70_000)
+    journal.operation("fabrikam", "q0", Kind.SEND, Stage.TO_BACKLOG, count=5, size_bytes=10)
+    for _ in range(2):
+        journal.event(Event.DIVERTED, "contoso", "orders", queue="q0", count=4)
+    clock.step(seconds=1)
+    journal.close()
+    direct, backlog, diverted = records(tmp_path)
+    assert isinstance(direct, Operations)
+    assert (direct.stage, direct.count, direct.bytes, direct.units) == (Stage.DIRECT, 3, 210_000, 6)
+    assert isinstance(backlog, Operations)
+    assert (backlog.stage, backlog.count, backlog.units) == (Stage.TO_BACKLOG, 5, 5)
+    assert isinstance(diverted, Failover)
+    assert (diverted.count, diverted.end_ms - diverted.start_ms) == (8, 1_000)
