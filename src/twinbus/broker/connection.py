@@ -32,11 +32,13 @@ from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.faults import FaultyStream
+from twinbus.broker.patience import Patience
 from twinbus.broker.requests import ReplyLink
 from twinbus.broker.transactions import Transactions
 from twinbus.errors import ConnectionForcedError, UnauthorizedError
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
+    LINKLESS_TIMEOUT_MS,
     TOKEN_EXPIRY_GRACE_MS,
     TOKEN_TIMEOUT_MS,
     WRITE_BUFFER_BYTES_HIGH,
@@ -90,6 +92,8 @@ class Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         # When that is, by the clock; 0 when nothing is awaited.
         self._deadline_ms = 0
+        # Cuts a peer that dawdles; None before it is connected and after it is lost.
+        self._patience: Patience | None = None
         # The next heartbeat.
         self._heartbeat: asyncio.TimerHandle | None = None
         # The next claim to run out.
@@ -124,6 +128,7 @@ class Connection(asyncio.Protocol):
             logger.warning("connection refused: %s", refusal)
             self._transport.abort()
             return
+        self._patience = Patience(self.host.loop, self._transport, self.engine, self._cut)
         self._set_deadline(HANDSHAKE_TIMEOUT_MS)
         self.engine.heard(self.host.clock.now_ms())
 
@@ -147,6 +152,8 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self.close(self.host.tracker.wire_error(error))
         self.flush()
+        if engine.held_bytes and self._patience is not None:
+            self._patience.half(engine.held_bytes, len(data))
         if self.host.commits.crowded:
             self.host.hold_back(self)
 
@@ -163,6 +170,9 @@ class Connection(asyncio.Protocol):
         for timer in (self._deadline, self._heartbeat, self._expiry):
             if timer is not None:
                 timer.cancel()
+        if self._patience is not None:
+            self._patience.stop()
+            self._patience = None
         self._leave_links(self._orderly)
         self._handlers = {}
         self.host.forget(self)
@@ -189,6 +199,8 @@ class Connection(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+            if self._patience is not None:
+                self._patience.resumed()
 
     def flush_soon(self) -> None:
         """Write what the engine has to say at the end of this turn of the loop."""
@@ -205,10 +217,15 @@ class Connection(asyncio.Protocol):
         output = self.engine.take_output()
         if output and (self._faulty is None or not self._faulty.lost):
             transport.write(output)
-            if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
+            waiting = transport.get_write_buffer_size()
+            if waiting > WRITE_BUFFER_BYTES_MAX:
                 logger.warning("a client does not read: its connection is cut")
                 transport.abort()
                 return
+            if self._patience is not None:
+                self._patience.written += len(output)
+                if waiting:
+                    self._patience.waiting()
         if self.engine.closed:
             transport.close()
 
@@ -223,6 +240,10 @@ class Connection(asyncio.Protocol):
         """Cut the socket without a word, as a crash would."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _cut(self, what: str) -> None:
+        logger.info("a client %s: its connection is cut", what)
+        self.abort()
 
     # --- the peer's words -------------------------------------------------------------------------------------------
 
@@ -245,6 +266,8 @@ class Connection(asyncio.Protocol):
             owner.on_credit()
 
     def _on_attached(self, event: Attached) -> None:
+        if not self._links and self._known:
+            self._set_deadline(0)
         self._links.add(event.link)
         self._attachment.attach(event.link)
 
@@ -260,7 +283,7 @@ class Connection(asyncio.Protocol):
         pass
 
     def _on_opened(self, event: Opened) -> None:
-        self._set_deadline(0 if self.claims or self.host.dev else TOKEN_TIMEOUT_MS)
+        self._set_deadline(LINKLESS_TIMEOUT_MS if self._known else TOKEN_TIMEOUT_MS)
         self._beat()
 
     def _on_sasl_init(self, event: SaslInit) -> None:
@@ -286,9 +309,14 @@ class Connection(asyncio.Protocol):
 
     # --- rights -----------------------------------------------------------------------------------------------------
 
+    @property
+    def _known(self) -> bool:
+        """Whether the peer has said who it is, or need not."""
+        return bool(self.claims) or self.host.dev
+
     def add_claim(self, audience: str, claim: Claim) -> None:
         self.claims[audience] = claim
-        self._set_deadline(0)
+        self._set_deadline(0 if self._links else LINKLESS_TIMEOUT_MS)
         self._watch_expiry()
 
     def require(self, path: str, right: str) -> None:
@@ -334,6 +362,7 @@ class Connection(asyncio.Protocol):
             if error is not None:
                 link.detach(self.host.tracker.wire_error(error))
                 self._leave(link, orderly=True)
+        self._await_more()
         self.flush_soon()
         self._watch_expiry()
 
@@ -389,6 +418,7 @@ class Connection(asyncio.Protocol):
         if owner is not None:
             link.context = None
             owner.on_detached(orderly)
+        self._await_more()
         if self.crowded:
             self.make_room()
 
@@ -407,11 +437,25 @@ class Connection(asyncio.Protocol):
         if wait_ms:
             self._deadline = self.host.loop.call_later(wait_ms / 1000, self._too_slow)
 
+    def _await_more(self) -> None:
+        """A peer without a token, or without a link, has a while to do something about it."""
+        # A deadline that runs goes on: attaching and detaching must not put it off.
+        if self._deadline_ms or self._transport is None or self.engine.closed:
+            return
+        if not self._known:
+            self._set_deadline(TOKEN_TIMEOUT_MS)
+        elif not self._links:
+            self._set_deadline(LINKLESS_TIMEOUT_MS)
+
     def _too_slow(self) -> None:
         self._set_deadline(0)
         if self.engine.remote_open is None:
             logger.info("a client did not open its connection in time: it is cut")
             self.abort()
+        elif self._known:
+            logger.info("a client had no link for a long time: its connection is closed")
+            text = f"The connection was without a link for {LINKLESS_TIMEOUT_MS} milliseconds and is closed."
+            self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))
         else:
             logger.info("a client put no valid token in time: its connection is closed")
             text = "The connection has no valid token: put one to $cbs within 20 seconds."

@@ -1,0 +1,103 @@
+"""How long one client may dawdle: over a frame it has begun, and over reading what we have to say.
+
+Rules:
+- A frame that was begun is finished within PEER_STALL_TIMEOUT_MS; its bytes are no sign of life until then.
+- Of what waits to be read, STALL_BYTES_MIN are taken in that time, or all of it.
+- Only a connection with something half done has a timer; a quarter of the time is how late it can be.
+- While we ourselves do not read, a frame cannot be finished: that time does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twinbus.limits import PEER_STALL_TIMEOUT_MS, STALL_BYTES_MIN
+
+if TYPE_CHECKING:
+    from twinbus.amqp.connection import Connection as Engine
+
+
+class Patience:
+    """Watches one connection."""
+
+    __slots__ = ("_begun_at", "_cut", "_engine", "_loop", "_mark", "_marked_at", "_timer", "_transport", "written")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        engine: Engine,
+        cut: Callable[[str], None],
+    ) -> None:
+        # Whose time counts: a stepped clock does not speed up a client.
+        self._loop = loop
+        # What waits to be read is in it.
+        self._transport = transport
+        # Holds what is not a whole frame yet.
+        self._engine = engine
+        # Ends the connection, with the reason for the log.
+        self._cut = cut
+        # When the frame that is not finished was begun.
+        self._begun_at = 0.0
+        # How many bytes were given to the transport so far.
+        self.written = 0
+        # How many of them the peer had taken when that last was enough; -1 while nothing waits.
+        self._mark = -1
+        # When that was.
+        self._marked_at = 0.0
+        # The next look; None while nothing is half done.
+        self._timer: asyncio.TimerHandle | None = None
+
+    def half(self, held_bytes: int, new_bytes: int) -> None:
+        """After reading `new_bytes`, `held_bytes` are the beginning of a frame."""
+        # More than what just came: the frame had been begun before.
+        if held_bytes <= new_bytes:
+            self._begun_at = self._loop.time()
+        if self._timer is None:
+            self._arm()
+
+    def waiting(self) -> None:
+        """Something waits to be read."""
+        if self._timer is None:
+            self._look_at_reading(self._loop.time())
+            self._arm()
+
+    def resumed(self) -> None:
+        """We read again, after a while in which we did not."""
+        self._begun_at = self._loop.time()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._timer = self._loop.call_later(PEER_STALL_TIMEOUT_MS / 4000, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        half = self._engine.held_bytes > 0
+        if half and self._transport.is_reading() and now - self._begun_at >= PEER_STALL_TIMEOUT_MS / 1000:
+            self._cut("does not finish a frame")
+            return
+        reading = self._look_at_reading(now)
+        if reading is False:
+            self._cut("reads too slowly")
+        elif half or reading:
+            self._arm()
+
+    def _look_at_reading(self, now: float) -> bool | None:
+        """None when nothing waits, False when the peer takes too little of it."""
+        left = self._transport.get_write_buffer_size()
+        if not left:
+            self._mark = -1
+            return None
+        taken = self.written - left
+        if self._mark < 0 or taken - self._mark >= STALL_BYTES_MIN:
+            self._mark = taken
+            self._marked_at = now
+            return True
+        return now - self._marked_at < PEER_STALL_TIMEOUT_MS / 1000

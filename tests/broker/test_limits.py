@@ -1,0 +1,320 @@
+"""Each limit on what a client may take up: kept one below it, and enforced one past it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.loops import LOOPS, broker_on
+from tests.broker.peer import Peer, connected, text
+from tests.broker.test_listener import cut_after, encrypted
+from twinbus.amqp import attachments
+from twinbus.amqp.events import Closed, Detached, Disposed
+from twinbus.amqp.states import Accepted
+from twinbus.amqp.terminus import Source, Target
+from twinbus.auth.connection_string import ConnectionString
+from twinbus.auth.sas import sign
+from twinbus.broker import cbs, connection, host, patience
+from twinbus.clock import SteppedClock
+from twinbus.limits import CHANNEL_MAX, IDLE_TIMEOUT_MS, LINKLESS_TIMEOUT_MS, TOKEN_EXPIRY_GRACE_MS
+from twinbus.testing import Broker
+
+STALL_MS = 800
+SASL = b"AMQP\x03\x01\x00\x00"
+
+
+@pytest.fixture(params=LOOPS, scope="module")
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with broker_on(request.param, queues=["q"]) as broker:
+        yield broker
+
+
+@pytest.fixture
+def stalling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PEER_STALL_TIMEOUT_MS", STALL_MS)
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock(int(time.time() * 1000))
+
+
+def stepped(broker: Broker, clock: SteppedClock, milliseconds: int) -> None:
+    clock.step(seconds=milliseconds / 1000)
+    broker.call(lambda server: server.step())
+
+
+def root_token(broker: Broker, clock: SteppedClock, lives_s: int = 10**6) -> str:
+    root = ConnectionString.parse(broker.connection_string())
+    return sign("sb://localhost/", root.key_name or "", root.key or "", clock.now_ms() // 1000 + lives_s)
+
+
+def filled(broker: Broker, count: int, size: int = 200_000) -> None:
+    with Peer(broker) as peer:
+        link = peer.sender("q")
+        payload = text("x" * size).encode()
+        ids = {link.send(payload, tag=str(number).encode(), settled=False) for number in range(count)}
+        while ids:
+            ids -= {each[0] for each in peer.wait(Disposed).deliveries}
+
+
+def emptied(broker: Broker) -> None:
+    broker.call(lambda server: server.hosts["contoso"].delete_queue("q"))
+    broker.create_queue("q")
+
+
+# --- how many ---------------------------------------------------------------------------------------------------------
+
+
+def test_connections_of_a_namespace(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    deadline = time.monotonic() + 5
+    while broker.call(lambda server: server.hosts["contoso"].connection_count) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    monkeypatch.setattr(host, "CONNECTIONS_MAX", 2)
+    with Peer(broker), Peer(broker) as second:
+        with connected(broker) as stream:
+            stream.sendall(SASL)
+            assert cut_after(stream) < 1
+        second.close()
+        second.socket.close()
+        while broker.call(lambda server: server.hosts["contoso"].connection_count) > 1:
+            time.sleep(0.01)
+        with Peer(broker) as third:
+            third.sender("q")
+
+
+def test_links_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachments, "LINKS_PER_CONNECTION_MAX", 3)
+    with Peer(broker) as peer:
+        for _ in range(3):
+            peer.sender("q")
+        peer.session.attach_sender("one more", source=Source("peer"), target=Target("q"))
+        peer.flush()
+        while not peer.lost and not any(isinstance(event, Closed) for event in peer.events):
+            peer.read(5)
+        closed = peer.wait(Closed)
+        assert closed.error is not None
+        assert closed.error.condition == "amqp:resource-limit-exceeded"
+
+
+def test_sessions_of_a_connection(broker: Broker) -> None:
+    """Channels are counted from 0; a begin one past the last that we told ends the connection."""
+    begin = bytes.fromhex("00000000 02 00 0000 00 53 11 c0 08 04 40 52 00 52 01 52 ff")
+    with Peer(broker) as peer:
+        for channel, fine in ((CHANNEL_MAX, True), (CHANNEL_MAX + 1, False)):
+            frame = bytearray(begin)
+            frame[0:4] = len(frame).to_bytes(4, "big")
+            frame[6:8] = channel.to_bytes(2, "big")
+            peer.socket.sendall(bytes(frame))
+            peer.socket.settimeout(5)
+            answer = peer.socket.recv(65536)
+            # 0x11 is begin, 0x18 close.
+            assert answer[10] == (0x11 if fine else 0x18)
+
+
+def test_tokens_of_a_connection(monkeypatch: pytest.MonkeyPatch, clock: SteppedClock) -> None:
+    monkeypatch.setattr(cbs, "TOKENS_PER_CONNECTION_MAX", 2)
+    with Broker(queues=["q"], dev=False, clock=clock) as broker, Peer(broker) as peer:
+        token = root_token(broker, clock)
+        assert [peer.put_token(f"sb://localhost/{name}", token) for name in "ab"] == [202, 202]
+        assert peer.put_token("sb://localhost/c", token) == 403
+        assert peer.put_token("sb://localhost/a", token) == 202
+
+
+# --- how long: header, TLS and open -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [SASL, SASL + b"\x00\x00\x00"])
+@pytest.mark.parametrize("tls", [False, True])
+def test_time_to_open(broker: Broker, monkeypatch: pytest.MonkeyPatch, said: bytes, tls: bool) -> None:
+    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT_MS", 400)
+    with encrypted(broker) if tls else connected(broker) as stream:
+        stream.sendall(said)
+        assert 0.2 < cut_after(stream) < 2
+
+
+def test_dripping_does_not_put_the_open_off(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT_MS", 400)
+    with connected(broker) as stream:
+        stream.sendall(SASL + b"\x00\x00\x10\x00\x02\x01\x00\x00")
+        start = time.monotonic()
+
+        def drip() -> None:
+            while time.monotonic() - start < 5:
+                stream.sendall(b"\x00")
+                time.sleep(0.02)
+
+        with pytest.raises(ConnectionError):
+            drip()
+        assert time.monotonic() - start < 2
+
+
+# --- how long: tokens and links ---------------------------------------------------------------------------------------
+
+
+def test_attaching_again_does_not_put_the_token_off(clock: SteppedClock) -> None:
+    with Broker(queues=["q"], dev=False, clock=clock) as broker, Peer(broker) as peer:
+        for _ in range(3):
+            assert peer.put_token("sb://localhost/", "SharedAccessSignature sr=x&sig=x&se=1&skn=x") == 401
+            link = peer.sender("$cbs")
+            link.detach()
+            peer.flush()
+            stepped(broker, clock, 6_000)
+        assert peer.quiet(Closed)
+        stepped(broker, clock, 3_000)
+        closed = peer.wait(Closed)
+        assert closed.error is not None
+        assert "no valid token" in closed.error.description
+
+
+def test_a_connection_whose_tokens_have_run_out_is_closed(clock: SteppedClock) -> None:
+    with Broker(queues=["q"], dev=False, clock=clock) as broker, Peer(broker) as peer:
+        assert peer.put_token("sb://localhost/", root_token(broker, clock, 100)) == 202
+        link = peer.receiver("q")
+        stepped(broker, clock, 100_000 + TOKEN_EXPIRY_GRACE_MS + 1_000)
+        assert peer.wait(Detached, lambda event: event.link is link).error is not None
+        assert peer.quiet(Closed)
+        stepped(broker, clock, 21_000)
+        assert peer.wait(Closed).error is not None
+
+
+def test_a_connection_without_links_is_closed(clock: SteppedClock) -> None:
+    with Broker(queues=["q"], clock=clock) as broker, Peer(broker) as idle, Peer(broker) as busy:
+        kept = busy.receiver("q")
+        link = idle.sender("q")
+        stepped(broker, clock, LINKLESS_TIMEOUT_MS - 1_000)
+        link.detach()
+        idle.flush()
+        assert idle.quiet(Closed)
+        busy.sender("q")
+        stepped(broker, clock, LINKLESS_TIMEOUT_MS - 1_000)
+        assert idle.quiet(Closed)
+        stepped(broker, clock, 2_000)
+        closed = idle.wait(Closed)
+        assert closed.error is not None
+        assert closed.error.condition == "amqp:connection:forced"
+        assert kept.attached
+        assert busy.quiet(Closed)
+        assert not busy.lost
+
+
+def test_a_silent_peer_is_cut(clock: SteppedClock) -> None:
+    with Broker(queues=["q"], clock=clock) as broker, Peer(broker) as peer:
+        peer.receiver("q")
+        stepped(broker, clock, 2 * IDLE_TIMEOUT_MS - 1_000)
+        assert peer.quiet(Closed)
+        assert not peer.lost
+        stepped(broker, clock, 2_000)
+        assert cut_after(peer.socket) < 1
+
+
+# --- how slowly -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("stalling")
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_frame_that_is_never_finished(broker: Broker, tls: bool) -> None:
+    with Peer(broker, over=encrypted(broker)) if tls else Peer(broker) as peer:
+        link = peer.sender("q")
+        assert isinstance(peer.send(link, text()), Accepted)
+        # Half of a frame, byte by byte: bytes alone are no sign of life.
+        peer.socket.sendall(b"\x00\x00\x01\x00\x02\x00")
+        start = time.monotonic()
+
+        def drip() -> None:
+            while time.monotonic() - start < 5:
+                peer.socket.sendall(b"\x00")
+                time.sleep(0.05)
+
+        with pytest.raises(OSError, match=r"."):
+            drip()
+        assert STALL_MS / 1000 * 0.9 < time.monotonic() - start < 2.5
+    emptied(broker)
+
+
+@pytest.mark.usefixtures("stalling")
+def test_frames_that_are_finished_slowly_are_fine(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        link = peer.sender("q")
+        start = time.monotonic()
+        while time.monotonic() - start < 2.5 * STALL_MS / 1000:
+            link.send(text("x" * 100).encode(), tag=b"t", settled=False)
+            data = peer.engine.take_output()
+            # Every chunk ends in the middle of a frame.
+            peer.socket.sendall(data[:20])
+            time.sleep(0.2)
+            peer.socket.sendall(data[20:])
+            peer.wait(Disposed)
+        assert not peer.lost
+    emptied(broker)
+
+
+@pytest.mark.usefixtures("stalling")
+@pytest.mark.parametrize("bytes_a_second", [0, 20_000])
+def test_a_client_that_reads_nothing_or_too_little(broker: Broker, bytes_a_second: int) -> None:
+    filled(broker, 40)
+    stream = small_window(broker)
+    with Peer(broker, over=stream) as peer:
+        peer.receiver("q", 40)
+        start = time.monotonic()
+        while time.monotonic() - start < 8:
+            if bytes_a_second:
+                stream.settimeout(0.01)
+                try:
+                    if not stream.recv(bytes_a_second // 20):
+                        break
+                except TimeoutError:
+                    pass
+                except OSError:
+                    break
+            if not broker.call(lambda server: server.hosts["contoso"].connection_count):
+                break
+            time.sleep(0.05)
+        assert STALL_MS / 1000 * 0.9 < time.monotonic() - start < 4
+    emptied(broker)
+
+
+@pytest.mark.usefixtures("stalling")
+def test_a_slow_but_steady_reader_stays(broker: Broker) -> None:
+    filled(broker, 15)
+    stream = small_window(broker)
+    with Peer(broker, over=stream) as peer:
+        link = peer.receiver("q", 15)
+        received = 0
+        while received < 15:
+            peer.receive(link)
+            received += 1
+            time.sleep(0.15)
+        assert not peer.lost
+    emptied(broker)
+
+
+@pytest.mark.usefixtures("stalling")
+def test_a_closed_connection_that_is_not_read_goes_too(broker: Broker) -> None:
+    """Closing in good order waits for the peer to read: not for ever."""
+    filled(broker, 40)
+    stream = small_window(broker)
+    with Peer(broker, over=stream) as peer:
+        peer.receiver("q", 40)
+        time.sleep(0.2)
+        peer.engine.close()
+        stream.sendall(peer.engine.take_output())
+        deadline = time.monotonic() + 5
+        while broker.call(lambda server: server.hosts["contoso"].connection_count):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    emptied(broker)
+
+
+def small_window(broker: Broker) -> Any:
+    """A socket that the system does not read ahead for."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    made.settimeout(10)
+    endpoint = broker.endpoint()
+    made.connect((endpoint.host, endpoint.port))
+    return made
