@@ -35,7 +35,13 @@ class TwinbusPeer:
     name = "twinbus"
     version = twinbus.__version__
 
-    def __init__(self, folder: Path, queues: tuple[str, ...] = ("bench",), environment: dict[str, str] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        queues: tuple[str, ...] = ("bench",),
+        environment: dict[str, str] | None = None,
+        topics: list[str] | None = None,
+    ):
         # Data and configuration; removed at the end.
         self.folder = Path(tempfile.mkdtemp(prefix="twinbus-", dir=folder))
         # Kept over restarts.
@@ -51,6 +57,8 @@ class TwinbusPeer:
         for queue in queues:
             # Five minutes: a measurement must not meet a lapsing lock. And room for a million kilobytes.
             lines += [f"[namespaces.{NAMESPACE}.queues.{queue}]", 'lock_duration = "PT5M"', "max_megabytes = 5120"]
+        # Tables of topics, as the configuration has them.
+        lines += topics or []
         (self.folder / "twinbus.toml").write_text("\n".join(lines) + "\n")
 
     def __enter__(self) -> TwinbusPeer:
