@@ -192,3 +192,21 @@ CLOCK_SKEW_MS_MAX: Final = 60_000
 PRIMARY_NAME_CHARS_MAX: Final = 200
 ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
 SESSION_GRACE_MS: Final = 500
+
+# --- syphon -----------------------------------------------------------------------------------------------------------
+SYPHON_RECEIVE_S: Final = 900.0  # one long receive: four an hour for each queue while nothing is diverted
+SYPHON_BATCH_MESSAGES: Final = 250  # asked for at once, and sent at once to one destination
+SYPHON_BATCH_BYTES: Final = 2 * 1024 * 1024
+SYPHON_HELD_MESSAGES_MAX: Final = 4_000  # received and not settled, of all queues together
+SYPHON_HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+SYPHON_STALLED_MESSAGES_MAX: Final = 20  # kept to try a destination that fails; the others of it are set aside
+SYPHON_ASIDE_MESSAGES_MAX: Final = 1_500  # locked on one link and not worked at; beyond it the link is opened anew
+SYPHON_WINDOW: Final = 1_000
+SYPHON_PAUSE_MS_MIN: Final = 500
+SYPHON_PAUSE_MS_MAX: Final = 60_000
+SYPHON_SLOW_S: Final = 2.0  # a send that takes longer holds up its own destination only
+SYPHON_SEND_TIMEOUT_S: Final = 30.0
+SYPHON_CONNECT_TIMEOUT_MS: Final = 15_000
+SYPHON_STOP_S: Final = 5.0  # for sends under way when it is stopped
+SYPHON_LANE_IDLE_S: Final = 600.0  # a destination nothing is sent to for that long loses its link
+PAIR_CLOSE_S: Final = 5.0  # after one namespace of a pair is gone, the other has this long to be closed

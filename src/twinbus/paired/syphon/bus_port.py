@@ -1,0 +1,137 @@
+"""The port on our own client: pipelined sends, completions in ranges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from twinbus.client import BusClient, Receiver, Sender, encode_batch
+from twinbus.client.batch import FORMAT
+from twinbus.clock import Clock, MonotonicClock, SystemClock
+from twinbus.errors import ServiceError
+from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN, SYPHON_WINDOW
+from twinbus.paired.syphon.port import Held, Outcomes, Parcel
+
+
+class BusPort:
+    """A namespace reached by a `BusClient`, which it closes in the end."""
+
+    def __init__(self, client: BusClient, *, clock: Clock | None = None, wall: Clock | None = None) -> None:
+        # The namespace.
+        self._client = client
+        # Measures locks.
+        self._clock = clock or MonotonicClock()
+        # The time of day, in which the service tells when a lock ends.
+        self._wall = wall or SystemClock()
+
+    async def connect(self) -> None:
+        await self._client.connection()
+
+    async def source(self, path: str) -> BusSource:
+        return BusSource(await self._client.receiver(path), self._clock, self._wall)
+
+    async def destination(self, path: str) -> BusDestination:
+        return BusDestination(await self._client.sender(path, window=SYPHON_WINDOW))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class BusSource:
+    """A backlog queue, by a receiver without prefetch: what is not asked for is not locked."""
+
+    def __init__(self, receiver: Receiver, clock: Clock, wall: Clock) -> None:
+        # The link.
+        self._receiver = receiver
+        # Measures locks.
+        self._clock = clock
+        # The time of day.
+        self._wall = wall
+
+    async def receive(self, max_count: int, wait_s: float) -> list[Held]:
+        messages = await self._receiver.receive_batch(max_count, wait_s)
+        if not messages:
+            return []
+        # One that came with the others is locked as long as they are, and decoding each would cost too much.
+        until_ms = messages[0].locked_until_ms
+        lock_ms = LOCK_DURATION_MS_MIN if until_ms is None else until_ms - self._wall.now_ms()
+        # Clocks of two machines differ; a lock lasts between these whatever they say.
+        lock_ms = min(max(lock_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_MAX)
+        expires_ms = self._clock.now_ms() + lock_ms
+        held = []
+        for message in messages:
+            held.append(Held(message.payload, message, lock_ms, expires_ms))
+            # Settling needs the token only, and a payload has one owner.
+            message.payload = b""
+        return held
+
+    async def complete(self, held: Sequence[Held]) -> Outcomes:
+        return await self._receiver.complete_many(one.handle for one in held)
+
+    async def dead_letter(self, held: Held, reason: str, description: str) -> None:
+        await self._receiver.dead_letter(held.handle, reason, description)
+
+    async def renew(self, held: Sequence[Held]) -> None:
+        now_ms = self._clock.now_ms()
+        await self._receiver.management.renew_locks([one.handle.lock_token for one in held])
+        for one in held:
+            one.expires_ms = now_ms + one.lock_ms
+
+    async def release(self, held: Sequence[Held]) -> None:
+        if self._receiver.error is None:
+            self._receiver.release(one.handle for one in held)
+
+    async def is_empty(self) -> bool:
+        return not await self._receiver.management.peek(1)
+
+    async def close(self) -> None:
+        with suppress(ServiceError):
+            await self._receiver.close()
+
+
+class BusDestination:
+    """An entity of the primary, by one sender."""
+
+    def __init__(self, sender: Sender) -> None:
+        # The link.
+        self._sender = sender
+
+    @property
+    def usable(self) -> bool:
+        return self._sender.error is None
+
+    async def send(self, parcels: Sequence[Parcel]) -> Outcomes:
+        outcomes: Outcomes = [None] * len(parcels)
+        if not parcels:
+            return outcomes
+        left = len(parcels)
+        last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: ServiceError | None, index: int) -> None:
+            nonlocal left
+            outcomes[index] = error
+            left -= 1
+            if left == 0 and not last.done():
+                last.set_result(None)
+
+        sender = self._sender
+        for index, parcel in enumerate(parcels):
+            try:
+                if sender.room() <= 0:
+                    await sender.wait_for_room()
+                if len(parcel) == 1:
+                    sender.submit(parcel[0], settle, index)
+                else:
+                    sender.submit(encode_batch(parcel), settle, index, message_format=FORMAT)
+            except ServiceError as error:
+                settle(error, index)
+        await last
+        return outcomes
+
+    def abandon(self, error: ServiceError) -> None:
+        self._sender.abandon(error)
+
+    async def close(self) -> None:
+        with suppress(ServiceError):
+            await self._sender.close()

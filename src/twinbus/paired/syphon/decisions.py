@@ -1,0 +1,86 @@
+"""What becomes of a backlog message, by the outcome of its send: the one place that decides, for every kind of syphon.
+
+    | outcome                                                        | the backlog message is           |
+    |----------------------------------------------------------------|----------------------------------|
+    | accepted                                                       | completed                        |
+    | cannot be restored: no path, a bad alias                       | dead-lettered                    |
+    | refused for good: not found, disabled, too large, not allowed  | dead-lettered                    |
+    | primary down, busy, full, unauthorised, anything not known     | left, its destination is paused  |
+
+Rules:
+- Pure: an outcome in, a decision out.
+- What is not known is left: a message that is left can still be dead-lettered, the reverse needs a person.
+- The reason of a dead letter is one word; its description has the path and the error.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from twinbus.errors import (
+    ArgumentError,
+    ConnectionForcedError,
+    EncodeError,
+    EntityDisabledError,
+    EntityNotFoundError,
+    EnvelopeError,
+    MessageTooLargeError,
+    NotAllowedError,
+    ServiceError,
+    TwinbusError,
+    UnsupportedError,
+)
+from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
+
+
+class Fate(Enum):
+    """What is done with the message in the backlog."""
+
+    COMPLETE = "complete"
+    DEAD_LETTER = "dead-letter"
+    LEAVE = "leave"
+
+
+class Decision(NamedTuple):
+    """`cause` is a condition or the name of a class; `everywhere`: more than this destination is affected."""
+
+    fate: Fate
+    reason: str = ""
+    description: str = ""
+    cause: str = ""
+    everywhere: bool = False
+
+
+CANNOT_BE_RESTORED: Final = "CannotBeRestored"
+
+# Refusals that no waiting changes, and the word for each.
+FOR_GOOD: Final[dict[type[TwinbusError], str]] = {
+    EnvelopeError: CANNOT_BE_RESTORED,
+    EntityNotFoundError: "DestinationNotFound",
+    EntityDisabledError: "DestinationDisabled",
+    MessageTooLargeError: "MessageTooLarge",
+    NotAllowedError: "NotAllowed",
+    ArgumentError: "BadMessage",
+    UnsupportedError: "NotSupported",
+    EncodeError: "BadMessage",
+}
+
+_COMPLETED: Final = Decision(Fate.COMPLETE)
+
+
+def decide(error: TwinbusError | None, path: str | None = None) -> Decision:
+    """What to do with a message for `path` whose send ended so; None is accepted."""
+    if error is None:
+        return _COMPLETED
+    cause = cause_of(error)
+    reason = FOR_GOOD.get(type(error))
+    if reason is None:
+        return Decision(Fate.LEAVE, cause=cause, everywhere=isinstance(error, ConnectionForcedError))
+    text = f"{path or '(no path)'}: {cause}: {error}"
+    return Decision(Fate.DEAD_LETTER, reason, text[:DEAD_LETTER_TEXT_CHARS_MAX], cause)
+
+
+def cause_of(error: TwinbusError) -> str:
+    """What a ledger may hold of an error."""
+    return error.condition if isinstance(error, ServiceError) else type(error).__name__

@@ -1,0 +1,299 @@
+"""One backlog queue: receives in a loop, restores, hands on to the lanes, and settles what they did.
+
+Rules:
+- One long receive after the other, and only while there is room and the primary can be reached.
+- A message is in exactly one place: in a lane (its lock is renewed), set aside (locked, and left to lapse), or settled.
+- A lost link takes its locks with it: what was in hand is forgotten, and comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from twinbus.client import Backoff
+from twinbus.client.envelope import unwrap
+from twinbus.errors import EntityNotFoundError, EnvelopeError, ServiceError, TwinbusError
+from twinbus.ledger.words import OK, Event, Kind, Stage
+from twinbus.limits import (
+    SYPHON_ASIDE_MESSAGES_MAX,
+    SYPHON_BATCH_BYTES,
+    SYPHON_BATCH_MESSAGES,
+    SYPHON_PAUSE_MS_MAX,
+    SYPHON_RECEIVE_S,
+)
+from twinbus.paired.syphon.decisions import Decision, cause_of, decide
+from twinbus.paired.syphon.lane import Item, Lane
+from twinbus.paired.syphon.port import Held, Source
+from twinbus.paired.syphon.works import Works, logger
+
+# For what is done to the old link before a new one is opened.
+_QUIET_S = 5.0
+# In a run that ends, how long a receive waits before the queue is looked at.
+_ONCE_S = 0.5
+
+
+class Intake:
+    """The loop of one backlog queue."""
+
+    def __init__(self, queue: str, works: Works, *, once: bool = False, receive_s: float = SYPHON_RECEIVE_S) -> None:
+        # The backlog queue.
+        self.queue = queue
+        # What the parts share.
+        self._works = works
+        # Whether it ends when the queue is empty.
+        self._once = once
+        # How long one receive waits.
+        self._receive_s = _ONCE_S if once else receive_s
+        # The link; None before it is open and after a loss.
+        self._source: Source | None = None
+        # One more with each link that was lost: tells messages that are locked from those that are not any more.
+        self.generation = 0
+        # Messages in lanes, and being settled.
+        self.items: set[Item] = set()
+        # Set while there are none.
+        self._idle = asyncio.Event()
+        self._idle.set()
+        # By destination: messages set aside.
+        self._aside: dict[str, list[Held]] = {}
+        # How large messages are on average, for how many to ask at once.
+        self._mean_bytes = 1024.0
+        # Why it does not receive; empty while it does.
+        self.outage = ""
+        # Whether the queue was found empty, or is not there, in a run that ends.
+        self.drained = False
+        # Counters.
+        self._tally = works.tally.of(queue)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        works = self._works
+        backoff = Backoff(longest_ms=SYPHON_PAUSE_MS_MAX)
+        while not works.stopping.is_set() and not self.drained:
+            await works.gate.wait()
+            await works.room.wait()
+            if works.stopping.is_set():
+                return
+            try:
+                await self._turn()
+                backoff.reset()
+                self.outage = ""
+            except EntityNotFoundError as error:
+                # It may be made later; a run that ends has nothing to wait for.
+                self._lose(error)
+                self.drained = self._once
+                await works.pause(0 if self._once else SYPHON_PAUSE_MS_MAX)
+            except ServiceError as error:
+                self._lose(error)
+                await works.pause(backoff.next_ms())
+
+    async def _turn(self) -> None:
+        works = self._works
+        if self._source is None:
+            self._source = await works.secondary.source(self.queue)
+        if self.aside_count >= SYPHON_ASIDE_MESSAGES_MAX:
+            await self._renew_link()
+        count = max(1, min(SYPHON_BATCH_MESSAGES, int(SYPHON_BATCH_BYTES / self._mean_bytes)))
+        received = await self._source.receive(count, self._receive_s)
+        if not received:
+            self._tally.polls += 1
+            works.count(works.events.secondary, self.queue, Kind.EMPTY_POLL, Stage.POLL, [0])
+            if self._once and not self.items and not self._aside:
+                self.drained = await self._source.is_empty()
+            return
+        sizes = [len(held.payload) for held in received]
+        self._mean_bytes += (sum(sizes) / len(sizes) - self._mean_bytes) / 4
+        self._tally.received += len(received)
+        self._tally.received_bytes += sum(sizes)
+        works.count(works.events.secondary, self.queue, Kind.RECEIVE, Stage.FROM_BACKLOG, sizes)
+        if not works.gate.is_set() or works.stopping.is_set():
+            # It was under way when the primary went away.
+            await self._source.release(received)
+            return
+        for held in received:
+            self._hand_on(held)
+
+    def _hand_on(self, held: Held) -> None:
+        works = self._works
+        try:
+            restored = unwrap(held.payload)
+        except EnvelopeError as error:
+            item = Item(self, held, (), len(held.payload))
+            self._take(item)
+            self.bury(item, decide(error))
+            return
+        item = Item(self, held, restored.payloads, len(held.payload))
+        self._take(item)
+        # What it was is all that is needed from here on.
+        held.payload = b""
+        works.lane(restored.path, Lane).put(item)
+
+    def _take(self, item: Item) -> None:
+        self.items.add(item)
+        self._idle.clear()
+        self._works.room.take(item.size)
+
+    # --- what the lanes say -------------------------------------------------------------------------------------------
+
+    def forget(self, item: Item) -> None:
+        """It is settled, or not ours any more."""
+        if item in self.items:
+            self.items.discard(item)
+            self._works.room.give(item.size)
+            if not self.items:
+                self._idle.set()
+
+    def complete(self, path: str, items: list[Item]) -> None:
+        self._works.spawn(self._complete(path, items))
+
+    async def _complete(self, path: str, items: list[Item]) -> None:
+        """Those were accepted by the primary."""
+        source = self._source
+        live = [item for item in items if item.generation == self.generation]
+        outcomes: list[ServiceError | None] = []
+        if source is not None and live:
+            try:
+                outcomes = await source.complete([item.held for item in live])
+            except ServiceError as error:
+                outcomes = [error] * len(live)
+        done = [item for item, error in zip(live, outcomes, strict=False) if error is None]
+        for item in items:
+            self.forget(item)
+        works = self._works
+        messages = sum(len(item.parcel) for item in done)
+        self._tally.syphoned += messages
+        self._tally.syphoned_bytes += sum(item.size for item in done)
+        self._tally.repeated += len(items) - len(done)
+        works.progress_ms = works.clock.now_ms()
+        works.count(works.events.secondary, self.queue, Kind.COMPLETE, Stage.FROM_BACKLOG, [item.size for item in done])
+        if done:
+            works.events.emit(Event.SYPHONED, entity=path, queue=self.queue, count=messages)
+        if len(done) < len(items):
+            logger.warning(
+                "%d messages of %s could not be completed and will be sent again", len(items) - len(done), self.queue
+            )
+
+    def bury(self, item: Item, decision: Decision, path: str = "") -> None:
+        self._works.spawn(self._bury(item, decision, path))
+
+    async def _bury(self, item: Item, decision: Decision, path: str) -> None:
+        """It goes to the dead-letter queue."""
+        works = self._works
+        outcome = OK
+        try:
+            if self._source is not None and item.generation == self.generation:
+                await self._source.dead_letter(item.held, decision.reason, decision.description)
+            else:
+                outcome = "lost"
+        except ServiceError as error:
+            # Its lock ends, and it comes again.
+            outcome = cause_of(error)
+        self.forget(item)
+        if outcome == OK:
+            self._tally.dead_lettered += max(len(item.parcel), 1)
+            works.progress_ms = works.clock.now_ms()
+            works.count(works.events.secondary, self.queue, Kind.DEAD_LETTER, Stage.FROM_BACKLOG, [item.size])
+            works.events.emit(
+                Event.DEAD_LETTERED, entity=path, queue=self.queue, cause=decision.cause, count=max(len(item.parcel), 1)
+            )
+
+    def set_aside(self, path: str, item: Item) -> None:
+        """Nothing is done with it for now: its lock lapses, unless its destination takes messages again before."""
+        self.forget(item)
+        if item.generation == self.generation:
+            self._aside.setdefault(path, []).append(item.held)
+
+    @property
+    def aside_count(self) -> int:
+        return sum(map(len, self._aside.values()))
+
+    def release_aside(self, path: str | None) -> None:
+        """Unlock what was set aside, for one destination or for all."""
+        paths = list(self._aside) if path is None else [path]
+        held = [one for each in paths for one in self._aside.pop(each, [])]
+        if held:
+            self._works.spawn(self._release(held))
+
+    def give_back(self, items: Iterable[Item]) -> None:
+        """Unlock messages that were not sent."""
+        held = []
+        for item in items:
+            self.forget(item)
+            if item.generation == self.generation:
+                held.append(item.held)
+        if held:
+            self._works.spawn(self._release(held))
+
+    async def _release(self, held: list[Held]) -> None:
+        if self._source is not None:
+            # If it fails, the locks end by themselves.
+            with suppress(ServiceError):
+                await self._source.release(held)
+
+    # --- the link -----------------------------------------------------------------------------------------------------
+
+    async def renew_locks(self) -> None:
+        """Lock for another while what is in hand and has less than half of its time left."""
+        now_ms = self._works.clock.now_ms()
+        due = [
+            item.held
+            for item in self.items
+            if item.held.expires_ms - now_ms < item.held.lock_ms / 2 and self._live(item)
+        ]
+        source = self._source
+        if source is None:
+            return
+        for at in range(0, len(due), SYPHON_BATCH_MESSAGES):
+            some = due[at : at + SYPHON_BATCH_MESSAGES]
+            try:
+                await source.renew(some)
+            except ServiceError as error:
+                logger.debug("locks of %s were not renewed: %s", self.queue, cause_of(error))
+                # Whichever is settled meanwhile spoils it for the others of its request: they are few, and asked alone.
+                for one in some:
+                    with suppress(ServiceError):
+                        await source.renew([one])
+            self._tally.renewed += len(some)
+            works = self._works
+            works.count(works.events.secondary, self.queue, Kind.RENEW, Stage.FROM_BACKLOG, [0] * len(some))
+
+    def _live(self, item: Item) -> bool:
+        return item.generation == self.generation
+
+    def _lose(self, error: TwinbusError) -> None:
+        """The link is gone, and with it every lock."""
+        if not self.outage:
+            logger.warning("the backlog queue %s cannot be received from: %s", self.queue, error)
+        self.outage = cause_of(error)
+        self._drop_link()
+
+    def _drop_link(self) -> None:
+        self.generation += 1
+        for item in list(self.items):
+            self.forget(item)
+        self._aside.clear()
+        source, self._source = self._source, None
+        if source is not None:
+            self._works.spawn(source.close())
+
+    async def _renew_link(self) -> None:
+        """Too much is set aside for one link: a new one has room, and the old one's locks end by themselves."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_QUIET_S):
+                await self._idle.wait()
+        self.give_back(list(self.items))
+        await asyncio.sleep(0)
+        self._drop_link()
+        self._source = await self._works.secondary.source(self.queue)
+
+    async def close(self) -> None:
+        """Give back what is in hand."""
+        source = self._source
+        if source is None:
+            return
+        held = [item.held for item in self.items] + [one for some in self._aside.values() for one in some]
+        with suppress(ServiceError):
+            await source.release(held)
+            await source.close()

@@ -1,0 +1,65 @@
+"""How long a destination that failed is left alone.
+
+Rules:
+- Each destination has pauses of its own, which grow with every failure and end with a success.
+- The primary as a whole is one more destination, with the empty path.
+- Only destinations that fail are remembered.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from twinbus.client import Backoff
+from twinbus.clock import Clock
+from twinbus.limits import SYPHON_PAUSE_MS_MAX, SYPHON_PAUSE_MS_MIN
+
+PRIMARY = ""
+
+
+class Pauses:
+    """The pauses of all destinations. The clock only measures."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        first_ms: int = SYPHON_PAUSE_MS_MIN,
+        longest_ms: int = SYPHON_PAUSE_MS_MAX,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        # Where the time comes from.
+        self._clock = clock
+        # The bounds of every pause.
+        self._first_ms = first_ms
+        self._longest_ms = longest_ms
+        # Spreads the pauses.
+        self._draw = draw
+        # For each destination that fails: how often it did, and until when it is left alone.
+        self._failing: dict[str, tuple[Backoff, int]] = {}
+
+    def fail(self, path: str = PRIMARY) -> int:
+        """It failed; returns how long it is left alone now."""
+        found = self._failing.get(path)
+        backoff = Backoff(self._first_ms, self._longest_ms, self._draw) if found is None else found[0]
+        pause_ms = backoff.next_ms()
+        self._failing[path] = (backoff, self._clock.now_ms() + pause_ms)
+        return pause_ms
+
+    def succeed(self, path: str = PRIMARY) -> bool:
+        """It works; True when it did not before."""
+        return self._failing.pop(path, None) is not None
+
+    def left_ms(self, path: str = PRIMARY) -> int:
+        """How long it still is to be left alone; 0 when it may be tried."""
+        found = self._failing.get(path)
+        return 0 if found is None else max(found[1] - self._clock.now_ms(), 0)
+
+    def failing(self, path: str = PRIMARY) -> bool:
+        """Whether it failed the last time."""
+        return path in self._failing
+
+    def paths(self) -> list[str]:
+        """The destinations that fail, without the primary as a whole."""
+        return sorted(path for path in self._failing if path != PRIMARY)

@@ -1,0 +1,91 @@
+"""What a syphon needs of a namespace: the small port behind which our own client and the SDK are exchangeable.
+
+Rules:
+- Every failure is one of our ServiceErrors; what is sent or settled together has an outcome for each, None for done.
+- A message that was received is `Held`: locked until it is settled, released, or its lock ends.
+- `abandon` ends a send that hangs: what has no outcome gets the error given, and the destination is used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from twinbus.errors import ServiceError
+
+# The encoded messages that are one delivery: several only for a batch.
+Parcel = tuple[bytes, ...]
+Outcomes = list[ServiceError | None]
+
+
+class Held:
+    """A message of a backlog queue, locked for us."""
+
+    __slots__ = ("expires_ms", "handle", "lock_ms", "payload")
+
+    def __init__(self, payload: bytes, handle: Any, lock_ms: int, expires_ms: int) -> None:
+        # The message as it came.
+        self.payload = payload
+        # What the port settles it by.
+        self.handle = handle
+        # How long its lock lasts from one renewal to the next.
+        self.lock_ms = lock_ms
+        # When its lock ends, by a clock that only measures.
+        self.expires_ms = expires_ms
+
+
+class Source(Protocol):
+    """One backlog queue."""
+
+    async def receive(self, max_count: int, wait_s: float) -> list[Held]:
+        """What is there, or the first that come in time; none is an empty list."""
+        ...
+
+    async def complete(self, held: Sequence[Held]) -> Outcomes: ...
+
+    async def dead_letter(self, held: Held, reason: str, description: str) -> None: ...
+
+    async def renew(self, held: Sequence[Held]) -> None:
+        """Lock them for another while."""
+        ...
+
+    async def release(self, held: Sequence[Held]) -> None:
+        """Unlock them, in their old places."""
+        ...
+
+    async def is_empty(self) -> bool:
+        """Whether nothing is there, not even something that somebody has locked."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Destination(Protocol):
+    """One entity of the primary."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether another send may succeed; if not, a new destination is needed."""
+        ...
+
+    async def send(self, parcels: Sequence[Parcel]) -> Outcomes:
+        """Send them in order, pipelined as far as the transport can."""
+        ...
+
+    def abandon(self, error: ServiceError) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Port(Protocol):
+    """One namespace."""
+
+    async def connect(self) -> None:
+        """Have a connection; quick when there is one."""
+        ...
+
+    async def source(self, path: str) -> Source: ...
+
+    async def destination(self, path: str) -> Destination: ...
+
+    async def close(self) -> None: ...

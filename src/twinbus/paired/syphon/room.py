@@ -1,0 +1,36 @@
+"""A bound on what is in hand: messages and bytes, of all backlog queues together."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Room:
+    """Whoever wants to receive waits until there is room; what was received always has a place."""
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        # The bounds.
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        # What is in hand.
+        self.messages = 0
+        self.bytes = 0
+        # Set while there is room.
+        self._free = asyncio.Event()
+        self._free.set()
+
+    def take(self, size_bytes: int) -> None:
+        self.messages += 1
+        self.bytes += size_bytes
+        if self.messages >= self._messages_max or self.bytes >= self._bytes_max:
+            self._free.clear()
+
+    def give(self, size_bytes: int) -> None:
+        self.messages -= 1
+        self.bytes -= size_bytes
+        if self.messages < self._messages_max and self.bytes < self._bytes_max:
+            self._free.set()
+
+    async def wait(self) -> None:
+        """Until there is room."""
+        await self._free.wait()

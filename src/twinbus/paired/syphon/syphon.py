@@ -1,0 +1,255 @@
+"""The syphon in one process, on asyncio: an intake for each backlog queue, a lane for each destination.
+
+    syphon = Syphon.from_connection_strings(primary, secondary, primary_name="contoso")
+    report = await syphon.run(once=True)
+
+Rules:
+- A backlog message is completed only when the primary has accepted it: what a syphon that dies leaves behind is sent
+  again, with the same message id, and nothing is lost.
+- Several syphons share the work: a message is locked by one of them at a time.
+- What is in hand is bounded, in messages and bytes, and is given back when the syphon stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from twinbus.client import BusClient
+from twinbus.clock import Clock, MonotonicClock, SystemClock
+from twinbus.errors import ConfigError
+from twinbus.ledger.words import Source
+from twinbus.limits import (
+    BACKLOG_QUEUES_DEFAULT,
+    LOCK_DURATION_MS_DEFAULT,
+    SYPHON_CONNECT_TIMEOUT_MS,
+    SYPHON_RECEIVE_S,
+    SYPHON_STOP_S,
+)
+from twinbus.paired.events import Events, Listener
+from twinbus.paired.journal import Journal
+from twinbus.paired.options import Address, backlog_names, check_name, check_pair
+from twinbus.paired.syphon.bus_port import BusPort
+from twinbus.paired.syphon.intake import Intake
+from twinbus.paired.syphon.pauses import Pauses
+from twinbus.paired.syphon.port import Port
+from twinbus.paired.syphon.tally import QueueTally, Tally
+from twinbus.paired.syphon.works import Works
+
+# How often locks are looked at.
+_KEEP_S = 1.0
+# In a run that ends: how long nothing may move before it gives up. Locks of a syphon that died have ended by then.
+PATIENCE_S = 1.25 * LOCK_DURATION_MS_DEFAULT / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run came to. `drained` are queues found empty; `failing` are destinations that refuse for now."""
+
+    total: QueueTally
+    queues: dict[str, dict[str, int]]
+    drained: tuple[str, ...]
+    undrained: tuple[str, ...]
+    missing: tuple[str, ...]
+    failing: tuple[str, ...]
+    outage: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self.total), **{k: v for k, v in asdict(self).items() if k != "total"}}
+
+
+class Syphon:
+    """Moves messages until it is stopped, or until the backlog is empty; `run` is called once."""
+
+    def __init__(
+        self,
+        primary: Port,
+        secondary: Port,
+        queues: Sequence[str],
+        *,
+        events: Events,
+        clock: Clock | None = None,
+        pauses: Pauses | None = None,
+        receive_s: float = SYPHON_RECEIVE_S,
+        owns_events: bool = True,
+    ) -> None:
+        if not queues:
+            raise ValueError("A syphon needs at least one backlog queue.")
+        # The backlog queues.
+        self._queues = list(queues)
+        # How long one receive waits.
+        self._receive_s = receive_s
+        # Whether the ledger is closed with it.
+        self._owns_events = owns_events
+        measured = clock or MonotonicClock()
+        # What its parts share. Futures of it belong to the loop it is made on.
+        self._works = Works(primary, secondary, events, measured, pauses or Pauses(measured))
+        # The loops of the queues.
+        self._loops: list[asyncio.Task[None]] = []
+
+    @classmethod
+    def from_connection_strings(
+        cls,
+        primary: str,
+        secondary: str,
+        *,
+        primary_name: str | None = None,
+        backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT,
+        tls: ssl.SSLContext | None = None,
+        websocket: bool = False,
+        listeners: Iterable[Listener] = (),
+        ledger: Path | None = None,
+    ) -> Syphon:
+        """For two namespaces by their connection strings; `tls` is a context for a CA of one's own."""
+        places = [Address.parse(_endpoint(text)) for text in (primary, secondary)]
+        check_pair(places[0], places[1])
+        name = check_name(primary_name or places[0].label or places[0].plain_name)
+        ports = [
+            BusPort(
+                BusClient.from_connection_string(
+                    text, tls=tls, websocket=websocket, timeout_ms=SYPHON_CONNECT_TIMEOUT_MS
+                )
+            )
+            for text in (primary, secondary)
+        ]
+        secondary_name = places[1].label or places[1].plain_name
+        return cls(
+            ports[0],
+            ports[1],
+            backlog_names(name, backlog_queue_count),
+            events=syphon_events(name, secondary_name, listeners=listeners, ledger=ledger),
+        )
+
+    # --- what it shows ------------------------------------------------------------------------------------------------
+
+    @property
+    def tally(self) -> Tally:
+        """Counters by backlog queue."""
+        return self._works.tally
+
+    @property
+    def outage(self) -> str:
+        """Why the primary cannot be reached; empty while it can."""
+        return self._works.outage
+
+    @property
+    def outages(self) -> dict[str, str]:
+        """Backlog queues that cannot be received from, and why."""
+        return {intake.queue: intake.outage for intake in self._works.intakes if intake.outage}
+
+    @property
+    def failing(self) -> list[str]:
+        """Destinations that refuse for now."""
+        return self._works.pauses.paths()
+
+    @property
+    def in_hand(self) -> int:
+        """Messages received and not settled."""
+        return self._works.room.messages
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self, *, once: bool = False, patience_s: float = PATIENCE_S) -> Report:
+        """Move messages until `stop`; with `once` until the backlog is empty, or nothing moves for `patience_s`."""
+        works = self._works
+        if works.intakes:
+            raise RuntimeError("A syphon runs once.")
+        works.intakes = [Intake(queue, works, once=once, receive_s=self._receive_s) for queue in self._queues]
+        self._loops = [asyncio.create_task(intake.run()) for intake in works.intakes]
+        keeper = asyncio.create_task(self._keep())
+        try:
+            await self._wait(once, patience_s)
+        finally:
+            keeper.cancel()
+            await self._wind_down()
+        failed = [loop.exception() for loop in self._loops if not loop.cancelled() and loop.exception()]
+        if failed:
+            raise failed[0] or RuntimeError("a backlog queue's loop failed")
+        return self._report()
+
+    def stop(self) -> None:
+        """End the run in good order: sends under way are waited for, the rest is given back."""
+        self._works.stopping.set()
+
+    async def _wait(self, once: bool, patience_s: float) -> None:
+        works = self._works
+        stopping = asyncio.create_task(works.stopping.wait())
+        works.progress_ms = works.clock.now_ms()
+        try:
+            while True:
+                await asyncio.wait(
+                    [stopping, *(loop for loop in self._loops if not loop.done())],
+                    timeout=_KEEP_S / 4,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if stopping.done() or all(loop.done() for loop in self._loops):
+                    return
+                if once and works.clock.now_ms() - works.progress_ms > patience_s * 1000:
+                    return
+        finally:
+            stopping.cancel()
+
+    async def _keep(self) -> None:
+        """Renew locks while work goes on."""
+        while True:
+            await asyncio.sleep(_KEEP_S)
+            await asyncio.gather(*(intake.renew_locks() for intake in self._works.intakes))
+
+    async def _wind_down(self) -> None:
+        works = self._works
+        works.stopping.set()
+        works.gate.set()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        for lane in list(works.lanes.values()):
+            lane.wake()
+        await works.finish(SYPHON_STOP_S)
+        await asyncio.gather(*(intake.close() for intake in works.intakes), return_exceptions=True)
+        await asyncio.gather(works.primary.close(), works.secondary.close(), return_exceptions=True)
+        journal = works.events.journal
+        if journal is not None and self._owns_events:
+            # Its last lines go to a disk.
+            await asyncio.to_thread(journal.close)
+
+    def _report(self) -> Report:
+        works = self._works
+        missing = tuple(intake.queue for intake in works.intakes if intake.outage == "amqp:not-found")
+        drained = tuple(intake.queue for intake in works.intakes if intake.drained and intake.queue not in missing)
+        return Report(
+            total=works.tally.total(),
+            queues=works.tally.as_dict(),
+            drained=drained,
+            undrained=tuple(q for q in self._queues if q not in drained and q not in missing),
+            missing=missing,
+            failing=tuple(self.failing),
+            outage=works.outage,
+        )
+
+
+def syphon_events(
+    primary: str,
+    secondary: str,
+    *,
+    listeners: Iterable[Listener] = (),
+    ledger: Path | None = None,
+    clock: Clock | None = None,
+) -> Events:
+    """Who is told of a syphon's doings; with `ledger` a folder for its records."""
+    wall = clock or SystemClock()
+    journal = None if ledger is None else Journal(ledger, uuid4().hex[:12], wall, Source.SYPHON)
+    return Events(primary, secondary, clock=wall, listeners=listeners, journal=journal)
+
+
+def _endpoint(text: str) -> str:
+    """The address in a connection string, which must not be shown."""
+    for part in text.split(";"):
+        name, _, value = part.partition("=")
+        if name.strip().lower() in ("endpoint", "hostname") and value.strip():
+            return value.strip()
+    raise ConfigError("The connection string has no Endpoint.")

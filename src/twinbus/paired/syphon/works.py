@@ -1,0 +1,159 @@
+"""What the parts of one syphon share: the gate to the primary, the room, the pauses, and who is told of what.
+
+Rules:
+- The gate is closed while the primary cannot be reached at all: then nothing is received, and everything in hand goes
+  back, unlocked. One task knocks, with growing pauses, and opens it again.
+- Work in the background is known here and ends with the syphon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from twinbus.clock import Clock
+from twinbus.errors import ServiceError
+from twinbus.ledger.words import OK, Kind, Stage
+from twinbus.limits import OPERATION_STEP_BYTES, SYPHON_HELD_BYTES_MAX, SYPHON_HELD_MESSAGES_MAX
+from twinbus.paired.events import Events
+from twinbus.paired.syphon.decisions import cause_of
+from twinbus.paired.syphon.pauses import Pauses
+from twinbus.paired.syphon.port import Port
+from twinbus.paired.syphon.room import Room
+from twinbus.paired.syphon.tally import Tally
+
+if TYPE_CHECKING:
+    from twinbus.paired.syphon.intake import Intake
+    from twinbus.paired.syphon.lane import Lane
+
+logger = logging.getLogger("twinbus.paired.syphon")
+
+
+class Works:
+    """The state of a running syphon."""
+
+    def __init__(self, primary: Port, secondary: Port, events: Events, clock: Clock, pauses: Pauses) -> None:
+        # The two namespaces.
+        self.primary = primary
+        self.secondary = secondary
+        # Told of what was syphoned and dead-lettered; it knows the ledger.
+        self.events = events
+        # Measures only.
+        self.clock = clock
+        # Who is left alone for how long.
+        self.pauses = pauses
+        # What may be in hand.
+        self.room = Room(SYPHON_HELD_MESSAGES_MAX, SYPHON_HELD_BYTES_MAX)
+        # Counters.
+        self.tally = Tally()
+        # Backlog queues.
+        self.intakes: list[Intake] = []
+        # Destinations that have messages, or had some lately.
+        self.lanes: dict[str, Lane] = {}
+        # Set while the primary can be reached, and when the syphon stops.
+        self.gate = asyncio.Event()
+        self.gate.set()
+        # Why the gate is closed; empty while it is open.
+        self.outage = ""
+        # Set when it stops.
+        self.stopping = asyncio.Event()
+        # When a message was last settled.
+        self.progress_ms = clock.now_ms()
+        # What runs in the background.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- background work ----------------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a part of the syphon failed: %s", type(error).__name__, exc_info=error)
+            # Whatever it was working at comes back when its locks end; the rest goes on.
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for what runs in the background, then end it."""
+        while self._tasks:
+            done, left = await asyncio.wait(list(self._tasks), timeout=timeout_s)
+            if left and not done:
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+
+    async def pause(self, pause_ms: int) -> None:
+        """Wait, but not longer than the syphon lives."""
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self.stopping.wait()
+        except TimeoutError:
+            pass
+
+    # --- the gate -----------------------------------------------------------------------------------------------------
+
+    def close_gate(self, cause: str) -> None:
+        """The primary cannot be reached: everything in hand goes back."""
+        if not self.gate.is_set() or self.stopping.is_set():
+            return
+        self.gate.clear()
+        self.outage = cause
+        logger.warning("the primary %s cannot be reached (%s): the syphon waits", self.events.primary, cause)
+        self.give_back()
+        self.spawn(self._knock())
+
+    def give_back(self) -> None:
+        """Unlock everything in hand."""
+        for lane in self.lanes.values():
+            lane.give_back()
+        for intake in self.intakes:
+            intake.release_aside(None)
+
+    async def _knock(self) -> None:
+        while not self.stopping.is_set():
+            await self.pause(self.pauses.fail())
+            if self.stopping.is_set():
+                return
+            try:
+                await self.primary.connect()
+            except ServiceError as error:
+                self.outage = cause_of(error)
+                continue
+            self.pauses.succeed()
+            self.outage = ""
+            logger.warning("the primary %s can be reached again", self.events.primary)
+            self.gate.set()
+            return
+
+    # --- lanes --------------------------------------------------------------------------------------------------------
+
+    def lane(self, path: str, make: Callable[[str, Works], Lane]) -> Lane:
+        found = self.lanes.get(path)
+        if found is None:
+            found = self.lanes[path] = make(path, self)
+            self.spawn(found.run())
+        return found
+
+    def recovered(self, path: str) -> None:
+        """A destination takes messages again: those set aside come back at once, in their order."""
+        for intake in self.intakes:
+            intake.release_aside(path)
+
+    # --- the ledger ---------------------------------------------------------------------------------------------------
+
+    def count(self, namespace: str, entity: str, kind: Kind, stage: Stage, sizes: list[int], outcome: str = OK) -> None:
+        """Operations on messages of those sizes."""
+        journal = self.events.journal
+        if journal is None or not sizes:
+            return
+        small = [size for size in sizes if size <= OPERATION_STEP_BYTES]
+        if small:
+            journal.operation(namespace, entity, kind, stage, outcome=outcome, count=len(small), size_bytes=sum(small))
+        for size in sizes:
+            # One that counts for more than one unit is told alone, so that its units come out right.
+            if size > OPERATION_STEP_BYTES:
+                journal.operation(namespace, entity, kind, stage, outcome=outcome, size_bytes=size)

@@ -1,0 +1,194 @@
+"""The syphon from end to end: two brokers, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from twinbus.client import BusClient, Message
+from twinbus.client.envelope import pack
+from twinbus.clock import SystemClock
+from twinbus.ledger.files import complete_files
+from twinbus.ledger.totals import Totals
+from twinbus.ledger.words import Event
+from twinbus.testing import Broker
+
+from .conftest import Pair, until
+
+
+def numbered(count: int, prefix: str = "m") -> list[Message]:
+    return [Message(f"{prefix}{number}".encode(), message_id=f"{prefix}{number}") for number in range(count)]
+
+
+async def test_everything_comes_home(pair: Pair) -> None:
+    first, second = pair.destination(), pair.destination()
+    await pair.divert(first, numbered(300, "a"), queue=0)
+    await pair.divert(second, numbered(200, "b"), queue=0)
+    await pair.divert(second, numbered(100, "c"), queue=1)
+    report = await pair.syphon().run(once=True)
+    assert report.total.syphoned == 600
+    assert report.drained == tuple(pair.queues)
+    assert [m.message_id for m in await pair.taken(first, 300)] == [f"a{n}" for n in range(300)]
+    assert {m.message_id for m in await pair.taken(second, 300)} == {f"b{n}" for n in range(200)} | {
+        f"c{n}" for n in range(100)
+    }
+    assert await pair.left(0) == await pair.left(1) == 0
+    assert sum(event.count for event in pair.events if event.kind is Event.SYPHONED) == 600
+
+
+async def test_what_was_moved_aside_is_back(pair: Pair) -> None:
+    sessions = pair.destination(requires_session=True)
+    plain = pair.destination()
+    later_ms = SystemClock().now_ms() + 3_600_000
+    await pair.divert(sessions, [Message(b"s", message_id="s", session_id="red")])
+    await pair.divert(plain, [Message(b"t", message_id="t", ttl_ms=600_000)])
+    await pair.divert(plain, [Message(b"u", message_id="u", scheduled_ms=later_ms)])
+    report = await pair.syphon().run(once=True)
+    assert report.total.syphoned == 3
+    async with BusClient.from_connection_string(pair.primary.connection_string()) as client:
+        receiver = await client.accept_session(sessions)
+        assert receiver.session_id == "red"
+        (message,) = await receiver.receive_batch(1, 5)
+        assert (message.message_id, message.session_id) == ("s", "red")
+        assert "x-ms-path" not in message.application_properties
+        live, scheduled = await (await client.management(plain)).peek(10)
+        assert (live.message_id, live.amqp.ttl) == ("t", 600_000)
+        assert (scheduled.message_id, scheduled.scheduled_ms, scheduled.state) == ("u", later_ms, 2)
+
+
+async def test_a_packed_batch_comes_out_as_one(pair: Pair) -> None:
+    path = pair.destination()
+    messages = numbered(30)
+    await pair.put([pack([message.encode() for message in messages], path)])
+    report = await pair.syphon().run(once=True)
+    assert report.total.received == 1
+    assert report.total.syphoned == 30
+    assert [m.message_id for m in await pair.taken(path, 30)] == [f"m{n}" for n in range(30)]
+
+
+async def test_a_topic_is_a_destination(pair: Pair) -> None:
+    topic = f"{pair.name}-news"
+    pair.primary.create_topic(topic)
+    pair.primary.create_subscription(topic, "all")
+    await pair.divert(topic, numbered(5))
+    await pair.syphon().run(once=True)
+    assert len(await pair.taken(f"{topic}/subscriptions/all", 5)) == 5
+
+
+async def test_poison_is_set_apart_while_others_flow(pair: Pair) -> None:
+    good = pair.destination()
+    small = pair.destination(max_message_bytes=1_024)
+    disabled = pair.destination(status="Disabled")
+    await pair.put([Message(b"no path", message_id="no-path").encode()])
+    await pair.put([Message(b"x", message_id="bad-alias", application_properties={"x-ms-path": 7}).encode()])
+    await pair.divert("nowhere", [Message(b"x", message_id="not-found")])
+    await pair.divert(small, [Message(b"x" * 5_000, message_id="too-large"), Message(b"x", message_id="small")])
+    await pair.divert(disabled, [Message(b"x", message_id="disabled")])
+    await pair.divert(good, numbered(50))
+    report = await pair.syphon().run(once=True)
+    assert report.total.dead_lettered == 5
+    assert report.drained == tuple(pair.queues)
+    assert len(await pair.taken(good, 50)) == 50
+    assert [m.message_id for m in await pair.taken(small, 1)] == ["small"]
+    found = {m.message_id: m.application_properties for m in await pair.dead(5)}
+    reasons = {name: own["DeadLetterReason"] for name, own in found.items()}
+    assert reasons == {
+        "no-path": "CannotBeRestored",
+        "bad-alias": "CannotBeRestored",
+        "not-found": "DestinationNotFound",
+        "too-large": "MessageTooLarge",
+        "disabled": "DestinationDisabled",
+    }
+    assert "nowhere" in found["not-found"]["DeadLetterErrorDescription"]
+    assert "amqp:not-found" in found["not-found"]["DeadLetterErrorDescription"]
+    assert found["not-found"]["x-ms-path"] == "nowhere"
+    causes = [event.cause for event in pair.events if event.kind is Event.DEAD_LETTERED]
+    assert len(causes) == 5
+    assert "amqp:not-found" in causes
+
+
+async def test_several_share_the_work(pair: Pair) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(2_000), queue=0)
+    await pair.divert(path, numbered(2_000, "n"), queue=1)
+    reports = await asyncio.gather(*(pair.syphon().run(once=True) for _ in range(3)))
+    assert sum(report.total.syphoned for report in reports) == 4_000
+    assert sum(report.total.syphoned > 0 for report in reports) > 1
+    found = [m.message_id for m in await pair.taken(path, 4_001, wait_s=0.5)]
+    assert len(found) == len(set(found)) == 4_000
+
+
+async def test_it_waits_for_messages_and_stops_in_good_order(pair: Pair) -> None:
+    path = pair.destination()
+    async with pair.running() as syphon:
+        await asyncio.sleep(0.1)
+        await pair.divert(path, numbered(10))
+        await until(lambda: syphon.tally.total().syphoned == 10)
+        await pair.divert(path, numbered(10, "n"), queue=1)
+        await until(lambda: syphon.tally.total().syphoned == 20)
+    assert syphon.in_hand == 0
+    assert len(await pair.taken(path, 20)) == 20
+
+
+async def test_a_queue_that_is_not_there_is_no_obstacle(pair: Pair) -> None:
+    path = pair.destination()
+    pair.secondary.delete_queue(pair.queues[1])
+    await pair.divert(path, numbered(10))
+    report = await pair.syphon().run(once=True)
+    assert report.total.syphoned == 10
+    assert report.missing == (pair.queues[1],)
+    assert report.undrained == ()
+
+
+async def test_memory_is_bounded_by_bytes(pair: Pair) -> None:
+    path = pair.destination()
+    body = b"x" * 200_000
+    await pair.divert(path, [Message(body, message_id=str(number)) for number in range(60)])
+    syphon = pair.syphon()
+    report = await syphon.run(once=True)
+    assert report.total.syphoned == 60
+
+
+async def test_the_ledger_has_every_stage(pair: Pair, tmp_path: Path) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(20))
+    await pair.put([Message(b"poison").encode()])
+    await pair.syphon(ledger=tmp_path).run(once=True)
+    totals = Totals()
+    totals.read(complete_files(tmp_path))
+    counts = {(g.namespace, g.entity, g.kind, g.stage): sums.count for g, sums in totals.groups.items()}
+    assert totals.bad_lines == 0
+    queue = pair.queues[0]
+    assert counts["second", queue, "receive", "from-backlog"] == 21
+    assert counts[pair.name, path, "send", "to-primary"] == 20
+    assert counts["second", queue, "complete", "from-backlog"] == 20
+    assert counts["second", queue, "dead-letter", "from-backlog"] == 1
+    assert counts["second", pair.queues[1], "empty-poll", "poll"] >= 1
+    assert {group.source for group in totals.groups} == {"syphon"}
+
+
+async def test_locks_are_renewed_while_work_goes_on(pair: Pair) -> None:
+    path = pair.destination()
+    pair.secondary.delete_queue(pair.queues[0])
+    pair.secondary.create_queue(pair.queues[0], lock_duration_ms=5_000)
+    await pair.divert(path, numbered(5))
+    with pair.primary.fault("slow", path, delay_ms=6_500):
+        async with pair.running() as syphon:
+            await until(lambda: syphon.tally.total().syphoned == 5, 15)
+            assert syphon.tally.total().renewed >= 5
+            assert syphon.tally.total().repeated == 0
+    assert len(await pair.taken(path, 6, wait_s=0.5)) == 5
+
+
+async def test_a_secondary_that_restarts(tmp_path: Path, primary_broker: Broker) -> None:
+    with Broker(["second"], sync=False) as secondary:
+        pair = Pair(primary_broker, secondary)
+        path = pair.destination(requires_duplicate_detection=True)
+        await pair.divert(path, numbered(2_000))
+        async with pair.running() as syphon:
+            await until(lambda: syphon.tally.total().syphoned > 100)
+            await asyncio.to_thread(secondary.restart)
+            async with asyncio.timeout(10):
+                while await pair.left():
+                    await asyncio.sleep(0.05)
+        assert len(await pair.taken(path, 2_001, wait_s=0.5)) == 2_000
