@@ -176,11 +176,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     from twinbus.broker.server import Server
-    from twinbus.broker.tuning import tune_process
+    from twinbus.broker.tuning import spare_recovery, tune_process
 
     stop = asyncio.Event()
     _on_signals(stop)
     server = Server(config)
+    spare_recovery()
     await server.start()
     tune_process()
     try:
