@@ -24,16 +24,23 @@ import verdict
 from service import Service
 
 HERE = Path(__file__).resolve().parent
+README = HERE.parent / "README.md"
+README_MARK = "<!-- compliance -->"
+README_END = "<!-- /compliance -->"
 FILES = [
     "test_queues.py",
     "test_sessions.py",
     "test_sb_client.py",
     "test_message.py",
     "test_list_sessions.py",
+    "test_topic.py",
+    "test_subscriptions.py",
     "async_tests/test_queues_async.py",
     "async_tests/test_sessions_async.py",
     "async_tests/test_sb_client_async.py",
     "async_tests/test_list_sessions_async.py",
+    "async_tests/test_topic_async.py",
+    "async_tests/test_subscriptions_async.py",
 ]
 # These test wrong, expired and limited keys, so the broker must look at them.
 KEY_FILES = {"test_sb_client.py", "async_tests/test_sb_client_async.py"}
@@ -156,6 +163,19 @@ def show(result: verdict.Verdict, outcomes: list[verdict.Outcome], seconds: floa
         print(f"\nLISTED AS A DEVIATION BUT DOES NOT EXIST: {test}")
 
 
+def tell_readme(outcomes: list[verdict.Outcome]) -> None:
+    """Put the sum of a whole run into the README, between its two marks."""
+    counts = Counter(outcome.result for outcome in outcomes)
+    ran = counts["passed"] + counts["failed"]
+    text = README.read_text()
+    before, mark, rest = text.partition(README_MARK)
+    _, end, after = rest.partition(README_END)
+    if not (mark and end):
+        raise SystemExit(f"{README.name} has lost its marks {README_MARK} and {README_END}.")
+    line = f"**{counts['passed']} of {ran} official SDK tests pass** ({counts['skipped']} more are skipped by the SDK itself)"
+    README.write_text(before + mark + line + end + after)
+
+
 def main() -> int:
     options = arguments()
     sdist.tests_folder()
@@ -191,6 +211,8 @@ def main() -> int:
     show(result, outcomes, time.monotonic() - started)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(verdict.as_json(result, outcomes) | {"troubles": troubles}, indent=1))
+    if options.profile == "long" and not options.file and not options.expression:
+        tell_readme(outcomes)
     for trouble in troubles:
         print(f"\nBROKER TROUBLE: {trouble}")
     print(f"\nWritten: {os.path.relpath(options.json)}")
