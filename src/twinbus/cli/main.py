@@ -20,6 +20,7 @@ from twinbus.cli.ledger import ledgers
 from twinbus.cli.policy import policies
 from twinbus.cli.queue import queues
 from twinbus.cli.serve import serve
+from twinbus.cli.syphon import syphon
 from twinbus.cli.trust import trust
 from twinbus.errors import ConfigError, TwinbusError
 
@@ -37,6 +38,7 @@ app.add_typer(queues, name="queue")
 app.add_typer(policies, name="policy")
 app.add_typer(faults, name="fault")
 app.add_typer(ledgers, name="ledger")
+app.command()(syphon)
 app.command()(export)
 app.command()(check)
 app.command()(compact)

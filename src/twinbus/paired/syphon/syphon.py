@@ -46,6 +46,8 @@ _KEEP_S = 1.0
 # In a run that ends: how long nothing may move before it gives up. Locks of a syphon that died have ended by then.
 PATIENCE_S = 1.25 * LOCK_DURATION_MS_DEFAULT / 1000
 
+TRANSPORTS = ("client", "sdk")
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -100,23 +102,41 @@ class Syphon:
         *,
         primary_name: str | None = None,
         backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT,
-        tls: ssl.SSLContext | None = None,
+        primary_tls: ssl.SSLContext | None = None,
+        secondary_tls: ssl.SSLContext | None = None,
         websocket: bool = False,
+        transport: str = "client",
+        ca_file: Path | None = None,
         listeners: Iterable[Listener] = (),
         ledger: Path | None = None,
     ) -> Syphon:
-        """For two namespaces by their connection strings; `tls` is a context for a CA of one's own."""
+        """For two namespaces by their connection strings.
+
+        `primary_tls` and `secondary_tls` are contexts for a CA of one's own. `transport` is our own client, or `sdk`,
+        which takes `ca_file` instead.
+        """
         places = [Address.parse(_endpoint(text)) for text in (primary, secondary)]
         check_pair(places[0], places[1])
+        if backlog_queue_count < 1:
+            raise ValueError(f"backlog_queue_count is {backlog_queue_count}: it must be 1 or more.")
         name = check_name(primary_name or places[0].label or places[0].plain_name)
-        ports = [
-            BusPort(
-                BusClient.from_connection_string(
-                    text, tls=tls, websocket=websocket, timeout_ms=SYPHON_CONNECT_TIMEOUT_MS
+        ports: list[Port]
+        if transport == "sdk":
+            # The SDK is heavy, and only this transport needs it.
+            from twinbus.paired.syphon.sdk_port import SdkPort
+
+            ports = [SdkPort.from_connection_string(text, ca_file, websocket) for text in (primary, secondary)]
+        elif transport == "client":
+            ports = [
+                BusPort(
+                    BusClient.from_connection_string(
+                        text, tls=tls, websocket=websocket, timeout_ms=SYPHON_CONNECT_TIMEOUT_MS
+                    )
                 )
-            )
-            for text in (primary, secondary)
-        ]
+                for text, tls in ((primary, primary_tls), (secondary, secondary_tls))
+            ]
+        else:
+            raise ValueError(f"transport is {transport!r}: it must be one of {', '.join(TRANSPORTS)}.")
         secondary_name = places[1].label or places[1].plain_name
         return cls(
             ports[0],

@@ -1,0 +1,92 @@
+"""How commands about paired namespaces are told which two: options, the environment, or files.
+
+Rules:
+- A connection string holds a secret: it comes by an option, a variable or a file, and is never shown.
+- The primary's name in the backlog queues' names is `--primary-name`, else the one that the namespace has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.auth.connection_string import ConnectionString
+from twinbus.errors import ConfigError
+from twinbus.limits import CONFIG_FILE_BYTES_MAX
+
+if TYPE_CHECKING:
+    import ssl
+
+Primary = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", envvar="TWINBUS_PRIMARY", show_envvar=True, help="The primary's connection string."),
+]
+PrimaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
+Secondary = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT", envvar="TWINBUS_SECONDARY", show_envvar=True, help="The secondary's connection string."
+    ),
+]
+SecondaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
+PrimaryName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The primary's name in the names of the backlog queues.")
+]
+CaFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The CA to trust over TLS and HTTPS; `twinbus trust` shows one.")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+
+
+def connection_string(which: str, text: str | None, file: Path | None) -> str:
+    """The connection string of the primary or the secondary; ConfigError when there is none, or it is not one."""
+    if file is not None:
+        try:
+            with file.open() as opened:
+                text = opened.read(CONFIG_FILE_BYTES_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"The file of the {which}'s connection string cannot be read: {error}.") from None
+    if not text:
+        variable = f"TWINBUS_{which.upper()}"
+        raise ConfigError(f"Which {which}? Give --{which}, set {variable}, or give --{which}-file FILE.")
+    ConnectionString.parse(text)
+    return text
+
+
+def need_sdk() -> None:
+    """Paired namespaces use the official SDK; say so when it is not there."""
+    try:
+        import azure.servicebus  # noqa: F401
+    except ImportError:
+        raise ConfigError("This command needs the official SDK: pip install azure-servicebus aiohttp.") from None
+
+
+def tls_of(text: str, ca_file: Path | None) -> ssl.SSLContext | None:
+    """What our client is told about TLS for a connection string; None is its own choice."""
+    from twinbus.client import tls_context
+
+    if ca_file is None or ConnectionString.parse(text).emulator:
+        return None
+    return tls_context(ca_file)
+
+
+def admin_options(ca_file: Path | None) -> dict[str, Any]:
+    """What administration clients of the SDK are told."""
+    return {} if ca_file is None else {"connection_verify": str(ca_file)}
+
+
+def primary_name(given: str | None, primary: str, ca_file: Path | None) -> str:
+    """The name that stands in the names of the backlog queues, as the paired client finds it."""
+    from twinbus.paired._async.namespaces import AsyncNamespace
+    from twinbus.paired._async.provision import async_name_of
+    from twinbus.paired.options import check_name
+
+    try:
+        if given is not None:
+            return check_name(given)
+        return asyncio.run(async_name_of(AsyncNamespace.of_string(primary), admin_options(ca_file)))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

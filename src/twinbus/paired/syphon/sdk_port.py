@@ -1,0 +1,277 @@
+"""The port on the official SDK: slower, for where only the SDK may be used.
+
+Rules:
+- Messages stay bytes. The SDK forgets AMQP types when it decodes, so the bytes are kept as they come in, before it does;
+  what is sent goes as the data of a batch.
+- The SDK's errors become ours by their AMQP condition, here and nowhere else.
+- The SDK waits for each send, and has no release: messages that are left are abandoned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from azure.servicebus import TransportType
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import (
+    MessageLockLostError as SdkLockLostError,
+)
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+from azure.servicebus.exceptions import (
+    OperationTimeoutError as SdkTimeoutError,
+)
+
+from twinbus.client.faults import CONDITIONS
+from twinbus.clock import MonotonicClock, SystemClock
+from twinbus.errors import (
+    ConnectionForcedError,
+    EntityDisabledError,
+    EntityNotFoundError,
+    InternalError,
+    MessageLockLostError,
+    MessageTooLargeError,
+    OperationTimeoutError,
+    QuotaExceededError,
+    ServerBusyError,
+    ServiceError,
+    UnauthorizedError,
+)
+from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN
+from twinbus.paired.classify import condition_of
+from twinbus.paired.syphon.port import Held, Outcomes, Parcel
+
+T = TypeVar("T")
+
+_KINDS: tuple[tuple[type[Exception], type[ServiceError]], ...] = (
+    (MessagingEntityNotFoundError, EntityNotFoundError),
+    (MessagingEntityDisabledError, EntityDisabledError),
+    (MessageSizeExceededError, MessageTooLargeError),
+    (ServiceBusQuotaExceededError, QuotaExceededError),
+    (ServiceBusServerBusyError, ServerBusyError),
+    (ServiceBusAuthenticationError, UnauthorizedError),
+    (ServiceBusAuthorizationError, UnauthorizedError),
+    (SdkLockLostError, MessageLockLostError),
+    (SdkTimeoutError, OperationTimeoutError),
+)
+
+# The place of the data in the SDK's batch.
+_DATA = 5
+
+
+def translated(error: BaseException) -> ServiceError:
+    """One of the SDK's errors as ours."""
+    text = str(error) or type(error).__name__
+    for theirs, ours in _KINDS:
+        if isinstance(error, theirs):
+            return ours(text)
+    condition = condition_of(error)
+    if condition is not None:
+        return CONDITIONS.get(condition, InternalError)(text)
+    if isinstance(error, OSError | ServiceBusError):
+        return ConnectionForcedError(text)
+    return InternalError(text)
+
+
+async def _asked(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except (ServiceBusError, OSError, ValueError) as error:
+        raise translated(error) from error
+
+
+class SdkPort:
+    """A namespace reached by the SDK's client, which it closes in the end."""
+
+    def __init__(self, client: ServiceBusClient) -> None:
+        # The namespace.
+        self._client = client
+
+    @classmethod
+    def from_connection_string(cls, text: str, ca_file: Path | None = None, websocket: bool = False) -> SdkPort:
+        options: dict[str, Any] = {"retry_total": 0}
+        if ca_file is not None:
+            options["connection_verify"] = str(ca_file)
+        if websocket:
+            options["transport_type"] = TransportType.AmqpOverWebsocket
+        return cls(ServiceBusClient.from_connection_string(text, **options))
+
+    async def connect(self) -> None:
+        """The SDK connects when something is opened."""
+
+    async def source(self, path: str) -> SdkSource:
+        receiver = self._client.get_queue_receiver(path)
+        await _asked(receiver.__aenter__())
+        return SdkSource(receiver)
+
+    async def destination(self, path: str) -> SdkDestination:
+        # To a queue and to a topic it is the same.
+        sender = self._client.get_queue_sender(path)
+        await _asked(sender.__aenter__())
+        return SdkDestination(sender)
+
+    async def close(self) -> None:
+        with suppress(ServiceBusError, OSError):
+            await self._client.close()
+
+
+class SdkSource:
+    """A backlog queue, by a receiver of the SDK."""
+
+    def __init__(self, receiver: ServiceBusReceiver) -> None:
+        # The link.
+        self._receiver = receiver
+        # Measures locks.
+        self._clock = MonotonicClock()
+        # The time of day.
+        self._wall = SystemClock()
+        # The bytes of messages that came, by delivery tag.
+        self._payloads: dict[bytes, bytes] = {}
+        # The pieces of the message that comes just now, and its tag.
+        self._pieces = bytearray()
+        self._tag = b""
+        # The SDK's receiver is for one task at a time.
+        self._turn = asyncio.Lock()
+
+    async def receive(self, max_count: int, wait_s: float) -> list[Held]:
+        # Settling waits while a receive does, so a receive must not wait for long.
+        end_ms = self._clock.now_ms() + wait_s * 1000
+        while True:
+            async with self._turn:
+                await _asked(self._receiver._open())
+                self._watch()
+                messages = await _asked(
+                    self._receiver.receive_messages(max_message_count=max_count, max_wait_time=min(wait_s, 1.0))
+                )
+            if messages or self._clock.now_ms() >= end_ms:
+                break
+        held = []
+        for message in messages:
+            until = message.locked_until_utc
+            lock_ms = LOCK_DURATION_MS_MIN if until is None else int(until.timestamp() * 1000) - self._wall.now_ms()
+            lock_ms = min(max(lock_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_MAX)
+            payload = self._payloads.pop(bytes(message._delivery_tag), b"")
+            held.append(Held(payload, message, lock_ms, self._clock.now_ms() + lock_ms))
+        return held
+
+    def _watch(self) -> None:
+        """Have every transfer seen before the SDK decodes it. The SDK makes a new link when one is lost."""
+        link = getattr(getattr(self._receiver, "_handler", None), "_link", None)
+        if link is None or getattr(link, "_twinbus_watched", False):
+            return
+        incoming = link._incoming_transfer
+
+        async def watched(frame: Any) -> None:
+            if frame[1] is not None and not self._pieces:
+                self._tag = bytes(frame[2])
+            self._pieces += frame[11]
+            if not frame[5]:
+                self._payloads[self._tag] = bytes(self._pieces)
+                self._pieces.clear()
+            await incoming(frame)
+
+        link._incoming_transfer = watched
+        link._twinbus_watched = True
+
+    async def complete(self, held: Sequence[Held]) -> Outcomes:
+        # All in one turn: a receive that waits comes in between otherwise.
+        async with self._turn:
+            return [await self._outcome(self._receiver.complete_message, one.handle) for one in held]
+
+    async def dead_letter(self, held: Held, reason: str, description: str) -> None:
+        async with self._turn:
+            await _asked(self._receiver.dead_letter_message(held.handle, reason=reason, error_description=description))
+
+    async def renew(self, held: Sequence[Held]) -> None:
+        async with self._turn:
+            for one in held:
+                now_ms = self._clock.now_ms()
+                await _asked(self._receiver.renew_message_lock(one.handle))
+                one.expires_ms = now_ms + one.lock_ms
+
+    async def release(self, held: Sequence[Held]) -> None:
+        async with self._turn:
+            for one in held:
+                await self._outcome(self._receiver.abandon_message, one.handle)
+
+    async def is_empty(self) -> bool:
+        async with self._turn:
+            return not await _asked(self._receiver.peek_messages(1))
+
+    async def close(self) -> None:
+        with suppress(ServiceBusError, OSError):
+            await self._receiver.close()
+
+    async def _outcome(self, settle: Any, message: Any) -> ServiceError | None:
+        try:
+            await _asked(settle(message))
+        except ServiceError as error:
+            return error
+        return None
+
+
+class SdkDestination:
+    """An entity of the primary, by one sender of the SDK."""
+
+    def __init__(self, sender: ServiceBusSender) -> None:
+        # The link.
+        self._sender = sender
+        # Why it is used up; None while it is not.
+        self._error: ServiceError | None = None
+        # The send under way.
+        self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self._error is None
+
+    async def send(self, parcels: Sequence[Parcel]) -> Outcomes:
+        outcomes: Outcomes = []
+        for parcel in parcels:
+            if self._error is not None:
+                outcomes.append(self._error)
+                continue
+            self._sending = asyncio.ensure_future(self._send(parcel))
+            try:
+                await asyncio.wait((self._sending,))
+                if self._sending.cancelled():
+                    outcomes.append(self._error or OperationTimeoutError("The send was given up."))
+                else:
+                    self._sending.result()
+                    outcomes.append(None)
+            except ServiceError as error:
+                outcomes.append(error)
+            finally:
+                self._sending = None
+        return outcomes
+
+    async def _send(self, parcel: Parcel) -> None:
+        batch = await _asked(self._sender.create_message_batch())
+        size = batch.size_in_bytes + sum(len(payload) + 8 for payload in parcel)
+        if size > batch.max_size_in_bytes:
+            raise MessageTooLargeError(f"The message has {size} bytes, the primary takes {batch.max_size_in_bytes}.")
+        batch._message[_DATA].extend(parcel)
+        batch._size = size
+        batch._count += len(parcel)
+        await _asked(self._sender.send_messages(batch))
+
+    def abandon(self, error: ServiceError) -> None:
+        self._error = error
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def close(self) -> None:
+        with suppress(ServiceBusError, OSError):
+            await self._sender.close()
