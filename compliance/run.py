@@ -172,7 +172,7 @@ def tell_readme(outcomes: list[verdict.Outcome]) -> None:
     _, end, after = rest.partition(README_END)
     if not (mark and end):
         raise SystemExit(f"{README.name} has lost its marks {README_MARK} and {README_END}.")
-    line = f"**{counts['passed']} of {ran} official SDK tests pass** ({counts['skipped']} more are skipped by the SDK itself)"
+    line = f"**{counts['passed']} of {ran} official SDK tests pass** ({counts['skipped']} more skip themselves)"
     README.write_text(before + mark + line + end + after)
 
 
