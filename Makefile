@@ -36,8 +36,9 @@ types: $(STAMP) ## check the types (mypy strict)
 bench: $(STAMP) ## measure the broker beside its peers
 	$(BIN)/python bench/run.py $(ARGS)
 
-faults: $(STAMP) ## kill the broker under load again and again
+faults: $(STAMP) ## kill the broker under load again and again, then the syphon
 	$(BIN)/python tests/faults/kill.py $(ARGS)
+	$(BIN)/python tests/faults/syphon_kill.py
 
 fuzz: $(STAMP) ## feed the broker nonsense for a while
 	$(BIN)/python -m pytest --timeout=1800 tests/fuzz $(ARGS)

@@ -1,7 +1,7 @@
 """The port on the official SDK: slower, for where only the SDK may be used.
 
 Rules:
-- Messages stay bytes. The SDK forgets AMQP types when it decodes, so the bytes are kept as they come in, before it does;
+- Messages stay bytes. The SDK forgets AMQP types when it decodes, so the bytes are kept before it does;
   what is sent goes as the data of a batch.
 - The SDK's errors become ours by their AMQP condition, here and nowhere else.
 - The SDK waits for each send, and has no release: messages that are left are abandoned.
