@@ -46,7 +46,7 @@ from twinbus.testing import Broker
 
 STATE_ABANDONED = encode_state(Modified(False, False, None))
 STATE_DEFERRED = encode_state(Modified(False, True, None))
-STATE_REJECTED = state_rejected(AmqpError("com.microsoft:dead-letter", None, None))
+STATE_REJECTED = state_rejected(AmqpError("com.microsoft:dead-letter", "", None))
 
 
 def read(folder: Path) -> Totals:
