@@ -308,7 +308,7 @@ def test_our_own_file(tmp_path: Path) -> None:
         ("port = 5672", 'port = "5672"', "contoso.port must be a whole number"),
         ('["Listen"]', '["Read"]', "policies.reader: The right 'Read' is not known"),
         ('["Listen"]', "[]", "must name Send, Listen or Manage"),
-        ('["Listen"]', "[1]", "must hold texts, not 1"),
+        ('["Listen"]', "[1]", "must hold texts, not a whole number"),
         ('["Listen"]', '"Listen"', "must be a list"),
         ('primary_key = "first"', "", "secondary_key is set and primary_key is not"),
         ('sql = "amount > 100"', "", "must have 'sql' or 'correlation'"),

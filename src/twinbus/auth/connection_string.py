@@ -128,15 +128,19 @@ def _missing(name: str, unknown: list[str]) -> str:
 
 
 def _address(endpoint: str) -> tuple[str, int | None]:
+    shown = repr(endpoint)
+    if "=" in endpoint or "@" in endpoint:
+        # Other parts have run into it, perhaps the key.
+        shown = repr(endpoint.partition("://")[0] + "://...") if "://" in endpoint else "it names"
     if "://" not in endpoint:
-        raise ConfigError(f"Endpoint {endpoint!r} has no scheme; write Endpoint=sb://host or sb://host:port.")
+        raise ConfigError(f"Endpoint {shown} has no scheme; write Endpoint=sb://host or sb://host:port.")
     try:
         parts = urlsplit(endpoint)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigError(f"Endpoint {endpoint!r} is not an address: {error}.") from None
+    except ValueError:
+        raise ConfigError(f"Endpoint {shown} is not an address.") from None
     if not host or parts.username is not None:
-        raise ConfigError(f"Endpoint {endpoint!r} has no host; write Endpoint=sb://host or sb://host:port.")
+        raise ConfigError(f"Endpoint {shown} has no host; write Endpoint=sb://host or sb://host:port.")
     if port == 0:
-        raise ConfigError(f"Endpoint {endpoint!r} has port 0; write the port the broker listens on.")
+        raise ConfigError(f"Endpoint {shown} has port 0; write the port the broker listens on.")
     return host, port

@@ -28,7 +28,7 @@ class Section:
         # The values by proper name.
         self._values: dict[str, Any] = {}
         if not isinstance(values, dict):
-            raise ConfigError(f"{where} must be a table, not {_shown(values)}.")
+            raise ConfigError(f"{where} must be a table, not {_shown(values, where)}.")
         known = None if names is None else {(name.lower() if fold_case else name): name for name in names}
         for given, value in values.items():
             name = given if known is None else known.get(given.lower() if fold_case else given)
@@ -81,7 +81,7 @@ class Section:
         values = self.items(name)
         for value in values:
             if not isinstance(value, str):
-                raise ConfigError(f"{self.place(name)} must hold texts, not {_shown(value)}.")
+                raise ConfigError(f"{self.place(name)} must hold texts, not {_shown(value, self.place(name))}.")
         return values
 
     def duration_ms(self, name: str) -> int | None:
@@ -89,7 +89,8 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise ConfigError(f'{self.place(name)} must be a duration such as "PT30S" or "30s", not {_shown(value)}.')
+            shown = _shown(value, self.place(name))
+            raise ConfigError(f'{self.place(name)} must be a duration such as "PT30S" or "30s", not {shown}.')
         try:
             return parse_ms(value)
         except ConfigError as error:
@@ -106,7 +107,8 @@ class Section:
         value = self._values.get(name)
         # A bool is an int to Python, not to a person.
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise ConfigError(f"{self.place(name)} must be {_KINDS[kind]}, not {_shown(value)}.")
+            place = self.place(name)
+            raise ConfigError(f"{place} must be {_KINDS[kind]}, not {_shown(value, place)}.")
         return value
 
 
@@ -119,6 +121,9 @@ def _unknown(given: str, where: str, names: list[str]) -> str:
     return f"{text}. Known keys: {', '.join(sorted(names))}."
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, place: str) -> str:
+    # What stands where policies and keys are may be one.
+    if ".policies" in place or "_key" in place:
+        return _KINDS.get(type(value), "that")
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -221,6 +221,25 @@ class HttpApp:
         return bytes(body)
 
 
+class _Handler(web.RequestHandler):
+    """aiohttp's side of one connection, which keeps what it could not read to itself."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        # The library logs and answers the line it did not like, and that may be the one with the token.
+        logger.info("an HTTP request could not be read: %s", type(exc).__name__)
+        return _Refusal(status, "The request is not HTTP.").response()
+
+
 class _Server(web.Server):
     """aiohttp's server, which also tells when a connection is lost."""
 
@@ -233,6 +252,9 @@ class _Server(web.Server):
         super().__init__(handler, **options)
         # Told of each connection that is lost.
         self._on_lost = on_lost
+
+    def __call__(self) -> web.RequestHandler:
+        return _Handler(self, loop=self._loop, **self._kwargs)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)

@@ -44,6 +44,10 @@ app.command()(check)
 app.command()(compact)
 
 
+# Options that take a connection string.
+_HOLDERS = ("-c", "--connection-string")
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"twinbus {__version__}")
@@ -59,10 +63,20 @@ def _top(
     pass
 
 
+def _check_secrets(arguments: Sequence[str]) -> None:
+    """Refuse a connection string in the wrong place: the complaint about it would quote it, key and all."""
+    for before, each in zip(("", *arguments), arguments, strict=False):
+        named = before in _HOLDERS or each.startswith(tuple(f"{holder}=" for holder in _HOLDERS))
+        if any(f"sharedaccess{secret}=" in each.lower() for secret in ("key", "signature")) and not named:
+            raise ConfigError("A connection string stands where none belongs: put it after --connection-string.")
+
+
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """The entry point. Ends the process with the exit code."""
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="twinbus")
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        _check_secrets(given)
+        app(args=given, prog_name="twinbus")
     except TwinbusError as error:
         typer.echo(f"twinbus: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)

@@ -13,6 +13,7 @@ import functools
 import json
 import logging
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -24,8 +25,9 @@ import typer
 from twinbus.broker.config import LEDGER_NAME, LEDGER_OFF, LOOPBACK, BrokerConfig, NamespaceConfig
 from twinbus.broker.config_file import load_config
 from twinbus.broker.config_toml import TomlConfig
-from twinbus.broker.keys import write_private
+from twinbus.broker.keys import KEYS_FILE, write_private
 from twinbus.cli.folders import default_data
+from twinbus.cli.view import redacted
 from twinbus.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -263,12 +265,17 @@ def _write_ready_again(path: Path, server: Server) -> None:
 
 
 def _announce(config: BrokerConfig, endpoints: Mapping[str, Endpoint]) -> None:
+    # What a service prints ends in somebody's log; the well-known key is no secret.
+    shown = config.dev or sys.stdout.isatty()
     lines = [f"Twinbus keeps its data in {config.data}."]
     if config.dev:
         lines.append("Development mode: any key and any token is accepted.")
     for name, endpoint in endpoints.items():
         classic = (endpoint.amqp_port, endpoint.amqps_port, endpoint.admin_port)
         also = "".join(f", {port}" for port in classic if port is not None)
-        lines += ["", f"{name} on {endpoint.host}:{endpoint.port}{also}", endpoint.connection_string]
+        text = endpoint.connection_string if shown else redacted(endpoint.connection_string)
+        lines += ["", f"{name} on {endpoint.host}:{endpoint.port}{also}", text]
+    if not shown:
+        lines += ["", f"The keys are in {config.data}/{KEYS_FILE}, and with --ready-file in the ready file."]
     # Plain text, never wrapped: the strings are there to be pasted.
     typer.echo("\n".join(lines))

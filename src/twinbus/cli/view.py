@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+# The value of a key or signature, up to what ends it.
+_SECRET = re.compile(r"((?:SharedAccessKey|SharedAccessSignature|sig)\s*=\s*)[^;&\s'\")]+", re.IGNORECASE)
 # Wide enough that a table in a file or pipe is not cut to a terminal's width.
 _PIPE_COLUMNS = 200
 
@@ -27,6 +30,11 @@ def show_table(columns: list[str], rows: list[list[str]], numbers: tuple[str, ..
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def redacted(text: str) -> str:
+    """A text without the secrets of connection strings and tokens in it."""
+    return _SECRET.sub(r"\1...", text)
 
 
 def show_json(value: Any) -> None:
