@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from tests.broker.loops import LOOPS, broker_on
 from tests.broker.peer import Peer, connected, text
 from tests.broker.test_listener import cut_after, encrypted
 from twinbus.amqp import attachments
+from twinbus.amqp.connection import Connection as Engine
 from twinbus.amqp.events import Closed, Detached, Disposed
 from twinbus.amqp.states import Accepted
 from twinbus.amqp.terminus import Source, Target
@@ -318,3 +320,31 @@ def small_window(broker: Broker) -> Any:
     endpoint = broker.endpoint()
     made.connect((endpoint.host, endpoint.port))
     return made
+
+
+# --- what is left of a client -----------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(broker: Broker) -> None:
+    """A broker's collector seldom runs: clients that come and go must not need it."""
+
+    def engines() -> int:
+        return sum(isinstance(each, Engine) and not each.client for each in gc.get_objects())
+
+    gc.collect()
+    before = engines()
+    gc.disable()
+    try:
+        for number in range(20):
+            with Peer(broker) as peer:
+                peer.sender("q")
+                peer.receiver("q", 10)
+                if number % 2:
+                    peer.close()
+        deadline = time.monotonic() + 5
+        while broker.call(lambda server: server.hosts["contoso"].connection_count):
+            assert time.monotonic() < deadline
+        # The last consumer in the line is let go by the next one.
+        assert engines() - before <= 2
+    finally:
+        gc.enable()

@@ -263,6 +263,18 @@ class Connection:
         self._abandon_sessions()
         self.closed = True
 
+    def lost(self) -> None:
+        """The peer is gone: nothing is read or written any more. Sessions, which know this connection, are let go."""
+        self._abandon_sessions()
+        self.closed = True
+        self.phase = OVER
+        self.channels = {}
+        self.own_channels = {}
+        self.held = []
+        self.held_bytes = 0
+        self.out = []
+        self.output_bytes = 0
+
     def sasl_outcome(self, ok: bool) -> list[Event]:
         """Server: answer the client's choice, then read what it sent without waiting for the answer."""
         if self.phase != DECIDING:

@@ -32,7 +32,7 @@ from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.faults import FaultyStream
-from twinbus.broker.patience import Patience
+from twinbus.broker.patience import Patience, drop_unsent
 from twinbus.broker.requests import ReplyLink
 from twinbus.broker.transactions import Transactions
 from twinbus.errors import ConnectionForcedError, UnauthorizedError
@@ -102,8 +102,8 @@ class Connection(asyncio.Protocol):
         self.transactions = Transactions()
         # What a fault does to this connection's bytes; None while there was none.
         self._faulty: FaultyStream | None = None
-        # Puts links on entities.
-        self._attachment = Attachment(self)
+        # Puts links on entities; None once the socket is lost.
+        self._attachment: Attachment | None = Attachment(self)
         # Which method takes which event.
         self._handlers: dict[type[Event], Any] = {
             Transfer: self._on_transfer,
@@ -174,7 +174,10 @@ class Connection(asyncio.Protocol):
             self._patience.stop()
             self._patience = None
         self._leave_links(self._orderly)
+        # What knows this connection goes, or only the collector could free the two, and it seldom looks.
         self._handlers = {}
+        self._attachment = None
+        self.engine.lost()
         self.host.forget(self)
 
     def pause_writing(self) -> None:
@@ -219,8 +222,7 @@ class Connection(asyncio.Protocol):
             transport.write(output)
             waiting = transport.get_write_buffer_size()
             if waiting > WRITE_BUFFER_BYTES_MAX:
-                logger.warning("a client does not read: its connection is cut")
-                transport.abort()
+                self._cut("does not read")
                 return
             if self._patience is not None:
                 self._patience.written += len(output)
@@ -243,6 +245,8 @@ class Connection(asyncio.Protocol):
 
     def _cut(self, what: str) -> None:
         logger.info("a client %s: its connection is cut", what)
+        if self._transport is not None:
+            drop_unsent(self._transport)
         self.abort()
 
     # --- the peer's words -------------------------------------------------------------------------------------------
@@ -269,7 +273,8 @@ class Connection(asyncio.Protocol):
         if not self._links and self._known:
             self._set_deadline(0)
         self._links.add(event.link)
-        self._attachment.attach(event.link)
+        if self._attachment is not None:
+            self._attachment.attach(event.link)
 
     def _on_detached(self, event: Detached) -> None:
         self._leave(event.link, orderly=True)
@@ -358,7 +363,7 @@ class Connection(asyncio.Protocol):
         grace_s = TOKEN_EXPIRY_GRACE_MS / 1000
         self.claims = {name: claim for name, claim in self.claims.items() if not claim.expired(now_s, grace_s)}
         for link in list(self._links):
-            error = self._attachment.expired(link)
+            error = self._attachment.expired(link) if self._attachment is not None else None
             if error is not None:
                 link.detach(self.host.tracker.wire_error(error))
                 self._leave(link, orderly=True)
@@ -413,7 +418,8 @@ class Connection(asyncio.Protocol):
 
     def _leave(self, link: Link, orderly: bool) -> None:
         self._links.discard(link)
-        self._attachment.forget(link)
+        if self._attachment is not None:
+            self._attachment.forget(link)
         owner = link.context
         if owner is not None:
             link.context = None

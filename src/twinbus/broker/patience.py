@@ -10,6 +10,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,16 @@ from twinbus.limits import PEER_STALL_TIMEOUT_MS, STALL_BYTES_MIN
 
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection as Engine
+
+
+def drop_unsent(transport: asyncio.Transport) -> None:
+    """Have the system forget what the peer did not read: it would keep megabytes for it, and offer them for minutes."""
+    found = transport.get_extra_info("socket")
+    if found is None or found.fileno() < 0:
+        return
+    # Not every loop's socket lets itself be set, but a second one of the same descriptor does.
+    with socket.socket(fileno=os.dup(found.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class Patience:
