@@ -12,11 +12,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from twinbus import __version__
+from twinbus.cli.backlog import backlogs
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
 from twinbus.cli.export import export
 from twinbus.cli.fault import faults
 from twinbus.cli.ledger import ledgers
+from twinbus.cli.pair import pairs
 from twinbus.cli.policy import policies
 from twinbus.cli.queue import queues
 from twinbus.cli.serve import serve
@@ -39,6 +41,8 @@ app.add_typer(policies, name="policy")
 app.add_typer(faults, name="fault")
 app.add_typer(ledgers, name="ledger")
 app.command()(syphon)
+app.add_typer(pairs, name="pair")
+app.add_typer(backlogs, name="backlog")
 app.command()(export)
 app.command()(check)
 app.command()(compact)

@@ -1,0 +1,276 @@
+"""`twinbus backlog list|peek|resubmit|remove-unused`: what lies in the backlog queues of a secondary.
+
+Rules:
+- Looking locks nothing; only `resubmit` and `remove-unused --yes` change anything.
+- A dead letter that goes back is completed only when the backlog queue has accepted its copy.
+- A queue is unused when the pair does not use its number and nothing at all is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.pairing import (
+    CaFile,
+    Json,
+    PrimaryName,
+    Secondary,
+    SecondaryFile,
+    admin_options,
+    connection_string,
+    need_sdk,
+    tls_of,
+)
+from twinbus.cli.view import show_json, show_table
+from twinbus.clock import SystemClock
+from twinbus.errors import ConfigError, EnvelopeError, ServiceError
+from twinbus.limits import BACKLOG_QUEUES_DEFAULT
+
+if TYPE_CHECKING:
+    from twinbus.client import BusClient, ReceivedMessage
+    from twinbus.paired.syphon.survey import QueueLook
+
+backlogs = typer.Typer(
+    help="What is diverted: the backlog queues of a secondary.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Queue = Annotated[str | None, typer.Option(metavar="QUEUE", help="One backlog queue; all of them unless given.")]
+Path = Annotated[str | None, typer.Option(metavar="PATH", help="Only messages for this destination.")]
+
+_RECEIVE_S = 1.0
+
+
+@backlogs.command("list")
+def list_backlog(
+    secondary: Secondary = None,
+    secondary_file: SecondaryFile = None,
+    primary_name: PrimaryName = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the backlog queues: how many messages, for whom, how old, and the reasons of dead letters."""
+    need_sdk()
+    text = connection_string("secondary", secondary, secondary_file)
+    looks = asyncio.run(looked(text, primary_name, ca_file))
+    if as_json:
+        show_json([asdict(look) for look in looks])
+    else:
+        show_looks(looks)
+
+
+def show_looks(looks: list[QueueLook]) -> None:
+    """The backlog queues as a table."""
+    if not looks:
+        typer.echo("There are no backlog queues.")
+        return
+    now_ms = SystemClock().now_ms()
+    rows = [
+        [
+            look.name,
+            f"{look.active:,}",
+            f"{look.dead:,}",
+            f"{look.size_bytes:,}",
+            age(look.oldest_ms, now_ms),
+            _counted(look.destinations, look.sampled),
+            _counted(look.reasons, look.sampled),
+        ]
+        for look in looks
+    ]
+    numbers = ("messages", "dead letters", "bytes", "oldest")
+    show_table(["backlog queue", *numbers, "for", "dead because"], rows, numbers)
+
+
+@backlogs.command()
+def peek(
+    secondary: Secondary = None,
+    secondary_file: SecondaryFile = None,
+    primary_name: PrimaryName = None,
+    queue: Queue = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead.")] = False,
+    path: Path = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many of each queue.")] = 20,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Look at messages without locking them."""
+    need_sdk()
+    from twinbus.paired.syphon import survey
+
+    text = connection_string("secondary", secondary, secondary_file)
+
+    async def peeked() -> list[survey.MessageLook]:
+        names = [queue] if queue else [look.name for look in await _listed(text, primary_name, ca_file)]
+        async with _client(text, ca_file) as client:
+            found = []
+            for name in names:
+                found += [each async for each in survey.peeked(client, name, count, dead=dead)]
+            return [each for each in found if path is None or (each.path or "").lower() == path.lower()]
+
+    messages = asyncio.run(peeked())
+    if as_json:
+        show_json([{**asdict(each), "message_id": _plain(each.message_id)} for each in messages])
+        return
+    now_ms = SystemClock().now_ms()
+    rows = []
+    for each in messages:
+        row = [each.queue, str(each.sequence_number), str(_plain(each.message_id)), each.path or "-"]
+        row += [age(each.enqueued_ms, now_ms), f"{each.size_bytes:,}"]
+        rows.append([*row, each.reason or "-", each.description or "-"] if dead else row)
+    columns = ["backlog queue", "number", "message id", "for", "age", "bytes", *(["reason", "description"] * dead)]
+    show_table(columns, rows, ("number", "age", "bytes"))
+
+
+@backlogs.command()
+def resubmit(
+    secondary: Secondary = None,
+    secondary_file: SecondaryFile = None,
+    primary_name: PrimaryName = None,
+    queue: Queue = None,
+    to: Annotated[str | None, typer.Option(metavar="PATH", help="A new destination for all of them.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="At most so many of each queue.")] = None,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """Put dead letters back into their backlog queue, for the syphon to try again."""
+    need_sdk()
+    text = connection_string("secondary", secondary, secondary_file)
+
+    async def done() -> dict[str, dict[str, int]]:
+        names = [queue] if queue else [each.name for each in await _listed(text, primary_name, ca_file) if each.dead]
+        async with _client(text, ca_file) as client:
+            return {name: await _resubmit(client, name, to, count) for name in names}
+
+    result = asyncio.run(done())
+    left = sum(each["left"] for each in result.values())
+    if as_json:
+        show_json(result)
+    else:
+        typer.echo(f"{sum(each['resubmitted'] for each in result.values()):,} dead letters are back in the backlog.")
+        if left:
+            typer.echo(f"{left:,} cannot be restored and stay: give their destination with --to PATH.", err=True)
+    if left:
+        raise typer.Exit(1)
+
+
+@backlogs.command("remove-unused")
+def remove_unused(
+    secondary: Secondary = None,
+    secondary_file: SecondaryFile = None,
+    primary_name: PrimaryName = None,
+    backlog_queue_count: Annotated[
+        int, typer.Option(min=0, help="How many backlog queues the pair uses; 0 when it is no pair any more.")
+    ] = BACKLOG_QUEUES_DEFAULT,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete them; without it they are only listed.")] = False,
+    ca_file: CaFile = None,
+    as_json: Json = False,
+) -> None:
+    """List, and with --yes delete, empty backlog queues whose number the pair does not use."""
+    need_sdk()
+    from twinbus.paired.syphon import survey
+
+    if primary_name is None:
+        raise ConfigError("Whose backlog queues? Give --primary-name NAME; `twinbus backlog list` shows the names.")
+    text = connection_string("secondary", secondary, secondary_file)
+
+    async def done() -> tuple[list[str], list[str]]:
+        beyond = [each for each in await _listed(text, primary_name, ca_file) if each.index >= backlog_queue_count]
+        unused = [each.name for each in beyond if each.empty]
+        if yes:
+            async with survey.admin_client(text, admin_options(ca_file)) as admin:
+                for name in unused:
+                    await survey.delete_queue(admin, name)
+        return unused, [each.name for each in beyond if not each.empty]
+
+    unused, kept = asyncio.run(done())
+    if as_json:
+        show_json({"unused": unused, "not_empty": kept, "deleted": yes})
+        return
+    for name in unused:
+        typer.echo(f"{'deleted' if yes else 'unused'}: {name}")
+    for name in kept:
+        typer.echo(f"not empty, kept: {name}", err=True)
+    if unused and not yes:
+        typer.echo("--yes deletes them.", err=True)
+    elif not unused:
+        typer.echo("No backlog queue is unused.")
+
+
+# --- what the commands share ------------------------------------------------------------------------------------------
+
+
+def _client(text: str, ca_file: Any) -> BusClient:
+    from twinbus.client import BusClient
+
+    return BusClient.from_connection_string(text, tls=tls_of(text, ca_file))
+
+
+async def _listed(text: str, primary_name: str | None, ca_file: Any) -> list[QueueLook]:
+    from twinbus.paired.syphon import survey
+
+    async with survey.admin_client(text, admin_options(ca_file)) as admin:
+        return await survey.list_queues(admin, primary_name)
+
+
+async def looked(text: str, primary_name: str | None, ca_file: Any) -> list[QueueLook]:
+    from twinbus.paired.syphon import survey
+
+    looks = await _listed(text, primary_name, ca_file)
+    async with _client(text, ca_file) as client:
+        await survey.look_inside(client, looks)
+    return looks
+
+
+async def _resubmit(client: BusClient, queue: str, to: str | None, count: int | None) -> dict[str, int]:
+    from twinbus.client.resubmission import resubmitted
+
+    receiver = await client.receiver(queue, dead_letters=True)
+    sender = await client.sender(queue)
+    done = 0
+    kept: list[ReceivedMessage] = []
+    while count is None or done + len(kept) < count:
+        wanted = 100 if count is None else min(100, count - done - len(kept))
+        messages = await receiver.receive_batch(wanted, _RECEIVE_S)
+        if not messages:
+            break
+        ready, payloads = [], []
+        for message in messages:
+            try:
+                payloads.append(resubmitted(message.payload, to))
+                ready.append(message)
+            except EnvelopeError:
+                kept.append(message)
+        outcomes = await sender.send_many(payloads)
+        accepted = [message for message, error in zip(ready, outcomes, strict=True) if error is None]
+        await receiver.complete_many(accepted)
+        done += len(accepted)
+        refused = [error for error in outcomes if error is not None]
+        if refused:
+            receiver.release([*kept, *(one for one, error in zip(ready, outcomes, strict=True) if error is not None)])
+            raise ServiceError(f"{queue} does not take them: {refused[0]}")
+    # Held until now, or they would have come again and again.
+    receiver.release(kept)
+    return {"resubmitted": done, "left": len(kept)}
+
+
+def age(since_ms: int | None, now_ms: int) -> str:
+    """How long ago, in the largest unit that fits."""
+    if since_ms is None:
+        return "-"
+    seconds = max(now_ms - since_ms, 0) // 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def _counted(counts: dict[str, int], sampled: bool) -> str:
+    shown = ", ".join(f"{name} ({'at least ' if sampled else ''}{count:,})" for name, count in list(counts.items())[:5])
+    return shown + (f" and {len(counts) - 5} more" if len(counts) > 5 else "") or "-"
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int) else str(value)

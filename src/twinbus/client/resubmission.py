@@ -1,0 +1,66 @@
+"""Dead letters of a backlog queue, made ready to go through it once more.
+
+Rules:
+- What can be restored is restored and wrapped again, so that it is as it was when it was diverted; the properties that
+  dead-lettering put on it are taken off.
+- What has no destination, or a bad one, goes back only with a path given by a person.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinbus.amqp import decode, locate
+from twinbus.amqp import sections as kinds
+from twinbus.client.envelope import NAMES, pack, unwrap, wrap
+from twinbus.client.items import items, list_section, map_section
+from twinbus.errors import EnvelopeError
+
+MARKS: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"})
+
+# What a broker writes into the annotations of what it delivers.
+_BROKERS: Final = "x-opt-"
+
+
+def resubmitted(payload: bytes, path: str | None = None) -> bytes:
+    """The message as it goes to the backlog queue again, for its own destination or for `path`."""
+    try:
+        restored = unwrap(payload)
+    except EnvelopeError:
+        if path is None:
+            raise
+        return wrap(without(_undelivered(payload), MARKS | frozenset(NAMES)), path)
+    target = path or restored.path
+    if len(restored.payloads) > 1:
+        return pack(restored.payloads, target)
+    return wrap(without(restored.payloads[0], MARKS), target)
+
+
+def without(payload: bytes, names: frozenset[str]) -> bytes:
+    """The message without some of its application properties."""
+    found = locate(payload)
+    if found.application_properties is None:
+        return payload
+    entries = items(payload, found.application_properties)
+    kept: list[bytes] = []
+    for at in range(0, len(entries) - 1, 2):
+        if decode(entries[at])[0] not in names:
+            kept += entries[at : at + 2]
+    start, end = found.application_properties
+    return payload[:start] + map_section(kinds.APPLICATION_PROPERTIES, kept) + payload[end:]
+
+
+def _undelivered(payload: bytes) -> bytes:
+    """The message without what the broker added in delivering it."""
+    found = locate(payload)
+    header = items(payload, found.header)
+    annotations = items(payload, found.message_annotations)
+    kept: list[bytes] = []
+    for at in range(0, len(annotations) - 1, 2):
+        if not str(decode(annotations[at])[0]).startswith(_BROKERS):
+            kept += annotations[at : at + 2]
+    after = max(
+        (span[1] for span in (found.header, found.delivery_annotations, found.message_annotations) if span), default=0
+    )
+    # Durable, priority and time to live are the sender's; the rest of a header is the broker's.
+    return list_section(kinds.HEADER, header[:3]) + map_section(kinds.MESSAGE_ANNOTATIONS, kept) + payload[after:]

@@ -1,0 +1,240 @@
+"""`twinbus syphon`, `twinbus backlog` and `twinbus pair` against two real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinbus.cli.main import run
+from twinbus.client import BusClient, Message
+from twinbus.client.envelope import wrap
+from twinbus.testing import Broker
+
+Command = Callable[..., tuple[int, str, str]]
+
+QUEUES = [f"first/x-servicebus-transfer/{index}" for index in range(3)]
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[Broker]:
+    with Broker(["first"], ["orders"], sync=False) as broker:
+        yield broker
+
+
+@pytest.fixture
+def secondary() -> Iterator[Broker]:
+    with Broker(["second"], [*QUEUES, "unrelated"], sync=False) as broker:
+        yield broker
+
+
+@pytest.fixture
+def command(
+    primary: Broker, secondary: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Runs `twinbus ...`: exit code, output, errors."""
+    monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string())
+    monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string())
+    monkeypatch.setenv("COLUMNS", "250")
+
+    def ran(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            run(arguments)
+        captured = capsys.readouterr()
+        for broker in (primary, secondary):
+            key = broker.connection_string().split("SharedAccessKey=")[1].split(";")[0]
+            assert key not in captured.out + captured.err
+        return int(caught.value.code or 0), captured.out, captured.err
+
+    return ran
+
+
+def put(broker: Broker, queue: str, payloads: Sequence[bytes]) -> None:
+    async def work() -> None:
+        async with BusClient.from_connection_string(broker.connection_string()) as client:
+            assert not any(await (await client.sender(queue)).send_many(payloads))
+
+    asyncio.run(work())
+
+
+def taken(broker: Broker, queue: str, count: int) -> list[Any]:
+    async def work() -> list[Any]:
+        found: list[Any] = []
+        async with BusClient.from_connection_string(broker.connection_string()) as client:
+            receiver = await client.receiver(queue, delete=True)
+            while len(found) < count and (some := await receiver.receive_batch(count - len(found), 3)):
+                found += some
+        return [message.message_id for message in found]
+
+    return asyncio.run(work())
+
+
+def diverted(path: str, *names: str) -> list[bytes]:
+    return [wrap(Message(b"x", message_id=name).encode(), path) for name in names]
+
+
+def test_until_it_is_empty(command: Command, primary: Broker, secondary: Broker) -> None:
+    put(secondary, QUEUES[0], diverted("orders", "a", "b"))
+    put(secondary, QUEUES[1], diverted("nowhere", "c"))
+    code, out, err = command("syphon", "--once", "--primary-name", "first", "--backlog-queue-count", "3")
+    assert (code, out) == (0, "2 messages syphoned, 1 dead-lettered.\n")
+    assert "backlog peek --dead" in err
+    assert taken(primary, "orders", 2) == ["a", "b"]
+
+
+def test_json(command: Command, primary: Broker, secondary: Broker, tmp_path: Path) -> None:
+    put(secondary, QUEUES[0], diverted("orders", "a"))
+    text = tmp_path / "primary.txt"
+    text.write_text(primary.connection_string() + "\n")
+    options = ["--primary-file", str(text), "--primary-name", "first", "--backlog-queue-count", "4", "--json"]
+    code, out, _ = command("syphon", "--once", *options)
+    found = json.loads(out)
+    assert code == 0
+    assert (found["syphoned"], found["missing"]) == (1, ["first/x-servicebus-transfer/3"])
+    assert found["queues"][QUEUES[0]]["syphoned"] == 1
+    taken(primary, "orders", 1)
+
+
+def test_what_is_left_is_told(command: Command, secondary: Broker) -> None:
+    put(secondary, QUEUES[0], diverted("orders", "a"))
+    nobody = "Endpoint=sb://localhost:1;SharedAccessKeyName=n;SharedAccessKey=hidden;UseDevelopmentEmulator=true"
+    options = ["--primary", nobody, "--primary-name", "first", "--backlog-queue-count", "1", "--patience", "1"]
+    code, out, err = command("syphon", "--once", *options)
+    assert code == 1
+    assert "0 messages" in out
+    assert f"Not empty: {QUEUES[0]}" in err
+    assert "cannot be reached" in err
+    assert "hidden" not in out + err
+
+
+def test_no_backlog_queue(command: Command) -> None:
+    code, _, err = command("syphon", "--once", "--primary-name", "other", "--backlog-queue-count", "2")
+    assert code == 1
+    assert "There is no backlog queue" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--engine", "steam"], "steam"),
+        (["--transport", "pigeon"], "pigeon"),
+        (["--primary-name", "a/b"], "primary_name"),
+        (["--primary", "nonsense"], "connection string"),
+        (["--secondary-file", "/nowhere"], "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_told(command: Command, options: list[str], text: str) -> None:
+    code, _, err = command("syphon", "--primary-name", "first", *options)
+    assert code == 2
+    assert text in err
+
+
+def test_the_same_namespace_twice(command: Command, primary: Broker) -> None:
+    code, _, err = command("syphon", "--primary-name", "first", "--secondary", primary.connection_string())
+    assert code == 2
+    assert "two different namespaces" in err
+
+
+def test_it_runs_until_it_is_told_to_stop(primary: Broker, secondary: Broker) -> None:
+    put(secondary, QUEUES[0], diverted("orders", "a", "b", "c"))
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from twinbus.cli.main import run; run()",
+            "syphon",
+            "--primary-name",
+            "first",
+            "--json",
+        ],
+        env={
+            **os.environ,
+            "TWINBUS_PRIMARY": primary.connection_string(),
+            "TWINBUS_SECONDARY": secondary.connection_string(),
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert taken(primary, "orders", 3) == ["a", "b", "c"]
+    assert process.stdout is not None
+    line = json.loads(process.stdout.readline())
+    assert line["syphoned"] == 3
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert '"syphoned": 3' in out
+
+
+def test_the_backlog_is_listed_and_peeked(command: Command, secondary: Broker) -> None:
+    ca = ["--ca-file", str(secondary.ca_file)]
+    put(secondary, QUEUES[0], diverted("orders", "a", "b"))
+    put(secondary, QUEUES[0], diverted("bills", "c"))
+    put(secondary, QUEUES[1], diverted("nowhere", "d"))
+    code, out, _ = command("backlog", "list", "--json", *ca)
+    assert code == 0
+    first, second, third = json.loads(out)
+    assert (first["name"], first["active"], first["destinations"]) == (QUEUES[0], 3, {"orders": 2, "bills": 1})
+    assert first["oldest_ms"] > 0
+    assert (second["active"], third["active"]) == (1, 0)
+    code, out, _ = command("backlog", "list", *ca)
+    assert "orders (2), bills (1)" in out
+    assert "unrelated" not in out
+    code, out, _ = command("backlog", "peek", "--json", "--path", "orders", *ca)
+    assert [(each["message_id"], each["path"]) for each in json.loads(out)] == [("a", "orders"), ("b", "orders")]
+    code, out, _ = command("pair", "status", "--primary-name", "first", *ca)
+    assert code == 0
+    assert "primary first: reachable" in out
+    assert "diverted: 4 messages in 2 of 3 backlog queues" in out
+    code, out, _ = command("pair", "status", "--primary-name", "first", "--json", *ca)
+    assert json.loads(out)["destinations"] == {"orders": 2, "bills": 1, "nowhere": 1}
+
+
+def test_dead_letters_go_back(command: Command, primary: Broker, secondary: Broker) -> None:
+    ca = ["--ca-file", str(secondary.ca_file)]
+    put(secondary, QUEUES[0], [*diverted("nowhere", "a"), Message(b"x", message_id="b").encode()])
+    syphon = ["syphon", "--once", "--primary-name", "first", "--backlog-queue-count", "3"]
+    command(*syphon)
+    code, out, _ = command("backlog", "peek", "--dead", "--json", *ca)
+    found = {each["message_id"]: each for each in json.loads(out)}
+    assert found["a"]["reason"] == "DestinationNotFound"
+    assert "nowhere" in found["a"]["description"]
+    assert found["b"]["reason"] == "CannotBeRestored"
+    primary.create_queue("nowhere")
+    code, out, err = command("backlog", "resubmit", *ca)
+    assert (code, out) == (1, "1 dead letters are back in the backlog.\n")
+    assert "--to PATH" in err
+    code, out, _ = command("backlog", "resubmit", "--to", "nowhere", *ca)
+    assert (code, out) == (0, "1 dead letters are back in the backlog.\n")
+    code, out, _ = command(*syphon)
+    assert out.startswith("2 messages syphoned, 0 dead-lettered")
+    assert taken(primary, "nowhere", 2) == ["a", "b"]
+    primary.delete_queue("nowhere")
+
+
+def test_unused_queues(command: Command, secondary: Broker) -> None:
+    ca = ["--ca-file", str(secondary.ca_file), "--primary-name", "first", "--backlog-queue-count", "1"]
+    put(secondary, QUEUES[2], diverted("orders", "a"))
+    code, out, err = command("backlog", "remove-unused", *ca)
+    assert (code, out) == (0, f"unused: {QUEUES[1]}\n")
+    assert f"not empty, kept: {QUEUES[2]}" in err
+    code, out, _ = command("backlog", "remove-unused", "--yes", "--json", *ca)
+    assert json.loads(out) == {"unused": [QUEUES[1]], "not_empty": [QUEUES[2]], "deleted": True}
+    code, out, _ = command("backlog", "list", "--json", *ca[:2])
+    assert [each["name"] for each in json.loads(out)] == [QUEUES[0], QUEUES[2]]
+    code, _, err = command("backlog", "remove-unused", *ca[:2])
+    assert code == 2
+    assert "--primary-name" in err
+
+
+def test_without_a_trusted_certificate(command: Command) -> None:
+    code, _, err = command("backlog", "list")
+    assert code == 1
+    assert "--ca-file" in err
