@@ -1,6 +1,6 @@
 """pytest plugin: lets the SDK's live tests, unmodified, meet a Twinbus broker instead of the cloud.
 
-It stands in for the packages that make cloud resources (`devtools_testutils`, `servicebus_preparer`, ...), makes queues
+It stands in for the packages that make cloud resources (`devtools_testutils`, `servicebus_preparer`, ...), makes entities
 by our own means, and points clients of the namespace under test at the broker's port, without TLS. Nothing else of the
 SDK is touched.
 """
@@ -192,14 +192,25 @@ class Queue(Preparer):
 
 
 class Topic(Preparer):
-    """Only a name: the broker has no topics yet. Tests that send to one are on the list of deviations."""
-
     def make(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        control().request("twinbus:create-topic", {"path": name})
         return {self.options.get("parameter_name", "servicebus_topic"): Resource(name)}
+
+    def remove(self, name: str) -> None:
+        control().request("twinbus:delete-topic", {"name": name})
 
 
 class Subscription(Preparer):
+    """It goes with its topic."""
+
     def make(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        settings = {
+            "topic": arguments["servicebus_topic"].name,
+            "name": name,
+            "lock_duration_ms": milliseconds(self.options.get("lock_duration", "PT60S")),
+            "requires_session": self.options.get("requires_session", False),
+        }
+        control().request("twinbus:create-subscription", settings)
         return {self.options.get("parameter_name", "servicebus_subscription"): Resource(name)}
 
 
