@@ -1,8 +1,8 @@
 """pytest plugin: lets the SDK's live tests, unmodified, meet a Twinbus broker instead of the cloud.
 
-It stands in for the packages that make cloud resources (`devtools_testutils`, `servicebus_preparer`, ...), makes entities
-by our own means, and points clients of the namespace under test at the broker's port, without TLS. Nothing else of the
-SDK is touched.
+It stands in for the packages that make cloud resources (`devtools_testutils`, `servicebus_preparer`, ...), makes
+entities by our own means, and points clients of the namespace under test at the broker's port, without TLS. Nothing
+else of the SDK is touched.
 """
 
 from __future__ import annotations
