@@ -31,6 +31,9 @@ SUBSTITUTIONS = [
         (r"__anext__", "__next__"),
         (r"azure\.servicebus\.aio", "azure.servicebus"),
         (r"\b_async\b", "_sync"),
+        # What returns an awaitable returns what it awaits.
+        (r"\bAwaitable\[(\w+)\]", r"\1"),
+        (r"\bAwaitable, ", ""),
         # Our own classes and functions, and those of the standard library, lose the prefix.
         (r"\bAsync([A-Z]\w*)", r"\1"),
         (r"\basync_(\w+)", r"\1"),

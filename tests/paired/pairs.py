@@ -22,7 +22,7 @@ FAST: dict[str, Any] = {
     "backlog_queue_count": 3,
     "failover_interval": 1,
     "ping_primary_interval": 1,
-    "try_timeout": 1,
+    "try_timeout": 2,
     "retry_total": 0,
 }
 
@@ -78,6 +78,13 @@ class Pair:
         async with self.client(**options) as client, opened(client.get_queue_sender(queue)) as sender:
             sender.paired_client = client
             yield sender
+
+    def connections(self) -> int:
+        """Connections to both brokers."""
+        return sum(
+            broker.call(lambda server: sum(len(host._connections) for host in server.hosts.values()))
+            for broker in (self.primary, self.secondary)
+        )
 
     def told(self, kind: str) -> list[PairedEvent]:
         return [event for event in self.events if event.kind == kind]

@@ -31,7 +31,7 @@ def test_defaults() -> None:
         ("ping_primary_interval", 0.999, "0.999: .*from 1 to 1800 seconds"),
         ("ping_primary_interval", 1801, "1801"),
         ("ping_primary_interval", None, "None"),
-        ("try_timeout", 0, "try_timeout is 0: .*0.1 to 600"),
+        ("try_timeout", 1.9, "try_timeout is 1.9: .*2 to 600"),
         ("enable_syphon", "yes", "'yes'"),
         ("primary_name", "", "''"),
         ("primary_name", "a/b", "'a/b'"),

@@ -23,9 +23,9 @@ def retries(interval: float = 60, try_timeout: float = 10, **settings: float) ->
         (60, 5, 5, 5),
         (60, 30, 30, 10),
         # What outlasts the interval by little leaves some time for the backlog.
-        (60, 64, 64, 2),
-        (60, 60.5, 60.5, 1),
-        (0, 2, 2, 1),
+        (60, 70, 70, 5),
+        (60, 60.5, 60.5, 2),
+        (0, 5, 5, 2.5),
         (0, 0.5, 0.5, 0.5),
     ],
 )

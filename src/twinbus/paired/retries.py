@@ -14,11 +14,9 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
 
+from twinbus.limits import TRY_TIMEOUT_S_MIN
 from twinbus.paired.classify import availability_failure
 from twinbus.paired.options import PairedOptions
-
-# What an attempt has at least when a caller's time outlasts the interval by very little.
-_ATTEMPT_S_MIN = 1.0
 
 
 class Retries:
@@ -61,7 +59,7 @@ class Retries:
         spare_s = total_s - self._options.failover_interval
         if spare_s <= 0:
             return min(try_s, total_s)
-        return min(try_s, total_s, max(spare_s / 2, _ATTEMPT_S_MIN))
+        return min(try_s, total_s, max(spare_s / 2, TRY_TIMEOUT_S_MIN))
 
     def pause_s(self, error: BaseException, tries: int) -> float | None:
         """How long to wait after so many failed tries; None when the attempt is over."""

@@ -97,27 +97,33 @@ class AsyncTasks:
     """Work in the background, none of which outlives its owner."""
 
     def __init__(self) -> None:
-        # What runs.
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Work that goes on until it is ended.
+        self._work: set[asyncio.Task[None]] = set()
+        # Closings, which end by themselves.
+        self._farewells: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         task = asyncio.ensure_future(_awaited(work, *arguments))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
 
-    async def leave(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def leave(self, *closings: Callable[[], Awaitable[None]]) -> None:
         """Do what nobody has to wait for, and what may fail: closing something that is broken."""
-        self.spawn(_quietly, work)
+        for close in closings:
+            task = asyncio.ensure_future(_quietly(close))
+            self._farewells.add(task)
+            task.add_done_callback(self._farewells.discard)
+
+    async def together(self, *closings: Callable[[], Awaitable[None]]) -> None:
+        """Close several things at once, and wait for all."""
+        await asyncio.gather(*map(_quietly, closings))
 
     async def finish(self) -> None:
-        """Wait a little for what runs, then end it."""
-        running = list(self._tasks)
-        if not running:
-            return
-        _, left = await asyncio.wait(running, timeout=_FAREWELL_S)
-        for task in left:
+        """End the work, and wait for the closings."""
+        for task in list(self._work):
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*self._work, return_exceptions=True)
+        await asyncio.gather(*self._farewells, return_exceptions=True)
 
 
 class Tasks:
@@ -135,12 +141,21 @@ class Tasks:
             self._threads.add(thread)
         thread.start()
 
-    def leave(self, work: Callable[[], None]) -> None:
+    def leave(self, *closings: Callable[[], None]) -> None:
         """Do what nobody has to wait for, and what may fail: closing something that is broken."""
-        self.spawn(_quietly_sync, work)
+        for close in closings:
+            self.spawn(_quietly_sync, close)
+
+    def together(self, *closings: Callable[[], None]) -> None:
+        """Close several things at once, and wait for all."""
+        threads = [threading.Thread(target=_quietly_sync, args=(close,), daemon=True) for close in closings]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(_FAREWELL_S)
 
     def finish(self) -> None:
-        """Wait a little for what runs."""
+        """Wait a little for what runs; all of it has been told to end."""
         with self._lock:
             running = list(self._threads)
         for thread in running:

@@ -187,9 +187,7 @@ class PairedServiceBusClient:
 
     async def _end(self, reason: str | None) -> None:
         OPEN_PAIRS.remove(self)
-        for sender in list(self._senders):
-            await sender.close()
-        await self._pair.close(reason)
+        await self._pair.close(reason, [sender.close for sender in self._senders])
 
     # --- what it makes --------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -107,10 +107,9 @@ class AsyncDiverter:
                 continue
             return await channel.sdk.create_message_batch(max_size_in_bytes)
 
-    async def close(self) -> None:
-        for channel in self._channels.values():
-            await channel.close()
-        self._channels.clear()
+    def closings(self) -> list[Callable[[], Awaitable[None]]]:
+        """What closes its connections."""
+        return [channel.close for channel in self._channels.values()]
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:
         tried = set(tried)

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
 from weakref import WeakSet
@@ -182,7 +182,7 @@ class AsyncPair:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
-    async def close(self, fault: str | None = None) -> None:
+    async def close(self, fault: str | None, closings: list[Callable[[], Awaitable[None]]]) -> None:
         """Close both namespaces; with a reason, everybody who still uses one is told."""
         self.closed = True
         for entity in self.entities:
@@ -190,8 +190,9 @@ class AsyncPair:
         if fault is not None:
             for receiver in list(self.receivers):
                 receiver._fault = fault
-        for client in (self.primary, self.receiving, self.secondary):
-            await client.close()
+        await self.tasks.together(*closings)
+        # The SDK's clients close what they have made, and nothing may be made while they do.
         await self.tasks.finish()
+        await self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
         if self.events.journal is not None:
             self.events.journal.close()

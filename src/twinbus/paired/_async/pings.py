@@ -82,7 +82,8 @@ class AsyncWatcher:
         except Exception as error:
             outcome = cause_of(error)
             logger.debug("the ping to '%s' failed: %s", path, outcome)
-        await channel.discard(sdk)
+        finally:
+            await channel.leave(sdk)
         if self._events.journal is not None:
             self._events.journal.operation(self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome)
         return outcome == OK

@@ -106,8 +106,7 @@ class PairedServiceBusSender:
     async def close(self) -> None:
         """Close the links, to the primary and to the backlog."""
         self._closed = True
-        await self._channel.close()
-        await self._diverter.close()
+        await self._pair.tasks.together(self._channel.close, *self._diverter.closings())
 
     async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
         """Send a message, a list or a batch, and wait until it is accepted: by the primary, or by the backlog.

@@ -53,10 +53,17 @@ class Channel:
             self.sdk = self._make()
             self._tasks.leave(sdk.close)
 
+    def leave(self, sdk: ServiceBusSender) -> None:
+        """It was used once: close what is left of it, without waiting."""
+        if self.sdk is sdk:
+            self.opened = False
+            self._tasks.leave(sdk.close)
+
     def check(self) -> None:
         """A call was refused: the SDK may have taken the link down by that."""
         self.opened = self.opened and bool(getattr(self.sdk, "_running", False))
 
     def close(self) -> None:
+        """Close it for good."""
         self.opened = False
         self.sdk.close()

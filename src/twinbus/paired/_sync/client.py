@@ -188,9 +188,7 @@ class PairedServiceBusClient:
 
     def _end(self, reason: str | None) -> None:
         OPEN_PAIRS.remove(self)
-        for sender in list(self._senders):
-            sender.close()
-        self._pair.close(reason)
+        self._pair.close(reason, [sender.close for sender in self._senders])
 
     # --- what it makes --------------------------------------------------------------------------------------------
 

@@ -106,10 +106,9 @@ class Diverter:
                 continue
             return channel.sdk.create_message_batch(max_size_in_bytes)
 
-    def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+    def closings(self) -> list[Callable[[], None]]:
+        """What closes its connections."""
+        return [channel.close for channel in self._channels.values()]
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:
         tried = set(tried)

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 from weakref import WeakSet
@@ -183,7 +183,7 @@ class Pair:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
-    def close(self, fault: str | None = None) -> None:
+    def close(self, fault: str | None, closings: list[Callable[[], None]]) -> None:
         """Close both namespaces; with a reason, everybody who still uses one is told."""
         self.closed = True
         for entity in self.entities:
@@ -191,8 +191,9 @@ class Pair:
         if fault is not None:
             for receiver in list(self.receivers):
                 receiver._fault = fault
-        for client in (self.primary, self.receiving, self.secondary):
-            client.close()
+        self.tasks.together(*closings)
+        # The SDK's clients close what they have made, and nothing may be made while they do.
         self.tasks.finish()
+        self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
         if self.events.journal is not None:
             self.events.journal.close()

@@ -107,8 +107,7 @@ class PairedServiceBusSender:
     def close(self) -> None:
         """Close the links, to the primary and to the backlog."""
         self._closed = True
-        self._channel.close()
-        self._diverter.close()
+        self._pair.tasks.together(self._channel.close, *self._diverter.closings())
 
     def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
         """Send a message, a list or a batch, and wait until it is accepted: by the primary, or by the backlog.
