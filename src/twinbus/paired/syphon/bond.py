@@ -1,0 +1,67 @@
+"""The two namespaces of a pair that has a syphon end together.
+
+Rules:
+- When one is closed or faulted, the other has five seconds to be closed as well; then it is faulted, and the reason
+  says which one was gone, and why.
+- Pure: told what happens, it says until when to wait and what to do then.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from twinbus.clock import Clock
+from twinbus.limits import PAIR_CLOSE_S
+
+
+class Side(StrEnum):
+    """One of the two."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+
+    @property
+    def other(self) -> Side:
+        return Side.SECONDARY if self is Side.PRIMARY else Side.PRIMARY
+
+
+class Bond:
+    """What is known of the two. The clock only measures."""
+
+    def __init__(self, clock: Clock) -> None:
+        # Where the time comes from.
+        self._clock = clock
+        # Those that are gone, and why; None for one that was closed.
+        self._gone: dict[Side, str | None] = {}
+        # Which went first, and until when the other may follow; None while both are there.
+        self._first: Side | None = None
+        self._until_ms = 0
+
+    def end(self, side: Side, fault: str | None = None) -> None:
+        """It was closed, or faulted for a reason."""
+        if side in self._gone:
+            return
+        self._gone[side] = fault
+        if self._first is None:
+            self._first = side
+            self._until_ms = self._clock.now_ms() + round(PAIR_CLOSE_S * 1000)
+
+    @property
+    def left_ms(self) -> int | None:
+        """How long the other still has; None when there is nothing to wait for."""
+        if self._first is None or len(self._gone) == 2:
+            return None
+        return max(self._until_ms - self._clock.now_ms(), 0)
+
+    def due(self) -> tuple[Side, str] | None:
+        """Which one is to be faulted now, and what it says from then on."""
+        if self.left_ms != 0 or self._first is None:
+            return None
+        first, fault = self._first, self._gone[self._first]
+        how = "was closed" if fault is None else f"was faulted ({fault})"
+        text = (
+            f"The {first.other} of the pair was faulted by its syphon: the {first} {how}, and the {first.other} was "
+            f"not closed within {PAIR_CLOSE_S:g} seconds."
+        )
+        self.end(first.other, text)
+        return first.other, text
