@@ -224,22 +224,23 @@ def test_mistakes() -> None:
     assert house.tables.rows[Table.ENTITIES] == before
 
 
-def test_a_topic_has_a_bounded_number_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (SQL_RULES_PER_TOPIC_MAX, CORRELATION_RULES_PER_TOPIC_MAX) == (2_000, 100_000)
-    monkeypatch.setattr("twinbus.entities.selection.SQL_RULES_PER_TOPIC_MAX", 2)
-    monkeypatch.setattr("twinbus.entities.selection.CORRELATION_RULES_PER_TOPIC_MAX", 1)
+def test_a_topic_has_a_bounded_number_of_rules() -> None:
     house = TopicHouse()
-    house.subscribe("s", "n = 1")
-    house.add_rule("s", "two", "n = 2")
-    house.add_rule("s", "correlated", CorrelationFilter(label="a"))
-    with pytest.raises(QuotaExceededError, match="SQL"):
-        house.add_rule("s", "three", "n = 3")
-    with pytest.raises(QuotaExceededError, match="correlation"):
-        house.add_rule("s", "four", CorrelationFilter(label="b"))
+    house.subscribe("s", FalseFilter())
+    selection, sql, correlation = house.topic.selection, SqlFilter("n = 1"), CorrelationFilter(label="a")
+    for number in range(SQL_RULES_PER_TOPIC_MAX - 1):
+        selection.add(house.sub("s"), rule(f"sql{number}", sql))
+    for number in range(CORRELATION_RULES_PER_TOPIC_MAX):
+        selection.add(house.sub("s"), rule(f"correlation{number}", correlation))
+    with pytest.raises(QuotaExceededError, match="at most 2000 SQL filters"):
+        house.add_rule("s", "three", sql)
+    with pytest.raises(QuotaExceededError, match="at most 100000 correlation filters"):
+        house.add_rule("s", "four", correlation)
     with pytest.raises(QuotaExceededError):
-        house.subscribe("other", "n = 3")
+        house.subscribe("other", sql)
     assert house.topic.find("other") is None
-    assert (house.topic.selection.sql_count, house.topic.selection.correlation_count) == (2, 1)
+    house.subscribe("everything")  # what selects everything or nothing is not evaluated, so it is not counted out
+    assert (selection.sql_count, selection.correlation_count) == (2_001, 100_000)
 
 
 def test_ten_thousand_correlation_filters_are_one_look_up() -> None:

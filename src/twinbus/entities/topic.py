@@ -210,7 +210,8 @@ class Topic(Sending):
             return now_ms + limit_ms
         used_ms = self.accessed_ms
         for subscription in self._by_name.values():
-            if any(part.links > 0 for part in subscription.parts):
-                return now_ms + limit_ms
-            used_ms = max(used_ms, *(part.accessed_ms for part in subscription.parts))
+            for part in subscription.parts:
+                if part.links > 0:
+                    return now_ms + limit_ms
+                used_ms = max(used_ms, part.accessed_ms)
         return used_ms + limit_ms
