@@ -64,6 +64,10 @@ class Journal:
         # Writes once a second; None before the first count.
         self._thread: threading.Thread | None = None
 
+    def beside(self, run_id: str, source: Source) -> Journal:
+        """Another one in the same folder, for somebody else's counts."""
+        return Journal(self._writer.folder, run_id, self._clock, source)
+
     def operation(
         self,
         namespace: str,

@@ -42,6 +42,7 @@ from twinbus.paired.options import Address, PairedOptions, check_pair
 from twinbus.paired.registry import OPEN_PAIRS
 from twinbus.paired.retries import Retries
 from twinbus.paired.state import State
+from twinbus.paired.syphon.bond import Side
 
 
 class PairedServiceBusClient:
@@ -93,8 +94,6 @@ class PairedServiceBusClient:
             try_timeout=try_timeout,
             backlog_pause=backlog_pause,
         )
-        if enable_syphon:
-            raise ValueError("enable_syphon is True: this version has no syphon inside an application yet.")
         if kwargs.get("uamqp_transport"):
             raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
         primary = _namespace(primary_namespace, primary_credential)
@@ -184,6 +183,13 @@ class PairedServiceBusClient:
     async def fault(self, reason: str) -> None:
         """Give the pair up: every sender and receiver says `reason` from now on."""
         await self._end(reason)
+
+    async def close_namespace(self, side: str, fault: str | None = None) -> None:
+        """Close the `primary` or the `secondary` alone; with a reason, it counts as faulted.
+
+        Where the syphon is enabled the two end together: the other is faulted when it is not closed in five seconds.
+        """
+        await self._pair.end_side(Side(side), fault)
 
     async def _end(self, reason: str | None) -> None:
         OPEN_PAIRS.remove(self)

@@ -9,12 +9,14 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from ssl import SSLContext
 from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusClient, parse_connection_string
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from twinbus.client import BusClient
 from twinbus.paired.options import Address
 
 
@@ -26,6 +28,7 @@ class Namespace:
         address: Address,
         client: Callable[..., ServiceBusClient],
         admin: Callable[..., ServiceBusAdministrationClient],
+        bus: Callable[..., BusClient],
     ) -> None:
         # Host and port.
         self.address = address
@@ -33,6 +36,8 @@ class Namespace:
         self.client = client
         # Makes an administration client of the SDK.
         self.admin = admin
+        # Makes a client of our own, for bulk work: `ca` is a context for TLS, the rest are its options.
+        self.bus = bus
 
     @classmethod
     def of_string(cls, text: str) -> Namespace:
@@ -45,7 +50,12 @@ class Namespace:
         def admin(**options: Any) -> ServiceBusAdministrationClient:
             return ServiceBusAdministrationClient.from_connection_string(text, **options)
 
-        return cls(Address.parse(endpoint), client, admin)
+        def bus(ca: SSLContext | None = None, **options: Any) -> BusClient:
+            # The emulator's way of connecting is plain whatever there is to trust.
+            tls = None if "usedevelopmentemulator=true" in text.lower() else ca
+            return BusClient.from_connection_string(text, tls=tls, **options)
+
+        return cls(Address.parse(endpoint), client, admin, bus)
 
     @classmethod
     def of_credential(cls, namespace: str, credential: Any) -> Namespace:
@@ -65,4 +75,7 @@ class Namespace:
                 return ServiceBusAdministrationClient.from_connection_string(text, **options)
             return ServiceBusAdministrationClient(namespace, credential, **options)
 
-        return cls(Address.parse(namespace), client, admin)
+        def bus(ca: SSLContext | None = None, **options: Any) -> BusClient:
+            return BusClient.with_credential(namespace, credential, tls=ca or True, **options)
+
+        return cls(Address.parse(namespace), client, admin, bus)

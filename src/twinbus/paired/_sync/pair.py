@@ -25,6 +25,7 @@ from twinbus.paired._sync.namespaces import Namespace
 from twinbus.paired._sync.pings import Watcher
 from twinbus.paired._sync.provision import find_queues, name_of
 from twinbus.paired._sync.receiver import PairedServiceBusReceiver
+from twinbus.paired._sync.syphoning import Syphoning
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import Policy
 from twinbus.paired.events import Events, logger
@@ -32,6 +33,7 @@ from twinbus.paired.options import PairedOptions, backlog_names
 from twinbus.paired.retries import Retries
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import Lock, Tasks, bounded
+from twinbus.paired.syphon.bond import Side
 
 
 class Pair:
@@ -98,6 +100,19 @@ class Pair:
         self._lock = threading.Lock()
         # Whether it was closed.
         self.closed = False
+        # The syphon and what goes with it; None when it runs elsewhere.
+        self._syphoning: Syphoning | None = None
+        if options.enable_syphon:
+            self._syphoning = Syphoning(
+                primary,
+                secondary,
+                events=events,
+                clock=clock,
+                wall_clock=wall_clock,
+                primary_options=primary_options,
+                secondary_options=secondary_options,
+                on_fault=self._give_up,
+            )
 
     # --- the backlog queues ---------------------------------------------------------------------------------------
 
@@ -126,6 +141,8 @@ class Pair:
             self._rotation = Rotation(
                 self.found.names, pause_ms=round(self.options.backlog_pause * 1000), clock=self.clock, rng=self._rng
             )
+            if self._syphoning is not None:
+                self._syphoning.start(self.found.names)
 
     def look(self, entity: Entity, queue: str) -> bool:
         """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
@@ -191,9 +208,31 @@ class Pair:
         if fault is not None:
             for receiver in list(self.receivers):
                 receiver._fault = fault
+        if self._syphoning is not None:
+            for side in Side:
+                self._syphoning.end(side, fault)
+            self._syphoning.stop()
         self.tasks.together(*closings)
         # The SDK's clients close what they have made, and nothing may be made while they do.
         self.tasks.finish()
         self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
         if self.events.journal is not None:
             self.events.journal.close()
+
+    def end_side(self, side: Side, fault: str | None) -> None:
+        """Close one namespace alone; where there is a syphon, the other one has to follow."""
+        if side is Side.PRIMARY:
+            self._give_up(fault or "The primary of the pair was closed.")
+            self.tasks.together(self.primary.close, self.receiving.close)
+        else:
+            self.tasks.together(self.secondary.close)
+        if self._syphoning is not None:
+            self._syphoning.end(side, fault)
+            self.tasks.spawn(self._syphoning.watch)
+
+    def _give_up(self, reason: str) -> None:
+        """Have every sender and receiver say why; their owner still closes them."""
+        for entity in self.entities:
+            entity.close(reason)
+        for receiver in list(self.receivers):
+            receiver._fault = reason

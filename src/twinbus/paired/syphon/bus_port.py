@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
-from twinbus.client import BusClient, Receiver, Sender, encode_batch
+from twinbus.client import BusClient, Receiver, Sender, encode_batch, tls_context
 from twinbus.client.batch import FORMAT
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ServiceError
-from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN, SYPHON_WINDOW
+from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN, SYPHON_CONNECT_TIMEOUT_MS, SYPHON_WINDOW
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel
+
+
+def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `BusClient` is told, by the options of a client of the SDK: a CA of one's own, and WebSocket."""
+    found: dict[str, Any] = {"timeout_ms": SYPHON_CONNECT_TIMEOUT_MS}
+    verify = options.get("connection_verify")
+    if isinstance(verify, str):
+        found["ca"] = tls_context(verify)
+    # Told by its name, because the SDK is not imported here.
+    if getattr(options.get("transport_type"), "name", "") == "AmqpOverWebsocket":
+        found["websocket"] = True
+    return found
 
 
 class BusPort:

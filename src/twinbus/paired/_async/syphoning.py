@@ -1,0 +1,101 @@
+"""The syphon of a paired client, and the bond that makes its two namespaces end together.
+
+Rules:
+- The syphon starts when the backlog queues are known and ends before the namespaces are closed.
+- When one namespace has ended and the other has not within five seconds, the pair is told why it is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from twinbus.clock import Clock
+from twinbus.ledger.words import Source
+from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired.events import Events, logger
+from twinbus.paired.synchronization import AsyncSignal
+from twinbus.paired.syphon import Syphon
+from twinbus.paired.syphon.bond import Bond, Side
+from twinbus.paired.syphon.bus_port import BusPort, bus_options
+from twinbus.paired.syphon.resident import AsyncResident
+
+
+class AsyncSyphoning:
+    """What `enable_syphon` adds to a pair."""
+
+    def __init__(
+        self,
+        primary: AsyncNamespace,
+        secondary: AsyncNamespace,
+        *,
+        events: Events,
+        clock: Clock,
+        wall_clock: Clock,
+        primary_options: Mapping[str, Any],
+        secondary_options: Mapping[str, Any],
+        on_fault: Callable[[str], None],
+    ) -> None:
+        # The namespaces, and how the SDK's clients are told to reach them.
+        self._sides = ((primary, primary_options), (secondary, secondary_options))
+        # Tells what happens.
+        self._events = events
+        # The time of day.
+        self._wall_clock = wall_clock
+        # Gives the pair up.
+        self._on_fault = on_fault
+        # Knows which namespace has ended.
+        self._bond = Bond(clock)
+        # Pulsed when that changes.
+        self._changed = AsyncSignal()
+        # The backlog queues; none before the start.
+        self._queues: list[str] = []
+        # The syphon; None before the start.
+        self._resident: AsyncResident | None = None
+
+    def start(self, queues: list[str]) -> None:
+        """Syphon from these backlog queues."""
+        if self._resident is None:
+            self._queues = list(queues)
+            self._resident = AsyncResident(self._make, self._failed)
+            self._resident.start()
+
+    def _make(self) -> Syphon:
+        ports = [BusPort(namespace.bus(**bus_options(options))) for namespace, options in self._sides]
+        journal = self._events.journal
+        events = Events(
+            self._events.primary,
+            self._events.secondary,
+            clock=self._wall_clock,
+            listeners=self._events.listeners,
+            # Whoever reads the ledger tells the syphon's operations from the senders'.
+            journal=None if journal is None else journal.beside(uuid4().hex, Source.SYPHON),
+        )
+        return Syphon(ports[0], ports[1], self._queues, events=events)
+
+    def _failed(self, error: BaseException) -> None:
+        logger.error("the syphon of %s has ended: %s", self._events.primary, type(error).__name__)
+
+    def end(self, side: Side, fault: str | None) -> None:
+        """One of the namespaces was closed or faulted."""
+        self._bond.end(side, fault)
+        self._changed.pulse()
+
+    async def watch(self) -> None:
+        """Wait for the other one to end as well, and see to it when it does not."""
+        while True:
+            left_ms = self._bond.left_ms
+            if left_ms is None:
+                return
+            await self._changed.wait(left_ms / 1000)
+            due = self._bond.due()
+            if due is not None:
+                await self.stop()
+                self._on_fault(due[1])
+                return
+
+    async def stop(self) -> None:
+        """End the syphon; what it had in hand is given back."""
+        if self._resident is not None:
+            await self._resident.stop()

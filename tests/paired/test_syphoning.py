@@ -1,0 +1,90 @@
+"""The syphon inside a paired client, and how the two namespaces of such a pair end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from tests.paired.pairs import Pair, call, opened
+from twinbus.ledger.files import complete_files
+from twinbus.ledger.totals import Totals
+from twinbus.paired import PairFaultedError
+from twinbus.paired.syphon import bond
+
+
+async def test_diverted_messages_come_home(pair: Pair, tmp_path: Path) -> None:
+    async with pair.sender(enable_syphon=True, failover_interval=0, ledger=tmp_path) as sender:
+        with pair.primary.fault("down"):
+            for number in range(5):
+                await call(sender.send_messages, ServiceBusMessage(b"x", message_id=f"m{number}"))
+            assert len(pair.told("diverted")) == 5
+        found = await pair.in_primary(5, wait_s=10)
+        assert [message.message_id for message in found] == [f"m{number}" for number in range(5)]
+        await pair.until("syphoned")
+        await pair.until("failed-back")
+    assert sum(event.count for event in pair.told("syphoned")) == 5
+    totals = Totals()
+    totals.read(complete_files(tmp_path))
+    counts: dict[tuple[str, str, str], int] = {}
+    for group, sums in totals.groups.items():
+        if group.outcome == "ok":
+            key = (group.source, group.kind, group.stage)
+            counts[key] = counts.get(key, 0) + sums.count
+    # Three of the four operations; the fourth is the receiver's.
+    assert counts["client", "send", "to-backlog"] == 5
+    assert counts["syphon", "receive", "from-backlog"] >= 5
+    assert counts["syphon", "send", "to-primary"] == 5
+
+
+async def test_nothing_is_left_behind(pair: Pair) -> None:
+    before = pair.connections()
+    async with pair.sender(enable_syphon=True) as sender:
+        await call(sender.send_messages, ServiceBusMessage(b"x"))
+    async with asyncio.timeout(5):
+        while pair.connections() > before:
+            await asyncio.sleep(0.02)
+    await pair.in_primary(1)
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_the_other_one_is_faulted(pair: Pair, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bond, "PAIR_CLOSE_S", 0.3)
+    async with pair.client(enable_syphon=True) as client, opened(client.get_queue_sender("orders")) as sender:
+        receiver: Any = client.get_queue_receiver("orders")
+        await call(sender.send_messages, ServiceBusMessage(b"x"))
+        await call(client.close_namespace, side)
+        if side == "secondary":
+            # It has its time, and is good until then.
+            await call(sender.send_messages, ServiceBusMessage(b"x"))
+            await asyncio.sleep(1)
+            text = "the secondary was closed, and the primary was not closed within 0.3 seconds"
+        else:
+            text = "The primary of the pair was closed"
+        with pytest.raises(PairFaultedError, match=text):
+            await call(sender.send_messages, ServiceBusMessage(b"x"))
+        with pytest.raises(PairFaultedError, match=text):
+            await call(receiver.receive_messages, 1, 1)
+    await pair.in_primary(2 if side == "secondary" else 1)
+
+
+async def test_a_pair_closed_in_time_faults_nobody(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bond, "PAIR_CLOSE_S", 0.3)
+    client = pair.make(enable_syphon=True)
+    async with opened(client), opened(client.get_queue_sender("orders")) as sender:
+        await call(client.close_namespace, "secondary", "its key was withdrawn")
+    await asyncio.sleep(0.5)
+    with pytest.raises(ValueError, match="shutdown"):
+        await call(sender.send_messages, ServiceBusMessage(b"x"))
+
+
+async def test_without_the_syphon_nobody_is_faulted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bond, "PAIR_CLOSE_S", 0.2)
+    async with pair.client() as client, opened(client.get_queue_sender("orders")) as sender:
+        await call(client.close_namespace, "secondary")
+        await asyncio.sleep(0.5)
+        await call(sender.send_messages, ServiceBusMessage(b"x"))
+    await pair.in_primary(1)
