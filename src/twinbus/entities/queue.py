@@ -22,7 +22,7 @@ from .holding import TRANSFER_PART
 from .message import Message
 from .session import Session
 from .settings import QueueSettings
-from .topic_settings import SubscriptionSettings
+from .topic_settings import SubscriptionSettings, TopicSettings
 
 DEAD_LETTER_SUFFIX: Final = "/$DeadLetterQueue"
 TRANSFER_SUFFIX: Final = "/$Transfer/$DeadLetterQueue"
@@ -39,7 +39,7 @@ class Queue(Forwarding):
     @property
     def settings(self) -> QueueSettings | SubscriptionSettings:
         settings = self._settings
-        assert isinstance(settings, QueueSettings | SubscriptionSettings)
+        assert not isinstance(settings, TopicSettings)
         return settings
 
     @property
