@@ -49,7 +49,7 @@ app.command()(compact)
 
 
 # Options that take a connection string.
-_HOLDERS = ("-c", "--connection-string")
+_HOLDERS = ("-c", "--connection-string", "--primary", "--secondary")
 
 
 def _version(wanted: bool) -> None:
@@ -72,7 +72,7 @@ def _check_secrets(arguments: Sequence[str]) -> None:
     for before, each in zip(("", *arguments), arguments, strict=False):
         named = before in _HOLDERS or each.startswith(tuple(f"{holder}=" for holder in _HOLDERS))
         if any(f"sharedaccess{secret}=" in each.lower() for secret in ("key", "signature")) and not named:
-            raise ConfigError("A connection string stands where none belongs: put it after --connection-string.")
+            raise ConfigError("A connection string stands where none belongs: write --connection-string TEXT.")
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
