@@ -230,6 +230,16 @@ def test_a_target_with_sessions() -> None:
     refused(house, "Session ID is null.")
 
 
+@pytest.mark.parametrize("needs", ["requires_duplicate_detection", "requires_session"])
+def test_a_target_that_must_look_into_a_message_that_does_not_read(needs: str) -> None:
+    house = TopicHouse()
+    house.create("target", **{needs: True})
+    house.create("source", forward_to="target")
+    send(house, "source", "a", system={"unreadable": True})
+    house.tick()
+    refused(house, "MessageUnreadable")
+
+
 def test_a_target_that_knows_the_message_drops_it() -> None:
     house = TopicHouse()
     target = house.create("target", requires_duplicate_detection=True)

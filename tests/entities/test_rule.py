@@ -135,6 +135,17 @@ def test_a_message_that_does_not_read_fails_every_rule_that_looks() -> None:
     assert house.sub("all").counts.active == 1
 
 
+def test_a_session_id_that_does_not_read_is_none() -> None:
+    house = TopicHouse()
+    house.subscribe("plain")
+    house.subscribe("s", requires_session=True)
+    house.publish("a", session_id="red", system={"unreadable": True})
+    assert house.sub("plain").counts == (1, 0, 0, 0)
+    assert house.sub("s").counts == (0, 0, 0, 1)
+    assert house.finish(house.sub("plain")) == ["a"]
+    assert house.bodies == 1
+
+
 # --- keeping rules ----------------------------------------------------------------------------------------------------
 
 

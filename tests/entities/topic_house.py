@@ -44,6 +44,8 @@ class JsonView:
         return Properties(self._properties)
 
     def system(self, name: str) -> Any:
+        if "unreadable" in self._system:
+            raise FilterEvaluationError("unreadable")
         return self._system.get(name)
 
     def new_id(self) -> uuid.UUID:

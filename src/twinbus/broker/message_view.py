@@ -1,7 +1,8 @@
 """What a subscription's rules see of a message, decoded out of its stored form piece by piece, as it is asked for.
 
 A topic whose subscriptions take everything never decodes anything; a filter on the label decodes the properties once,
-for all filters. What does not read is a FilterEvaluationError: the sender's bytes are nobody's fault here.
+for all filters. What does not read, because a sender wrote it so or the disk damaged it, is a FilterEvaluationError:
+the messages of others must go on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, HEAD_BYTES
 from twinbus.entities.filters import REMOVED as GONE
 from twinbus.entities.filters import Changes, Properties, fold
 from twinbus.entities.message import Message, NewMessage, Relayed
-from twinbus.errors import EncodeError, FilterEvaluationError, ProtocolError
+from twinbus.errors import EncodeError, FilterEvaluationError, ProtocolError, StoreError
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
 
 TIMESPAN = Symbol("com.microsoft:timespan")
@@ -34,7 +35,16 @@ _YEAR_ONE = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
 # Ticks of 100 ns in a microsecond.
 _TICKS = 10
 
-_UNREADABLE = (ProtocolError, UnicodeDecodeError, IndexError, struct.error, ValueError, TypeError, OverflowError)
+_UNREADABLE = (
+    ProtocolError,
+    StoreError,
+    UnicodeDecodeError,
+    IndexError,
+    struct.error,
+    ValueError,
+    TypeError,
+    OverflowError,
+)
 
 
 class StoredView:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from twinbus.errors import (
     EntityDisabledError,
     EntityNotFoundError,
+    FilterEvaluationError,
     MessageTooLargeError,
     NotAllowedError,
     QuotaExceededError,
@@ -46,6 +47,7 @@ _REASONS: Final[tuple[tuple[type[ServiceError], str], ...]] = (
     (QuotaExceededError, "QuotaExceeded"),
     (MessageTooLargeError, "MessageSizeExceeded"),
     (NotAllowedError, SESSION_REASON),
+    (FilterEvaluationError, "MessageUnreadable"),
 )
 
 

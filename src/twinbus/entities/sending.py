@@ -111,6 +111,9 @@ class Sending(Arriving):
             raise _too_large(message.size, limit)
         if self._sessions is not None and not view.system("SessionId"):
             raise NotAllowedError(SESSION_ID_MISSING_TEXT)
+        if self._duplicates is not None:
+            # What `relay` will ask for must read: it has no way back.
+            view.system("MessageId")
         self._check_room(message.size)
 
     def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:

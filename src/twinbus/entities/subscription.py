@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from twinbus.errors import EntityExistsError, EntityNotFoundError, NotAllowedError
+from twinbus.errors import EntityExistsError, EntityNotFoundError, FilterEvaluationError, NotAllowedError
 from twinbus.limits import UNLIMITED_MS
 from twinbus.store.facts import Facts, Table
 
@@ -94,6 +94,8 @@ class Subscription(Queue):
     def update_rule(self, rule: Rule, now_ms: int, facts: Facts) -> None:
         """Put a rule in the place of the one with its name."""
         number, before = self._rule(rule.name)
+        if type(rule.filter) is not type(before.filter):
+            self.topic.selection.check_room(rule)
         self.touch(now_ms)
         self.topic.selection.remove(before)
         renewed = dataclasses.replace(rule, created_ms=before.created_ms)
@@ -161,7 +163,7 @@ class Subscription(Queue):
         if choice.system:
             self._obey(copy, choice.system, now_ms)
         if self._sessions is not None:
-            session_id = choice.system.get("SessionId") or view.system("SessionId")
+            session_id = choice.system.get("SessionId") or _session_of(view)
             if not session_id or session_id is REMOVED:
                 self._bury(copy, SESSION_REASON, SESSION_DESCRIPTION, facts)
                 return
@@ -191,3 +193,12 @@ class Subscription(Queue):
         changes[DEAD_LETTER_DESCRIPTION] = description
         copy.changes = changes
         self.dead_letters._take_in(copy, facts)
+
+
+def _session_of(view: StoredView) -> str | None:
+    """The message's session id. One that does not read is none: other copies are made already, so nothing may fail."""
+    try:
+        session_id = view.system("SessionId")
+    except FilterEvaluationError:
+        return None
+    return None if session_id is None else str(session_id)
