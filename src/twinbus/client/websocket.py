@@ -130,11 +130,18 @@ class WebSocketTransport(asyncio.Transport):
             # Only abort() cancels it, and then there is nothing left to say to the peer.
             failure = ConnectionAbortedError("the connection was aborted")
         finally:
+            if self._closing and failure is None:
+                # It is saying goodbye, which has a bound of its own.
+                await asyncio.wait((writing,))
             self._closing = True
             writing.cancel()
             self._wire.connection_lost(failure)
-            # A session closes its sockets at once, whatever the peer does.
-            await self._session.close()
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Give the socket up, whatever the peer does: aiohttp does not when a peer went away without a word."""
+        self._socket._response.close()
+        await self._session.close()
 
     async def _read(self) -> None:
         async for message in self._socket:
@@ -161,4 +168,4 @@ class WebSocketTransport(asyncio.Transport):
                 await self._work.wait()
         except (OSError, TimeoutError):
             # The reader learns of it as well, and tells everybody.
-            await self._session.close()
+            await self._let_go()
