@@ -210,7 +210,7 @@ async def test_the_callers_own_errors_are_raised(pair: Pair) -> None:
     async with pair.client(**AT_ONCE) as client:
         missing = client.get_queue_sender("missing")
         with pytest.raises(MessagingEntityNotFoundError):
-            await call(missing.send_messages, ServiceBusMessage("x"))
+            await call(missing.send_messages, ServiceBusMessage("x"), timeout=0.5)
         async with opened(client.get_queue_sender("orders")) as sender:
             with pytest.raises(MessageSizeExceededError):
                 await call(sender.send_messages, ServiceBusMessage(b"x" * 300_000))

@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.ledger.words import OK, Event, Kind, Stage
-from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
+from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired._async.entity import AsyncEntity
@@ -125,7 +125,7 @@ class PairedServiceBusSender:
                 await sdk.send_messages(message, timeout=attempt_s, **kwargs)
             except Exception as error:
                 failure = error
-                await self._broke(channel, sdk, error)
+                await self._broke(channel, sdk, error, Kind.SEND)
             else:
                 entity.succeeded()
                 if self._journal is not None:
@@ -175,7 +175,7 @@ class PairedServiceBusSender:
         try:
             await sdk.cancel_scheduled_messages(numbers, timeout=seconds, **kwargs)
         except Exception as error:
-            await self._broke(channel, sdk, error)
+            await self._broke(channel, sdk, error, Kind.CANCEL)
             raise
         if self._journal is not None:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
@@ -249,24 +249,22 @@ class PairedServiceBusSender:
         channel = self._channel
         ends_ms = self._now_ms() + round(seconds * 1000)
         if not channel.opened:
+            # What the service says of an entity that does not exist must not look like a time-out.
+            open_s = max(seconds, TRY_TIMEOUT_S_MIN) if self._entity.state is State.HEALTHY else seconds
             try:
-                await channel.open(seconds)
+                await channel.open(open_s)
             except Exception as error:
-                self._count_failure(work, error)
+                self._count(work.kind, None, cause_of(error))
                 raise
         sdk = channel.sdk
         try:
             return await work.direct(sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            await self._broke(channel, sdk, error)
-            self._count_failure(work, error)
+            await self._broke(channel, sdk, error, work.kind)
             raise
 
-    def _count_failure(self, work: AsyncWork, error: Exception) -> None:
-        if self._journal is not None:
-            self._count(work.kind, None, cause_of(error))
-
-    async def _broke(self, channel: AsyncChannel, sdk: Any, error: Exception) -> None:
+    async def _broke(self, channel: AsyncChannel, sdk: Any, error: Exception, kind: Kind) -> None:
+        self._count(kind, None, cause_of(error))
         if availability_failure(error):
             await channel.discard(sdk)
         else:

@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.ledger.words import OK, Event, Kind, Stage
-from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
+from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.diverter import Diverter
 from twinbus.paired._sync.entity import Entity
@@ -126,7 +126,7 @@ class PairedServiceBusSender:
                 sdk.send_messages(message, timeout=attempt_s, **kwargs)
             except Exception as error:
                 failure = error
-                self._broke(channel, sdk, error)
+                self._broke(channel, sdk, error, Kind.SEND)
             else:
                 entity.succeeded()
                 if self._journal is not None:
@@ -176,7 +176,7 @@ class PairedServiceBusSender:
         try:
             sdk.cancel_scheduled_messages(numbers, timeout=seconds, **kwargs)
         except Exception as error:
-            self._broke(channel, sdk, error)
+            self._broke(channel, sdk, error, Kind.CANCEL)
             raise
         if self._journal is not None:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
@@ -250,24 +250,22 @@ class PairedServiceBusSender:
         channel = self._channel
         ends_ms = self._now_ms() + round(seconds * 1000)
         if not channel.opened:
+            # What the service says of an entity that does not exist must not look like a time-out.
+            open_s = max(seconds, TRY_TIMEOUT_S_MIN) if self._entity.state is State.HEALTHY else seconds
             try:
-                channel.open(seconds)
+                channel.open(open_s)
             except Exception as error:
-                self._count_failure(work, error)
+                self._count(work.kind, None, cause_of(error))
                 raise
         sdk = channel.sdk
         try:
             return work.direct(sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            self._broke(channel, sdk, error)
-            self._count_failure(work, error)
+            self._broke(channel, sdk, error, work.kind)
             raise
 
-    def _count_failure(self, work: Work, error: Exception) -> None:
-        if self._journal is not None:
-            self._count(work.kind, None, cause_of(error))
-
-    def _broke(self, channel: Channel, sdk: Any, error: Exception) -> None:
+    def _broke(self, channel: Channel, sdk: Any, error: Exception, kind: Kind) -> None:
+        self._count(kind, None, cause_of(error))
         if availability_failure(error):
             channel.discard(sdk)
         else:
