@@ -24,6 +24,8 @@ from twinbus.auth.connection_string import ConnectionString
 from twinbus.cli.directory import ask
 from twinbus.client import BusClient, Message
 from twinbus.client.envelope import wrap
+from twinbus.entities.settings import QueueSettings
+from twinbus.limits import MAX_DELIVERY_COUNT_MAX
 from twinbus.paired.options import backlog_names
 from twinbus.testing import Broker
 
@@ -144,9 +146,12 @@ def one_life(primary: Broker, secondary: Broker, wanted: int) -> bool:
 def run(kills: int, seed: int, count: int, *, planted: str | None = None) -> Report:
     """`planted` is a text of Python run before the syphon in its last life: how a fault is planted."""
     rng = random.Random(seed)
-    names = backlog_names(NAME, QUEUES)
+    # As the paired client makes them: every death counts as a delivery, and must not lead to the dead-letter queue.
+    queues = [
+        QueueSettings(path=name, max_delivery_count=MAX_DELIVERY_COUNT_MAX) for name in backlog_names(NAME, QUEUES)
+    ]
     in_transfer = 0
-    with Broker([NAME], [PLAIN], sync=False) as primary, Broker(["second"], names, sync=False) as secondary:
+    with Broker([NAME], [PLAIN], sync=False) as primary, Broker(["second"], queues, sync=False) as secondary:
         primary.create_queue(DETECTING, requires_duplicate_detection=True)
         ids = asyncio.run(fill(secondary, count))
         for _ in range(kills):
@@ -156,15 +161,15 @@ def run(kills: int, seed: int, count: int, *, planted: str | None = None) -> Rep
         if planted is not None:
             last[2] = planted + "\n" + last[2]
         code = subprocess.run(last, stdout=subprocess.DEVNULL, check=False).returncode
-        queues = ask(ConnectionString.parse(secondary.connection_string()), "twinbus:list-queues", {})["queues"]
+        counts = ask(ConnectionString.parse(secondary.connection_string()), "twinbus:list-queues", {})["queues"]
         return Report(
             seed=seed,
             kills=kills,
             kills_in_transfer=in_transfer,
             plain=account(ids[PLAIN], asyncio.run(drained(primary, PLAIN))),
             detecting=account(ids[DETECTING], asyncio.run(drained(primary, DETECTING))),
-            backlog_left=sum(int(queue["active_messages"]) for queue in queues),
-            dead_lettered=sum(int(queue["dead_letter_messages"]) for queue in queues),
+            backlog_left=sum(int(queue["active_messages"]) for queue in counts),
+            dead_lettered=sum(int(queue["dead_letter_messages"]) for queue in counts),
             drain_exit_code=code,
         )
 

@@ -7,7 +7,7 @@ import pytest
 from twinbus import errors
 from twinbus.errors import EncodeError, EnvelopeError, ServiceError, TwinbusError
 from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
-from twinbus.paired.syphon.decisions import FOR_GOOD, Decision, Fate, decide
+from twinbus.paired.syphon.decisions import FOR_GOOD, Decision, Fate, check_destination, decide
 
 LEFT = {
     "LinkDetachedError",
@@ -58,3 +58,14 @@ def test_texts_are_bounded_and_a_path_may_be_missing() -> None:
     decision = decide(EnvelopeError("x" * 10_000))
     assert len(decision.description) == DEAD_LETTER_TEXT_CHARS_MAX
     assert decision.description.startswith("(no path): EnvelopeError: ")
+
+
+@pytest.mark.parametrize("path", ["$management", "$cbs", "orders/$management", "orders/$DeadLetterQueue", "/$cbs"])
+def test_the_services_own_nodes_are_no_destinations(path: str) -> None:
+    with pytest.raises(EnvelopeError, match="not an entity"):
+        check_destination(path)
+
+
+def test_entities_are_destinations() -> None:
+    for path in ("orders", "a/b/c", "price-in-$", "topic"):
+        check_destination(path)

@@ -82,19 +82,21 @@ async def test_poison_is_set_apart_while_others_flow(pair: Pair) -> None:
     await pair.put([Message(b"no path", message_id="no-path").encode()])
     await pair.put([Message(b"x", message_id="bad-alias", application_properties={"x-ms-path": 7}).encode()])
     await pair.divert("nowhere", [Message(b"x", message_id="not-found")])
+    await pair.divert("$management", [Message(b"x", message_id="a-node")])
     await pair.divert(small, [Message(b"x" * 5_000, message_id="too-large"), Message(b"x", message_id="small")])
     await pair.divert(disabled, [Message(b"x", message_id="disabled")])
     await pair.divert(good, numbered(50))
     report = await pair.syphon().run(once=True)
-    assert report.total.dead_lettered == 5
+    assert report.total.dead_lettered == 6
     assert report.drained == tuple(pair.queues)
     assert len(await pair.taken(good, 50)) == 50
     assert [m.message_id for m in await pair.taken(small, 1)] == ["small"]
-    found = {m.message_id: m.application_properties for m in await pair.dead(5)}
+    found = {m.message_id: m.application_properties for m in await pair.dead(6)}
     reasons = {name: own["DeadLetterReason"] for name, own in found.items()}
     assert reasons == {
         "no-path": "CannotBeRestored",
         "bad-alias": "CannotBeRestored",
+        "a-node": "CannotBeRestored",
         "not-found": "DestinationNotFound",
         "too-large": "MessageTooLarge",
         "disabled": "DestinationDisabled",
@@ -103,7 +105,7 @@ async def test_poison_is_set_apart_while_others_flow(pair: Pair) -> None:
     assert "amqp:not-found" in found["not-found"]["DeadLetterErrorDescription"]
     assert found["not-found"]["x-ms-path"] == "nowhere"
     causes = [event.cause for event in pair.events if event.kind is Event.DEAD_LETTERED]
-    assert len(causes) == 5
+    assert len(causes) == 6
     assert "amqp:not-found" in causes
 
 

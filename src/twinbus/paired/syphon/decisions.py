@@ -81,6 +81,13 @@ def decide(error: TwinbusError | None, path: str | None = None) -> Decision:
     return Decision(Fate.DEAD_LETTER, reason, text[:DEAD_LETTER_TEXT_CHARS_MAX], cause)
 
 
+def check_destination(path: str) -> None:
+    """Refuse a path that is no entity: whoever may write to the backlog must not reach the service's own nodes, such as
+    `$management`, with the syphon's rights."""
+    if any(part.startswith("$") for part in path.split("/")):
+        raise EnvelopeError("The path names a node of the service, not an entity.")
+
+
 def cause_of(error: TwinbusError) -> str:
     """What a ledger may hold of an error."""
     return error.condition if isinstance(error, ServiceError) else type(error).__name__

@@ -23,7 +23,7 @@ from twinbus.limits import (
     SYPHON_PAUSE_MS_MAX,
     SYPHON_RECEIVE_S,
 )
-from twinbus.paired.syphon.decisions import Decision, cause_of, decide
+from twinbus.paired.syphon.decisions import Decision, cause_of, check_destination, decide
 from twinbus.paired.syphon.lane import Item, Lane
 from twinbus.paired.syphon.port import Held, Source
 from twinbus.paired.syphon.works import Works, logger
@@ -119,6 +119,7 @@ class Intake:
         works = self._works
         try:
             restored = unwrap(held.payload)
+            check_destination(restored.path)
         except EnvelopeError as error:
             item = Item(self, held, (), len(held.payload))
             self._take(item)

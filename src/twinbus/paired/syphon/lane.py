@@ -64,8 +64,8 @@ class Lane:
         self._wake = asyncio.Event()
         # Whether the send under way takes long.
         self._slow = False
-        # Messages of the send under way.
-        self.sending = 0
+        # Whether anything was sent, or refused.
+        self._tried = False
         # The link; None before the first send and after a failure.
         self._destination: Destination | None = None
 
@@ -106,9 +106,8 @@ class Lane:
                     continue
                 batch = self._next_batch()
                 if batch:
-                    self.sending = len(batch)
                     outcomes = await self._send([item.parcel for item in batch])
-                    self.sending = 0
+                    self._tried = True
                     self._settle(batch, outcomes)
         finally:
             works.lanes.pop(self.path, None)
@@ -118,6 +117,9 @@ class Lane:
 
     async def _wait(self) -> bool:
         """Until a message is there; False when none comes for long, or the syphon stops."""
+        if self._destination is None and not self.stalled and self._tried:
+            # Nothing could be sent there: there is no link to keep for the next.
+            return False
         self._wake.clear()
         try:
             async with asyncio.timeout(SYPHON_LANE_IDLE_S):
@@ -179,7 +181,8 @@ class Lane:
             # Whatever kept us from connecting keeps everybody from it.
             return [ConnectionForcedError(error.text)] * len(parcels)
         try:
-            if self._destination is None:
+            if self._destination is None or not self._destination.usable:
+                # A link that nobody used for long may have been cut.
                 self._destination = await primary.destination(self.path)
         except ServiceError as error:
             return [error] * len(parcels)
