@@ -33,8 +33,9 @@ lint: $(STAMP) ## check form and style (ruff)
 types: $(STAMP) ## check the types (mypy strict)
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure the broker beside its peers
+bench: $(STAMP) ## measure the broker beside its peers, and the paired sender beside the SDK's
 	$(BIN)/python bench/run.py $(ARGS)
+	$(BIN)/python bench/paired.py
 
 faults: $(STAMP) ## kill the broker under load again and again, then the syphon
 	$(BIN)/python tests/faults/kill.py $(ARGS)

@@ -154,7 +154,6 @@ async def test_interval_zero_diverts_the_failing_message_itself(pair: Pair) -> N
     async with pair.sender(**AT_ONCE) as sender:
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, ServiceBusMessage("x"), timeout=5)
-        assert await pair.until("failed-back") < 1 + 1
     assert bodies(await pair.in_backlog(1)) == [b"x"]
 
 
@@ -313,14 +312,14 @@ async def test_scheduling_goes_on_and_cannot_be_cancelled(pair: Pair) -> None:
 
 
 async def test_a_backlog_queue_that_fails_is_out_for_all_senders(pair: Pair) -> None:
-    async with pair.client(backlog_pause=1, backlog_queue_count=2, **AT_ONCE) as client:
+    async with pair.client(backlog_pause=0.3, backlog_queue_count=2, **AT_ONCE) as client:
         senders = [client.get_queue_sender("orders") for _ in range(4)]
         with pair.primary.fault("refusing", "orders"):
             with pair.secondary.fault("refusing", "contoso/x-servicebus-transfer/0"):
                 for number, sender in enumerate(senders * 2):
                     await call(sender.send_messages, ServiceBusMessage(str(number)))
                 assert [event.queue for event in pair.told("backlog-queue-out")] == ["contoso/x-servicebus-transfer/0"]
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.3)
             for sender in [client.get_queue_sender("orders") for _ in range(8)]:
                 await call(sender.send_messages, ServiceBusMessage("in again"))
             assert [event.queue for event in pair.told("backlog-queue-in")] == ["contoso/x-servicebus-transfer/0"]
