@@ -10,11 +10,12 @@ Rules:
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from twinbus.clock import Clock
-from twinbus.ledger.records import Failover, Operations, encode, units_of
+from twinbus.ledger.records import LATENCY_BOUNDS_MS, Failover, Latency, Operations, encode, units_of
 from twinbus.ledger.words import OK, Event, Kind, Source, Stage
 from twinbus.ledger.writer import LedgerWriter
 from twinbus.limits import METER_INTERVAL_MS
@@ -55,6 +56,9 @@ class Journal:
         self._occasions: dict[_Occasion, int] = {}
         # The other events, with their moments.
         self._moments: list[tuple[_Occasion, int, int]] = []
+        # By namespace, entity and backlog queue: how many messages of this interval were so long under way, by bucket;
+        # and the sum and the longest of their times.
+        self._latencies: dict[tuple[str, str, str], tuple[list[int], list[int]]] = {}
         # When this interval began.
         self._start_ms = clock.now_ms()
         # Held while sums are added to or taken.
@@ -113,12 +117,28 @@ class Journal:
         if self._thread is None:
             self._start()
 
+    def latency(self, namespace: str, entity: str, queue: str, times_ms: Iterable[int]) -> None:
+        """How long messages for the entity were under way through a backlog queue."""
+        with self._lock:
+            buckets, (total, longest) = self._latencies.setdefault(
+                (namespace, entity, queue), ([0] * (len(LATENCY_BOUNDS_MS) + 1), [0, 0])
+            )
+            for time_ms in times_ms:
+                # The bounds are powers of two: this is the first that is not less.
+                buckets[min(max(time_ms - 1, 0).bit_length(), len(LATENCY_BOUNDS_MS))] += 1
+                total += time_ms
+                longest = max(longest, time_ms)
+            self._latencies[namespace, entity, queue] = (buckets, [total, longest])
+        if self._thread is None:
+            self._start()
+
     def flush(self) -> None:
         """Write what was counted so far; called by one thread at a time."""
         with self._lock:
             sums, self._sums = self._sums, {}
             occasions, self._occasions = self._occasions, {}
             moments, self._moments = self._moments, []
+            latencies, self._latencies = self._latencies, {}
             start_ms, end_ms = self._start_ms, self._clock.now_ms()
             self._start_ms = end_ms
         start_ms = min(start_ms, end_ms)
@@ -143,6 +163,24 @@ class Journal:
         ]
         lines += [self._failover(key, start_ms, end_ms, count) for key, count in occasions.items()]
         lines += [self._failover(key, at_ms, at_ms, count) for key, at_ms, count in moments]
+        lines += [
+            encode(
+                Latency(
+                    id=self._writer.next_id(),
+                    start_ms=start_ms,
+                    end_ms=end_ms,
+                    source=self._source,
+                    namespace=namespace,
+                    entity=entity,
+                    queue=queue,
+                    count=sum(buckets),
+                    sum_ms=total,
+                    max_ms=longest,
+                    buckets=tuple(buckets),
+                )
+            )
+            for (namespace, entity, queue), (buckets, (total, longest)) in latencies.items()
+        ]
         if lines:
             self._writer.write("".join(lines), len(lines))
         else:

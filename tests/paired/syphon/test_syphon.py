@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from twinbus.amqp import AmqpMessage, Symbol, Timestamp
 from twinbus.client import BusClient, Message
 from twinbus.client.envelope import pack
 from twinbus.clock import SystemClock
 from twinbus.ledger.files import complete_files
+from twinbus.ledger.records import Latency, decode
 from twinbus.ledger.totals import Totals
 from twinbus.ledger.words import Event
+from twinbus.paired.syphon.bus_port import enqueued_ms
 from twinbus.testing import Broker
 
 from .conftest import Pair, until
@@ -167,6 +170,11 @@ async def test_the_ledger_has_every_stage(pair: Pair, tmp_path: Path) -> None:
     assert counts["second", queue, "dead-letter", "from-backlog"] == 1
     assert counts["second", pair.queues[1], "empty-poll", "poll"] >= 1
     assert {group.source for group in totals.groups} == {"syphon"}
+    records = [decode(line) for file in complete_files(tmp_path) for line in file.read_bytes().splitlines()]
+    latencies = [record for record in records if isinstance(record, Latency)]
+    assert sum(record.count for record in latencies) == 20
+    assert {(record.namespace, record.entity, record.queue) for record in latencies} == {(pair.name, path, queue)}
+    assert all(0 <= record.max_ms < 10_000 for record in latencies)
 
 
 async def test_locks_are_renewed_while_work_goes_on(pair: Pair) -> None:
@@ -194,3 +202,12 @@ async def test_a_secondary_that_restarts(tmp_path: Path, primary_broker: Broker)
                 while await pair.left():
                     await asyncio.sleep(0.05)
         assert len(await pair.taken(path, 2_001, wait_s=0.5)) == 2_000
+
+
+def test_when_a_message_came_to_the_backlog() -> None:
+    message = AmqpMessage.of_value("x")
+    message.message_annotations = {Symbol("x-opt-enqueued-time"): Timestamp(1_700_000_000_123)}
+    payload = message.encode()
+    assert enqueued_ms(payload) == 1_700_000_000_123
+    assert enqueued_ms(payload[: payload.index(b"time") + 7]) is None
+    assert enqueued_ms(Message(b"x").encode()) is None

@@ -14,6 +14,11 @@ from twinbus.errors import ServiceError
 from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN, SYPHON_CONNECT_TIMEOUT_MS, SYPHON_WINDOW
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel
 
+# The annotation's name as a symbol, and the code of a timestamp.
+_ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
+# Within these a service's annotations begin.
+_HEAD_BYTES = 1_024
+
 
 def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What a `BusClient` is told, by the options of a client of the SDK: a CA of one's own, and WebSocket."""
@@ -25,6 +30,13 @@ def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if getattr(options.get("transport_type"), "name", "") == "AmqpOverWebsocket":
         found["websocket"] = True
     return found
+
+
+def enqueued_ms(payload: bytes) -> int | None:
+    """When the service took a message; for statistics only, so the annotations are searched and not decoded."""
+    at = payload.find(_ENQUEUED, 0, _HEAD_BYTES)
+    end = at + len(_ENQUEUED) + 8
+    return None if at < 0 or end > len(payload) else int.from_bytes(payload[end - 8 : end], "big")
 
 
 class BusPort:
@@ -74,7 +86,7 @@ class BusSource:
         expires_ms = self._clock.now_ms() + lock_ms
         held = []
         for message in messages:
-            held.append(Held(message.payload, message, lock_ms, expires_ms))
+            held.append(Held(message.payload, message, lock_ms, expires_ms, enqueued_ms(message.payload)))
             # Settling needs the token only, and a payload has one owner.
             message.payload = b""
         return held

@@ -170,6 +170,7 @@ class Intake:
         works.progress_ms = works.clock.now_ms()
         works.count(works.events.secondary, self.queue, Kind.COMPLETE, Stage.FROM_BACKLOG, [item.size for item in done])
         if done:
+            works.time(path, self.queue, [item.held.enqueued_ms for item in done])
             works.events.emit(Event.SYPHONED, entity=path, queue=self.queue, count=messages)
         if len(done) < len(items):
             logger.warning(

@@ -21,9 +21,11 @@ Outcomes = list[ServiceError | None]
 class Held:
     """A message of a backlog queue, locked for us."""
 
-    __slots__ = ("expires_ms", "handle", "lock_ms", "payload")
+    __slots__ = ("enqueued_ms", "expires_ms", "handle", "lock_ms", "payload")
 
-    def __init__(self, payload: bytes, handle: Any, lock_ms: int, expires_ms: int) -> None:
+    def __init__(
+        self, payload: bytes, handle: Any, lock_ms: int, expires_ms: int, enqueued_ms: int | None = None
+    ) -> None:
         # The message as it came.
         self.payload = payload
         # What the port settles it by.
@@ -32,6 +34,8 @@ class Held:
         self.lock_ms = lock_ms
         # When its lock ends, by a clock that only measures.
         self.expires_ms = expires_ms
+        # When it came to the backlog, by the service's time of day; None when that is not known.
+        self.enqueued_ms = enqueued_ms
 
 
 class Source(Protocol):

@@ -51,6 +51,7 @@ from twinbus.errors import (
 )
 from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN
 from twinbus.paired.classify import condition_of
+from twinbus.paired.syphon.bus_port import enqueued_ms
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel
 
 T = TypeVar("T")
@@ -163,7 +164,7 @@ class SdkSource:
             lock_ms = LOCK_DURATION_MS_MIN if until is None else int(until.timestamp() * 1000) - self._wall.now_ms()
             lock_ms = min(max(lock_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_MAX)
             payload = self._payloads.pop(bytes(message._delivery_tag), b"")
-            held.append(Held(payload, message, lock_ms, self._clock.now_ms() + lock_ms))
+            held.append(Held(payload, message, lock_ms, self._clock.now_ms() + lock_ms, enqueued_ms(payload)))
         return held
 
     def _watch(self) -> None:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from twinbus.clock import Clock
+from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ServiceError
 from twinbus.ledger.words import OK, Kind, Stage
 from twinbus.limits import OPERATION_STEP_BYTES, SYPHON_HELD_BYTES_MAX, SYPHON_HELD_MESSAGES_MAX
@@ -42,6 +42,8 @@ class Works:
         self.events = events
         # Measures only.
         self.clock = clock
+        # The time of day.
+        self._wall = SystemClock()
         # Who is left alone for how long.
         self.pauses = pauses
         # What may be in hand.
@@ -157,3 +159,13 @@ class Works:
             # One that counts for more than one unit is told alone, so that its units come out right.
             if size > OPERATION_STEP_BYTES:
                 journal.operation(namespace, entity, kind, stage, outcome=outcome, size_bytes=size)
+
+    def time(self, path: str, queue: str, enqueued_ms: list[int | None]) -> None:
+        """How long messages were under way, from the backlog's acceptance to the primary's."""
+        journal = self.events.journal
+        if journal is not None:
+            now_ms = self._wall.now_ms()
+            # Two machines' clocks may differ by more than that.
+            times = [max(now_ms - since_ms, 0) for since_ms in enqueued_ms if since_ms is not None]
+            if times:
+                journal.latency(self.events.primary, path, queue, times)
