@@ -7,7 +7,8 @@ import syphon_kill
 # A syphon that completes what it never sent.
 FORGETFUL = """
 from twinbus.paired.syphon.bus_port import BusDestination
-async def send(self, parcels):
+async def send(self, parcels, on_accepted):
+    [on_accepted(index) for index in range(len(parcels))]
     return [None] * len(parcels)
 BusDestination.send = send
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -126,7 +126,7 @@ class BusDestination:
     def usable(self) -> bool:
         return self._sender.error is None
 
-    async def send(self, parcels: Sequence[Parcel]) -> Outcomes:
+    async def send(self, parcels: Sequence[Parcel], on_accepted: Callable[[int], None]) -> Outcomes:
         outcomes: Outcomes = [None] * len(parcels)
         if not parcels:
             return outcomes
@@ -136,6 +136,8 @@ class BusDestination:
         def settle(error: ServiceError | None, index: int) -> None:
             nonlocal left
             outcomes[index] = error
+            if error is None:
+                on_accepted(index)
             left -= 1
             if left == 0 and not last.done():
                 last.set_result(None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twinbus.errors import ConnectionForcedError, OperationTimeoutError, ServiceError
@@ -106,7 +107,7 @@ class Lane:
                     continue
                 batch = self._next_batch()
                 if batch:
-                    outcomes = await self._send([item.parcel for item in batch])
+                    outcomes = await self._send(batch)
                     self._tried = True
                     self._settle(batch, outcomes)
         finally:
@@ -144,9 +145,10 @@ class Lane:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    async def _send(self, parcels: list[Parcel]) -> Outcomes:
+    async def _send(self, batch: list[Item]) -> Outcomes:
         """The outcome of each, within the time a send may take."""
-        attempt = asyncio.get_running_loop().create_task(self._attempt(parcels))
+        parcels = [item.parcel for item in batch]
+        attempt = asyncio.get_running_loop().create_task(self._attempt(parcels, self._completions(batch)))
         try:
             done, _ = await asyncio.wait((attempt,), timeout=SYPHON_SLOW_S)
             if not done:
@@ -173,7 +175,28 @@ class Lane:
             if self._destination is not None and not self._destination.usable:
                 self._destination = None
 
-    async def _attempt(self, parcels: list[Parcel]) -> Outcomes:
+    def _completions(self, batch: list[Item]) -> Callable[[int], None]:
+        """Completes what is accepted as the answers come, in groups: the sooner, the less is repeated after a death."""
+        accepted: list[Item] = []
+        loop = asyncio.get_running_loop()
+
+        def complete() -> None:
+            by_intake: dict[Intake, list[Item]] = {}
+            for item in accepted:
+                by_intake.setdefault(item.intake, []).append(item)
+            accepted.clear()
+            for intake, items in by_intake.items():
+                intake.complete(self.path, items)
+
+        def on_accepted(index: int) -> None:
+            if not accepted:
+                # At the end of this turn, when all that came together have been told.
+                loop.call_soon(complete)
+            accepted.append(batch[index])
+
+        return on_accepted
+
+    async def _attempt(self, parcels: list[Parcel], on_accepted: Callable[[int], None]) -> Outcomes:
         primary = self._works.primary
         try:
             await primary.connect()
@@ -186,20 +209,21 @@ class Lane:
                 self._destination = await primary.destination(self.path)
         except ServiceError as error:
             return [error] * len(parcels)
-        return await self._destination.send(parcels)
+        return await self._destination.send(parcels, on_accepted)
 
     # --- what came of it ----------------------------------------------------------------------------------------------
 
     def _settle(self, batch: list[Item], outcomes: Outcomes) -> None:
+        """See to those that were not accepted; the others are being completed already."""
         works = self._works
-        accepted: dict[Intake, list[Item]] = {}
+        accepted = 0
         left: list[Item] = []
         sizes: dict[str, list[int]] = {}
         outage = ""
         for item, error in zip(batch, outcomes, strict=True):
             sizes.setdefault(OK if error is None else cause_of(error), []).extend(map(len, item.parcel))
             if error is None:
-                accepted.setdefault(item.intake, []).append(item)
+                accepted += 1
                 continue
             decision = decide(error, self.path)
             if decision.fate is Fate.DEAD_LETTER:
@@ -211,8 +235,6 @@ class Lane:
                 outage = decision.cause
         for outcome, each in sizes.items():
             works.count(works.events.primary, self.path, Kind.SEND, Stage.TO_PRIMARY, each, outcome)
-        for intake, items in accepted.items():
-            intake.complete(self.path, items)
         if not left:
             if works.pauses.succeed(self.path):
                 works.recovered(self.path)

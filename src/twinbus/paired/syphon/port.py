@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twinbus.errors import ServiceError
@@ -72,8 +72,8 @@ class Destination(Protocol):
         """Whether another send may succeed; if not, a new destination is needed."""
         ...
 
-    async def send(self, parcels: Sequence[Parcel]) -> Outcomes:
-        """Send them in order, pipelined as far as the transport can."""
+    async def send(self, parcels: Sequence[Parcel], on_accepted: Callable[[int], None]) -> Outcomes:
+        """Send them in order, pipelined as far as the transport can; each that is accepted is told at once."""
         ...
 
     def abandon(self, error: ServiceError) -> None: ...

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -238,9 +238,9 @@ class SdkDestination:
     def usable(self) -> bool:
         return self._error is None
 
-    async def send(self, parcels: Sequence[Parcel]) -> Outcomes:
+    async def send(self, parcels: Sequence[Parcel], on_accepted: Callable[[int], None]) -> Outcomes:
         outcomes: Outcomes = []
-        for parcel in parcels:
+        for index, parcel in enumerate(parcels):
             if self._error is not None:
                 outcomes.append(self._error)
                 continue
@@ -252,6 +252,7 @@ class SdkDestination:
                 else:
                     self._sending.result()
                     outcomes.append(None)
+                    on_accepted(index)
             except ServiceError as error:
                 outcomes.append(error)
             finally:
