@@ -135,7 +135,7 @@ async def test_a_caller_with_less_time_than_the_interval_sees_the_error(pair: Pa
     async with pair.sender(failover_interval=20) as sender:
         with pair.primary.fault("refusing", "orders"):
             started = time.monotonic()
-            with pytest.raises(ServiceBusServerBusyError):
+            with pytest.raises(ServiceBusError):
                 await call(sender.send_messages, ServiceBusMessage("x"), timeout=0.5)
             assert time.monotonic() - started < 1.5
 
@@ -331,7 +331,7 @@ async def test_when_all_backlog_queues_are_out_sends_wait_in_their_time(pair: Pa
     async with pair.sender(backlog_queue_count=1, **AT_ONCE) as sender:
         with pair.primary.fault("refusing", "orders"):
             with pair.secondary.fault("refusing"):
-                with pytest.raises((ServiceBusError, TimeoutError)):
+                with pytest.raises(ServiceBusError):
                     await call(sender.send_messages, ServiceBusMessage("lost"), timeout=1)
                 sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("late"), timeout=10))
                 await asyncio.sleep(0.5)

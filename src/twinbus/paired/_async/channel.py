@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.paired.synchronization import AsyncLock, AsyncTasks, async_bounded
 
@@ -40,6 +41,11 @@ class AsyncChannel:
             sdk = self.sdk
             try:
                 await async_bounded(seconds, sdk.__aenter__)
+            except TimeoutError as error:
+                await self.discard(sdk)
+                # Applications expect the SDK's errors.
+                text = f"The link to '{sdk.entity_name}' did not open within {seconds:.1f} seconds."
+                raise OperationTimeoutError(message=text) from error
             except Exception:
                 await self.discard(sdk)
                 raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from azure.servicebus import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.paired.synchronization import Lock, Tasks, bounded
 
@@ -41,6 +42,11 @@ class Channel:
             sdk = self.sdk
             try:
                 bounded(seconds, sdk.__enter__)
+            except TimeoutError as error:
+                self.discard(sdk)
+                # Applications expect the SDK's errors.
+                text = f"The link to '{sdk.entity_name}' did not open within {seconds:.1f} seconds."
+                raise OperationTimeoutError(message=text) from error
             except Exception:
                 self.discard(sdk)
                 raise
