@@ -33,9 +33,10 @@ lint: $(STAMP) ## check form and style (ruff)
 types: $(STAMP) ## check the types (mypy strict)
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure the broker beside its peers, and the paired sender beside the SDK's
+bench: $(STAMP) ## measure the broker beside its peers, the paired sender and the syphon beside the SDK's
 	$(BIN)/python bench/run.py $(ARGS)
 	$(BIN)/python bench/paired.py
+	$(BIN)/python bench/syphon.py
 
 faults: $(STAMP) ## kill the broker under load again and again, then the syphon
 	$(BIN)/python tests/faults/kill.py $(ARGS)

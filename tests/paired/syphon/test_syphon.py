@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from twinbus.amqp import AmqpMessage, Symbol, Timestamp
-from twinbus.client import BusClient, Message
+from twinbus.client import BusClient, Message, tls_context
 from twinbus.client.envelope import pack
 from twinbus.clock import SystemClock
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.records import Latency, decode
 from twinbus.ledger.totals import Totals
 from twinbus.ledger.words import Event
+from twinbus.paired.syphon import Syphon
 from twinbus.paired.syphon.bus_port import enqueued_ms
 from twinbus.testing import Broker
 
@@ -211,3 +214,23 @@ def test_when_a_message_came_to_the_backlog() -> None:
     assert enqueued_ms(payload) == 1_700_000_000_123
     assert enqueued_ms(payload[: payload.index(b"time") + 7]) is None
     assert enqueued_ms(Message(b"x").encode()) is None
+
+
+@pytest.mark.parametrize("websocket", [False, True], ids=["tls", "wss"])
+async def test_over_tls_and_websocket(pair: Pair, websocket: bool) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(50))
+    # Without the emulator's flag a connection string means TLS.
+    brokers = (pair.primary, pair.secondary)
+    texts = [each.connection_string().replace("UseDevelopmentEmulator=true", "") for each in brokers]
+    syphon = Syphon.from_connection_strings(
+        *texts,
+        primary_name=pair.name,
+        backlog_queue_count=2,
+        primary_tls=tls_context(pair.primary.ca_file),
+        secondary_tls=tls_context(pair.secondary.ca_file),
+        websocket=websocket,
+    )
+    report = await syphon.run(once=True, patience_s=10)
+    assert report.total.syphoned == 50
+    assert len(await pair.taken(path, 50)) == 50
