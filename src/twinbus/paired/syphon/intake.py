@@ -29,7 +29,7 @@ from twinbus.paired.syphon.port import Held, Source
 from twinbus.paired.syphon.works import Works, logger
 
 # For what is done to the old link before a new one is opened.
-_QUIET_S = 5.0
+_QUIET_S = 1.0
 # In a run that ends, how long a receive waits before the queue is looked at.
 _ONCE_S = 0.5
 
