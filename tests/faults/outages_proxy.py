@@ -1,0 +1,74 @@
+"""A TCP proxy that can stop forwarding without closing anything: how a half-open connection is made."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+CHUNK_BYTES = 65_536
+
+
+class Proxy:
+    """Stands before one port, on the running loop."""
+
+    def __init__(self, port: int) -> None:
+        # Where it leads to.
+        self._target_port = port
+        # Where it listens; 0 before `start`.
+        self.port = 0
+        # Whether new connections are taken and lead nowhere.
+        self.stalled = False
+        # Forwarders of the connections there are.
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Both ends of every connection: one that leads nowhere stays open until the end.
+        self._streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        # Takes connections; None before `start`.
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def strike(self, *, stall: bool) -> int:
+        """Every connection there is dies without a word; with `stall` new ones do, too. Returns how many died."""
+        self.stalled = stall
+        died = len(self._tasks) // 2
+        for task in self._tasks:
+            task.cancel()
+        return died
+
+    def heal(self) -> None:
+        """New connections work; the dead stay dead."""
+        self.stalled = False
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _, writer in self._streams:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams.append((reader, writer))
+        if self.stalled:
+            return
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._streams.append((there, back))
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._forward(source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(CHUNK_BYTES):
+                sink.write(data)
+                await sink.drain()
+        # Cancelled, it does not come here: nobody is told.
+        sink.transport.abort()
