@@ -44,7 +44,7 @@ async def test_receive_messages_does_not_show_pings(pair: Pair) -> None:
 async def test_iterating_does_not_show_pings(pair: Pair, mode: str) -> None:
     async with pair.client() as client:
         await send(client, "ping", "a", "ping", "b")
-        async with opened(client.get_queue_receiver("orders", max_wait_time=0.5, receive_mode=mode)) as receiver:
+        async with opened(client.get_queue_receiver("orders", max_wait_time=0.2, receive_mode=mode)) as receiver:
             found = []
             if hasattr(receiver, "__anext__"):
                 found.append(str(await receiver.__anext__()))
@@ -60,4 +60,4 @@ async def test_only_pings_are_nothing(pair: Pair) -> None:
     async with pair.client() as client:
         await send(client, "ping")
         async with opened(client.get_queue_receiver("orders")) as receiver:
-            assert await call(receiver.receive_messages, 1, max_wait_time=0.5) == []
+            assert await call(receiver.receive_messages, 1, max_wait_time=0.3) == []

@@ -81,7 +81,7 @@ def availability_failure(error: BaseException) -> bool:
         return True
     # What fails in the making of a message, or in a credential, is the caller's; an AMQP failure without a condition
     # is the peer's.
-    return not isinstance(inner, ValueError | TypeError | LookupError | ArithmeticError | AttributeError | AzureError)
+    return not isinstance(inner, ValueError | TypeError | LookupError | ArithmeticError | AzureError)
 
 
 def non_transient_error(error: BaseException) -> bool:

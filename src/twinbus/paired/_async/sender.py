@@ -124,8 +124,7 @@ class PairedServiceBusSender:
             try:
                 await sdk.send_messages(message, timeout=attempt_s, **kwargs)
             except Exception as error:
-                failure = error
-                await self._broke(channel, sdk, error, Kind.SEND)
+                failure = await self._broke(channel, sdk, error, Kind.SEND)
             else:
                 entity.succeeded()
                 if self._journal is not None:
@@ -175,8 +174,10 @@ class PairedServiceBusSender:
         try:
             await sdk.cancel_scheduled_messages(numbers, timeout=seconds, **kwargs)
         except Exception as error:
-            await self._broke(channel, sdk, error, Kind.CANCEL)
-            raise
+            failure = await self._broke(channel, sdk, error, Kind.CANCEL)
+            if failure is error:
+                raise
+            raise failure from error
         if self._journal is not None:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
 
@@ -260,15 +261,20 @@ class PairedServiceBusSender:
         try:
             return await work.direct(sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            await self._broke(channel, sdk, error, work.kind)
-            raise
+            failure = await self._broke(channel, sdk, error, work.kind)
+            if failure is error:
+                raise
+            raise failure from error
 
-    async def _broke(self, channel: AsyncChannel, sdk: Any, error: Exception, kind: Kind) -> None:
+    async def _broke(self, channel: AsyncChannel, sdk: Any, error: Exception, kind: Kind) -> Exception:
+        """Something failed on `sdk`; returns what it is to the caller."""
+        error = channel.seen(sdk, error)
         self._count(kind, None, cause_of(error))
         if availability_failure(error):
             await channel.discard(sdk)
         else:
             channel.check()
+        return error
 
     async def _divert(self, work: AsyncWork, deadline_ms: int, queue: str | None = None) -> Any:
         if isinstance(work, AsyncBatchMaking):

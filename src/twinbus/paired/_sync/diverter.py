@@ -143,14 +143,20 @@ class Diverter:
         if not channel.opened:
             channel.open(seconds)
         sdk = channel.sdk
-        batch = sdk.create_message_batch()
-        size_bytes = fill(batch, payloads, self._path)
+        size_bytes = 0
         try:
+            batch = sdk.create_message_batch()
+            size_bytes = fill(batch, payloads, self._path)
             sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
         except Exception as error:
-            self._count(name, len(payloads), size_bytes, cause_of(error))
+            seen = channel.seen(sdk, error)
+            if of_the_message(seen):
+                raise
+            self._count(name, len(payloads), size_bytes, cause_of(seen))
             channel.discard(sdk)
-            raise
+            if seen is error:
+                raise
+            raise seen from error
         self._count(name, len(payloads), size_bytes, None)
 
     def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:

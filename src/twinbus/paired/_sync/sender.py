@@ -125,8 +125,7 @@ class PairedServiceBusSender:
             try:
                 sdk.send_messages(message, timeout=attempt_s, **kwargs)
             except Exception as error:
-                failure = error
-                self._broke(channel, sdk, error, Kind.SEND)
+                failure = self._broke(channel, sdk, error, Kind.SEND)
             else:
                 entity.succeeded()
                 if self._journal is not None:
@@ -176,8 +175,10 @@ class PairedServiceBusSender:
         try:
             sdk.cancel_scheduled_messages(numbers, timeout=seconds, **kwargs)
         except Exception as error:
-            self._broke(channel, sdk, error, Kind.CANCEL)
-            raise
+            failure = self._broke(channel, sdk, error, Kind.CANCEL)
+            if failure is error:
+                raise
+            raise failure from error
         if self._journal is not None:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
 
@@ -261,15 +262,20 @@ class PairedServiceBusSender:
         try:
             return work.direct(sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            self._broke(channel, sdk, error, work.kind)
-            raise
+            failure = self._broke(channel, sdk, error, work.kind)
+            if failure is error:
+                raise
+            raise failure from error
 
-    def _broke(self, channel: Channel, sdk: Any, error: Exception, kind: Kind) -> None:
+    def _broke(self, channel: Channel, sdk: Any, error: Exception, kind: Kind) -> Exception:
+        """Something failed on `sdk`; returns what it is to the caller."""
+        error = channel.seen(sdk, error)
         self._count(kind, None, cause_of(error))
         if availability_failure(error):
             channel.discard(sdk)
         else:
             channel.check()
+        return error
 
     def _divert(self, work: Work, deadline_ms: int, queue: str | None = None) -> Any:
         if isinstance(work, BatchMaking):
