@@ -74,6 +74,17 @@ def test_slow_namespace_answers_late_and_in_order(broker: Broker) -> None:
             assert time.monotonic() - started >= 0.3
 
 
+def test_what_is_sent_after_slow_comes_after_what_was_delayed(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        link = peer.sender("q")
+        with broker.fault("slow", delay_ms=500):
+            link.send(text("a").encode(), tag=b"1", settled=True)
+            peer.flush()
+            time.sleep(0.2)
+        assert isinstance(peer.send(link, text("b")), Accepted)
+        assert active(broker) == 2
+
+
 def test_refusing_namespace_refuses_attaches(broker: Broker) -> None:
     with Peer(broker) as peer, broker.fault("refusing", refusal="server-busy"):
         assert peer.refusal(lambda: peer.sender("q")).condition == "com.microsoft:server-busy"

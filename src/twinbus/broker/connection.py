@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         fault = self.host.faults.namespace
-        if fault is not None:
+        if fault is not None or (self._faulty is not None and self._faulty.behind):
             self._stream().take(fault, data)
             return
         self._receive(data)

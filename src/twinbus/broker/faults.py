@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,7 @@ class FaultyOwner:
 class FaultyStream:
     """What a connection does with its bytes while its namespace has a fault."""
 
-    __slots__ = ("_host", "_next_s", "_receive", "lost")
+    __slots__ = ("_host", "_late", "_next_s", "_receive", "lost")
 
     def __init__(self, host: NamespaceHost, receive: Callable[[bytes], None]) -> None:
         # The namespace.
@@ -217,15 +218,36 @@ class FaultyStream:
         self.lost = False
         # Delayed bytes come in their order: none before this time of the loop.
         self._next_s = 0.0
+        # What is delayed now, in its order: timers of one moment have none.
+        self._late: deque[bytes] = deque()
 
-    def take(self, fault: Fault, data: bytes) -> None:
-        """Bytes from the peer while `fault` is on."""
-        if fault.mode == "slow":
-            loop = self._host.loop
-            self._next_s = max(self._next_s, loop.time() + fault.delay_ms / 1000)
-            loop.call_at(self._next_s, self._receive, data)
-        elif fault.mode == "lossy":
+    @property
+    def behind(self) -> bool:
+        """Whether delayed bytes are still to come: whatever is read now comes after them, fault or no fault."""
+        return bool(self._late)
+
+    def take(self, fault: Fault | None, data: bytes) -> None:
+        """Bytes from the peer while `fault` is on, or while some of an earlier one are still delayed."""
+        mode = None if fault is None else fault.mode
+        if fault is not None and mode == "slow":
+            self._delay(data, fault.delay_ms / 1000)
+        elif mode == "lossy":
             self.lost = True
+            self._receive_in_order(data)
+        elif mode in (None, "refusing"):
+            self._receive_in_order(data)
+
+    def _receive_in_order(self, data: bytes) -> None:
+        if self.behind:
+            self._delay(data, 0)
+        else:
             self._receive(data)
-        elif fault.mode == "refusing":
-            self._receive(data)
+
+    def _delay(self, data: bytes, seconds: float) -> None:
+        loop = self._host.loop
+        self._next_s = max(self._next_s, loop.time() + seconds)
+        self._late.append(data)
+        loop.call_at(self._next_s, self._come)
+
+    def _come(self) -> None:
+        self._receive(self._late.popleft())
