@@ -193,6 +193,19 @@ async def test_locks_are_renewed_while_work_goes_on(pair: Pair) -> None:
     assert len(await pair.taken(path, 6, wait_s=0.5)) == 5
 
 
+async def test_what_was_set_aside_for_a_slow_destination_comes_when_it_is_fast_again(pair: Pair) -> None:
+    path = pair.destination()
+    async with pair.running() as syphon:
+        with pair.primary.fault("slow", path, delay_ms=4_000):
+            await pair.divert(path, numbered(5))
+            await until(lambda: any(lane.stalled for lane in syphon._works.lanes.values()), 15)
+            await pair.divert(path, numbered(100))
+            await until(lambda: any(intake.aside_count for intake in syphon._works.intakes), 15)
+        # Far sooner than their locks lapse.
+        await until(lambda: syphon.tally.total().syphoned == 105, 30)
+    assert len(await pair.taken(path, 106, wait_s=0.5)) == 105
+
+
 async def test_a_secondary_that_restarts(tmp_path: Path, primary_broker: Broker) -> None:
     with Broker(["second"], sync=False) as secondary:
         pair = Pair(primary_broker, secondary)

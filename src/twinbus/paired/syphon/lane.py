@@ -65,6 +65,8 @@ class Lane:
         self._wake = asyncio.Event()
         # Whether the send under way takes long.
         self._slow = False
+        # Whether one took long, and messages may have been set aside for it, since all was last well.
+        self._was_slow = False
         # Whether anything was sent, or refused.
         self._tried = False
         # The link; None before the first send and after a failure.
@@ -152,7 +154,7 @@ class Lane:
         try:
             done, _ = await asyncio.wait((attempt,), timeout=SYPHON_SLOW_S)
             if not done:
-                self._slow = True
+                self._slow = self._was_slow = True
                 self._trim()
                 done, _ = await asyncio.wait((attempt,), timeout=SYPHON_SEND_TIMEOUT_S - SYPHON_SLOW_S)
             if not done:
@@ -236,8 +238,9 @@ class Lane:
         for outcome, each in sizes.items():
             works.count(works.events.primary, self.path, Kind.SEND, Stage.TO_PRIMARY, each, outcome)
         if not left:
-            if works.pauses.succeed(self.path):
+            if works.pauses.succeed(self.path) or self._was_slow:
                 works.recovered(self.path)
+            self._was_slow = False
             return
         self.items.extendleft(reversed(left))
         if outage:
