@@ -38,8 +38,9 @@ bench: $(STAMP) ## measure the broker beside its peers, the paired sender and th
 	$(BIN)/python bench/paired.py
 	$(BIN)/python bench/syphon.py
 
-faults: $(STAMP) ## kill the broker under load again and again, then the syphon
+faults: $(STAMP) ## kill the broker under load again and again, then seven outages of a pair, then kill the syphon
 	$(BIN)/python tests/faults/kill.py $(ARGS)
+	$(BIN)/python tests/faults/outages.py
 	$(BIN)/python tests/faults/syphon_kill.py
 
 fuzz: $(STAMP) ## feed the broker nonsense for a while

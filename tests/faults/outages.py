@@ -37,7 +37,7 @@ READY_TIMEOUT_S = 30.0
 HOME_TIMEOUT_S = 90.0
 # Nothing has moved for so long, and nothing is left to move.
 QUIET_S = 2.0
-# The same when something is missing: it will not come any more.
+# The same when something is missing.
 GIVEN_UP_S = 10.0
 # The same when something lies in a queue and nobody moves it; the syphon's pauses are shorter after such outages.
 STUCK_S = 40.0
@@ -128,13 +128,15 @@ class Broker:
 class Stage:
     """Two brokers, a proxy before the primary, and three processes that know nothing of what is done to them."""
 
-    def __init__(self, folder: Path, seed: int, planted: Path | None = None) -> None:
+    def __init__(self, folder: Path, seed: int, planted: Path | None, given_up_s: float) -> None:
         self.folder = folder
         # Where chance comes from.
         self.rng = Random(seed)
         self.seed = seed
         # A folder put first in the syphon's import path: how a fault is planted.
         self._planted = planted
+        # What is missing when nothing has moved for so long, and nothing is left to move, will not come any more.
+        self._given_up_s = given_up_s
         self.primary = Broker(folder, "contoso", ENTITIES)
         self.secondary = Broker(folder, "fabrikam")
         # Between the application and the primary.
@@ -235,7 +237,7 @@ class Stage:
         missing = {name for did, name, _ in log if did is Did.RETURNED} - {
             name for did, name, _ in log if did is Did.RECEIVED
         }
-        return not missing or quiet_s > GIVEN_UP_S
+        return not missing or quiet_s > self._given_up_s
 
     async def _end(self, role: str) -> None:
         process = self._processes[role]
@@ -356,8 +358,8 @@ class Result:
         return f"{self.name} (seed {self.seed}, {self.seconds:.0f} s): {self.report}{'' if self.good else ' BAD'}"
 
 
-async def _run(name: str, seed: int, folder: Path, planted: Path | None) -> Report:
-    stage = Stage(folder, seed, planted)
+async def _run(name: str, seed: int, folder: Path, planted: Path | None, given_up_s: float) -> Report:
+    stage = Stage(folder, seed, planted, given_up_s)
     try:
         await stage.open()
         await OUTAGES[name](stage)
@@ -380,11 +382,11 @@ def _is_back(log: list[Entry]) -> bool:
     return len(over) == len(back)
 
 
-def run(name: str, seed: int = 1, *, planted: Path | None = None) -> Result:
+def run(name: str, seed: int = 1, *, planted: Path | None = None, given_up_s: float = GIVEN_UP_S) -> Result:
     """One outage; raises when it cannot be carried out, and leaves the judgement to the caller."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="twinbus-outage-") as folder:
-        report = asyncio.run(_run(name, seed, Path(folder), planted))
+        report = asyncio.run(_run(name, seed, Path(folder), planted, given_up_s))
     return Result(name, seed, time.monotonic() - started, report)
 
 

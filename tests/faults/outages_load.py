@@ -196,11 +196,11 @@ def watch_syphon(log: Log) -> None:
             names[id(held.handle)] = (held.handle, name_of(held.payload))
         return found
 
-    async def sending(self: BusDestination, parcels: Sequence[Parcel]) -> Outcomes:
+    async def sending(self: BusDestination, parcels: Sequence[Parcel], *more: Any) -> Outcomes:
         for parcel in parcels:
             for payload in parcel:
                 log(Did.CARRIED, name_of(payload))
-        return await send(self, parcels)
+        return await send(self, parcels, *more)
 
     async def completing(self: BusSource, held: Sequence[Held]) -> Outcomes:
         outcomes = await complete(self, held)
