@@ -43,14 +43,16 @@ GIVEN_UP_S = 10.0
 STUCK_S = 40.0
 # Well beyond the application's two seconds for one try.
 SLOW_MS = 3_000
+# What was locked for a receiver that closed in good order while its answers were lost comes when the lock ends.
+LOCKS = 'lock_duration = "PT10S"\nmax_delivery_count = 1000'
 ENTITIES = f"""
 [namespaces.contoso.queues.{PLAIN}]
-lock_duration = "PT5M"
+{LOCKS}
 [namespaces.contoso.queues.{DETECTING}]
-lock_duration = "PT5M"
+{LOCKS}
 requires_duplicate_detection = true
 [namespaces.contoso.topics.{TOPIC}.subscriptions.all]
-lock_duration = "PT5M"
+{LOCKS}
 """
 
 
