@@ -7,21 +7,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.peer import Peer, body_of, text
+from tests.broker.peer import Peer, body_of, decoded, text
 from twinbus.amqp.events import Disposed, Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import (
     STATE_ACCEPTED,
     Accepted,
+    AmqpError,
     Declared,
     Rejected,
     State,
     TransactionalState,
+    state_rejected,
     state_transactional,
 )
-from twinbus.amqp.terminus import Coordinator
-from twinbus.amqp.types import Described, ULong
+from twinbus.amqp.terminus import Coordinator, Source, Target
+from twinbus.amqp.types import ARRAY_OF_UUID, Array, Described, Symbol, ULong
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import TRANSACTION_MESSAGES_MAX
@@ -178,3 +180,63 @@ def test_bounds_and_mistakes(broker: Broker) -> None:
         assert isinstance(command(peer, coordinator, 0x77, []), Rejected)
         assert isinstance(peer.send(coordinator, b"rubbish"), Rejected)
         assert isinstance(peer.send(coordinator, text()), Rejected)
+
+
+def test_dead_letter_of_a_dead_letter_does_not_half_commit(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        for body in ("one", "two"):
+            peer.send(peer.sender("a"), text(body))
+        receiver = peer.receiver("a", 2)
+        first, second = peer.receive(receiver), peer.receive(receiver)
+        peer.settle(second, state_rejected(AmqpError("com.microsoft:dead-letter", "", None)))
+        dead = peer.receive(peer.receiver("a/$DeadLetterQueue", 1))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        assert isinstance(peer.settle(first, state_transactional(txn_id, STATE_ACCEPTED)), TransactionalState)
+        refused = peer.settle(dead, state_transactional(txn_id, state_rejected(None)))
+        assert isinstance(refused, Rejected)
+        assert counts(broker) == (1, 0)
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        assert counts(broker) == (0, 0)
+
+
+def request_in(peer: Peer, txn_id: bytes, operation: str, body: dict[str, object]) -> int:
+    """A management request inside a transaction; its status."""
+    name = str(uuid.uuid4())
+    replies = peer.session.attach_receiver(name, source=Source("a/$management"), target=Target(name))
+    peer._answered(replies)
+    replies.flow(1)
+    request = AmqpMessage()
+    request.message_id, request.reply_to = str(uuid.uuid4()), name
+    request.application_properties = {"operation": f"com.microsoft:{operation}"}
+    request.value, request.has_value = body, True
+    assert isinstance(send_in(peer, peer.sender("a/$management"), txn_id, request), TransactionalState)
+    return int((decoded(peer.receive(replies)).application_properties or {})["statusCode"])
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_settlement_by_request_is_part_of_it(broker: Broker, fail: bool) -> None:
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        token = uuid.UUID(bytes_le=peer.receive(peer.receiver("a", 1)).tag)
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        settle = {"disposition-status": "completed", "lock-tokens": Array([token], ARRAY_OF_UUID)}
+        assert request_in(peer, txn_id, "update-disposition", settle) == 200
+        assert counts(broker) == (1, 0)
+        assert request_in(peer, txn_id, "peek-message", {"message-count": 1}) == 501
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=fail), Accepted)
+        assert counts(broker) == ((1, 0) if fail else (0, 0))
+
+
+def test_send_via_another_entity(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        via = {Symbol("com.microsoft:transfer-destination-address"): "b"}
+        answer = send_in(peer, peer.sender("a", properties=via), txn_id, text("out"))
+        assert isinstance(answer, TransactionalState)
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        assert counts(broker) == (0, 1)
+        missing = {Symbol("com.microsoft:transfer-destination-address"): "missing"}
+        assert peer.refusal(lambda: peer.sender("a", properties=missing)).condition == "amqp:not-found"

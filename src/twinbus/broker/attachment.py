@@ -39,6 +39,7 @@ SESSION_FILTER = "com.microsoft:session-filter"
 SHARED_SESSION_FILTER = "com.microsoft:non-exclusive-session-filter"
 LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 TIMEOUT = "com.microsoft:timeout"
+DESTINATION = "com.microsoft:transfer-destination-address"
 
 # .NET counts 100 ns ticks from the year 1.
 EPOCH_TICKS = 621_355_968_000_000_000
@@ -141,6 +142,13 @@ class Attachment:
         self._require(link, path, Right.SEND)
         host.faults.check_attach(path)
         entity = host.entities.entity(path)
+        destination = (link.properties or {}).get(DESTINATION)
+        if destination is not None:
+            # Sent by way of `path`: our transactions reach any entity of the namespace, so it goes straight there.
+            path = parse(str(destination)).path
+            self._connection.require(path, Right.SEND)
+            host.faults.check_attach(path)
+            entity = host.entities.entity(path)
         if isinstance(entity, Subscription):
             raise NotAllowedError(f"Messages cannot be sent to '{path}': send to the topic of the subscription.")
         if entity.owner is not None:

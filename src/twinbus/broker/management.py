@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from twinbus.amqp.states import ACCEPTED, AmqpError, Modified, Rejected, State
 from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAMP, Array, Int, Timestamp
 from twinbus.auth.policies import Right
 from twinbus.broker.addresses import MANAGEMENT
@@ -17,7 +18,7 @@ from twinbus.broker.directory import Directory
 from twinbus.broker.meter import REQUEST_KINDS
 from twinbus.broker.requests import Request
 from twinbus.broker.rule_wire import described, rule_of
-from twinbus.broker.settlement import changes, text_of
+from twinbus.broker.settlement import DESCRIPTION, REASON, changes, text_of
 from twinbus.broker.stored import render
 from twinbus.entities import records
 from twinbus.entities.message import Message, NewMessage
@@ -108,6 +109,8 @@ class Management:
             raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
         # Some clients put a token for the node itself, others for its entity: the node's path is covered by both.
         self._connection.require(f"{self._path}/{MANAGEMENT}", right)
+        if request.txn_id is not None and known != "update-disposition":
+            raise UnsupportedError(f"The operation '{name[:64]}' cannot be part of a transaction.")
         if not isinstance(queue, Topic):
             sizes = method(self, queue, request)
         else:
@@ -268,6 +271,10 @@ class Management:
             raise ArgumentError(
                 f"disposition-status '{status[:64]}' is not known: completed, abandoned, defered or suspended."
             )
+        if request.txn_id is not None:
+            self._settle_in_transaction(queue, request.txn_id, tokens, _outcome_of(status, arguments), now_ms)
+            request.answer_management(200, "OK", {})
+            return []
         for token in tokens:
             if status == "completed":
                 queue.complete(token, now_ms, facts)
@@ -281,6 +288,13 @@ class Management:
                 queue.dead_letter(token, now_ms, facts, reason, description, changed)
         self._after_commit(request, {})
         return [0] * len(tokens)
+
+    def _settle_in_transaction(
+        self, queue: Queue, txn_id: bytes, tokens: list[bytes], state: State, now_ms: int
+    ) -> None:
+        transaction = self._connection.transactions.get(txn_id)
+        for token in tokens:
+            transaction.settle(queue, token, state, now_ms)
 
     def delete_batch(self, queue: Queue, request: Request) -> Sizes:
         arguments = request.arguments
@@ -351,6 +365,17 @@ def _succeed(answer: tuple[Request, dict[str, Any], Connection]) -> None:
     request, body, connection = answer
     request.answer_management(200, "OK", body)
     connection.flush_soon()
+
+
+def _outcome_of(status: str, arguments: dict[Any, Any]) -> State:
+    """A disposition as the outcome that a link would carry."""
+    properties = arguments.get("properties-to-modify") or {}
+    if status == "completed":
+        return ACCEPTED
+    if status == "suspended":
+        words = {REASON: arguments.get("deadletter-reason"), DESCRIPTION: arguments.get("deadletter-description")}
+        return Rejected(AmqpError("com.microsoft:dead-letter", "", {**properties, **words}))
+    return Modified(None, status == "defered", properties)
 
 
 def _list(request: Request, name: str) -> list[Any]:

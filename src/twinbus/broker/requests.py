@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
-from twinbus.amqp.states import STATE_ACCEPTED, AmqpError, State, state_rejected
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    AmqpError,
+    State,
+    TransactionalState,
+    state_rejected,
+    state_transactional,
+)
 from twinbus.amqp.types import Int, Symbol
 from twinbus.errors import ProtocolError
 from twinbus.limits import RESPONSES_WAITING_MAX
@@ -25,9 +32,11 @@ if TYPE_CHECKING:
 class Request:
     """One request and the way to answer it."""
 
-    __slots__ = ("_connection", "_node", "_session", "arguments", "message", "operation", "properties")
+    __slots__ = ("_connection", "_node", "_session", "arguments", "message", "operation", "properties", "txn_id")
 
-    def __init__(self, connection: Connection, link: Link, node: str, message: AmqpMessage) -> None:
+    def __init__(
+        self, connection: Connection, link: Link, node: str, message: AmqpMessage, txn_id: bytes | None = None
+    ) -> None:
         # Where the answer goes.
         self._connection = connection
         # The node asked: `$cbs`, or an entity's path with `/$management`.
@@ -40,6 +49,8 @@ class Request:
         self.properties: dict[Any, Any] = message.application_properties or {}
         # What is asked for.
         self.operation = str(self.properties.get("operation", ""))
+        # The transaction it is part of, None when it stands alone.
+        self.txn_id = txn_id
         # The body when it is a map, else an empty one.
         self.arguments: dict[Any, Any] = message.value if isinstance(message.value, dict) else {}
 
@@ -97,8 +108,9 @@ class RequestLink:
                 session.settle(event.delivery_id, state_rejected(tracker.wire_error(error, self._node)))
             return
         if not event.settled:
-            session.settle(event.delivery_id, STATE_ACCEPTED)
-        self._handler.handle(Request(self._connection, self._link, self._node, message))
+            session.settle(event.delivery_id, _accepted(event.state))
+        txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
+        self._handler.handle(Request(self._connection, self._link, self._node, message, txn_id))
 
     def on_credit(self) -> None:
         """Never called: the peer sends on this link."""
@@ -158,3 +170,10 @@ class ReplyLink:
 
     def on_detached(self, orderly: bool) -> None:
         self._connection.forget_reply_link(self)
+
+
+def _accepted(state: State | None) -> bytes:
+    """The answer to a request that came; inside a transaction it names it."""
+    if isinstance(state, TransactionalState):
+        return state_transactional(state.txn_id, STATE_ACCEPTED)
+    return STATE_ACCEPTED

@@ -28,7 +28,7 @@ from twinbus.amqp.states import (
 )
 from twinbus.broker.changes import SYSTEM
 from twinbus.entities.queue import Queue
-from twinbus.errors import ArgumentError, UnsupportedError
+from twinbus.errors import ArgumentError, NotAllowedError, UnsupportedError
 from twinbus.ledger.words import Kind
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX
 from twinbus.store.facts import Facts
@@ -53,14 +53,34 @@ def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: 
             queue.abandon(token, now_ms, facts, changed)
         return encode_state(state)
     if isinstance(state, Rejected):
-        info = dict(state.error.info or {}) if state.error is not None else {}
-        reason = text_of(info.pop(REASON, None), REASON)
-        description = text_of(info.pop(DESCRIPTION, None), DESCRIPTION)
-        queue.dead_letter(token, now_ms, facts, reason, description, changes(info))
+        reason, description, changed = _last_words(state)
+        queue.dead_letter(token, now_ms, facts, reason, description, changed)
         return STATE_REJECTED_NO_ERROR
     if state is None:
         raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
     raise UnsupportedError("Settlement inside a transaction is not available on this entity.")
+
+
+def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
+    """Raise what `settle` would raise, and change nothing."""
+    if isinstance(state, Modified):
+        queue.check_lock(token, now_ms, changes(state.annotations))
+    elif isinstance(state, Rejected):
+        if queue.dead_letters is None:
+            raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
+        queue.check_lock(token, now_ms, _last_words(state)[2])
+    elif isinstance(state, Accepted | Released):
+        queue.check_lock(token, now_ms)
+    else:
+        raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
+
+
+def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str | bytes] | None]:
+    """Reason, description and properties to modify of a dead-lettering."""
+    info = dict(state.error.info or {}) if state.error is not None else {}
+    reason = text_of(info.pop(REASON, None), REASON)
+    description = text_of(info.pop(DESCRIPTION, None), DESCRIPTION)
+    return reason, description, changes(info)
 
 
 def kind_of(state: State | None) -> Kind:

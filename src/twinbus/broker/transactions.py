@@ -21,7 +21,7 @@ from twinbus.amqp.states import (
 )
 from twinbus.amqp.types import Described
 from twinbus.broker.meter import Meter
-from twinbus.broker.settlement import kind_of, settle
+from twinbus.broker.settlement import check, kind_of, settle
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
@@ -74,7 +74,7 @@ class Transaction:
     def settle(self, queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
         """Take a settlement; the lock must be live now, and again when the transaction is discharged."""
         self._grow(1)
-        queue.check_lock(token, now_ms)
+        check(queue, token, state, now_ms)
         if token in self._settlements:
             raise MessageLockLostError("The message is settled in this transaction already.")
         self._settlements[token] = (queue, state)
@@ -85,8 +85,8 @@ class Transaction:
             raise ArgumentError(f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back.")
         for target, messages in self._sends.items():
             target.check_send(messages)
-        for token, (queue, _) in self._settlements.items():
-            queue.check_lock(token, now_ms)
+        for token, (queue, state) in self._settlements.items():
+            check(queue, token, state, now_ms)
         for token, (queue, state) in self._settlements.items():
             settle(queue, token, state, now_ms, facts)
         for target, messages in self._sends.items():

@@ -97,9 +97,9 @@ class Settlement(Sending):
         self._locks.renew(token, message)
         return until
 
-    def check_lock(self, token: bytes, now_ms: int) -> None:
-        """Raise what a settlement of this token would raise."""
-        self._locked(token, now_ms)
+    def check_lock(self, token: bytes, now_ms: int, changes: Changes | None = None) -> None:
+        """Raise what a settlement of this token with these changes would raise."""
+        _merged(self._locked(token, now_ms), changes)
 
     def _locked(self, token: bytes, now_ms: int) -> Message:
         """The message behind a live token."""
