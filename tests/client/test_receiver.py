@@ -369,3 +369,17 @@ async def test_prefetch_is_bounded(prefetch: int) -> None:
         receiver = await client.receiver("q", prefetch=PREFETCH_MAX)
         with pytest.raises(ValueError, match="at least one"):
             await receiver.receive_batch(0)
+
+
+async def test_settling_what_was_buffered_when_the_connection_was_lost_fails_at_once() -> None:
+    with Broker(["n"], ["q"], sync=False, allow_faults=True) as broker:
+        async with BusClient.from_connection_string(broker.connection_string()) as client:
+            await filled(client, "q", 5)
+            receiver = await client.receiver("q", prefetch=5)
+            (first,) = await receiver.receive_batch(1, 5)
+            with broker.fault("down"):
+                async with asyncio.timeout(10):
+                    while receiver.error is None:
+                        await asyncio.sleep(0.01)
+                    outcomes = await receiver.complete_many([first])
+            assert [type(error) for error in outcomes] == [ConnectionForcedError]

@@ -272,7 +272,7 @@ class Receiver(Endpoint):
             delivery_id = message.delivery_id
             index = len(settlements.outcomes)
             settlements.outcomes.append(None)
-            if delivery_id is None or not self._link.attached:
+            if delivery_id is None or self.error is not None or not self._link.attached:
                 settlements.outcomes[index] = self._reason()
                 continue
             session.dispose(delivery_id, delivery_id, state, settled)
