@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker": BASE | {"amqp", "auth", "store", "ledger", "entities"},
     "client": BASE | {"amqp", "auth"},
     "paired": BASE | {"client", "ledger"},
-    "spark": BASE | {"paired", "ledger"},
+    "spark": BASE | {"client", "paired", "ledger"},
     "cli": BASE | {"amqp", "auth", "store", "ledger", "entities", "broker", "client", "paired", "spark"},
     "testing": BASE | {"auth", "entities", "broker"},
     "testing_plugin": {"testing"},

@@ -1,0 +1,27 @@
+"""One Spark session for all tests of the pipeline: starting a JVM costs as much as a dozen tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from twinbus.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two slots, tasks tried three times, no web page. Spark writes into a temporary folder only."""
+    folder: Path = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+    }
+    with spark_session("tests", master="local[2,3]", settings=settings, brisk=True) as session:
+        yield session
