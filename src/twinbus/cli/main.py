@@ -1,13 +1,15 @@
 """`twinbus`: puts the commands together, and turns our errors into one line and an exit code.
 
-Exit codes: 0 done, 1 the service, the disk or a check says no, 2 the command line or a configuration file is wrong.
+Exit codes: 0 done; 1 the service, the disk or a check says no; 2 the command line or a configuration file is wrong;
+130 interrupted.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -17,6 +19,7 @@ from twinbus.cli.check import check
 from twinbus.cli.compact import compact
 from twinbus.cli.export import export
 from twinbus.cli.fault import faults
+from twinbus.cli.group import BROKER, ENTITIES, PAIRING, PIPELINE, Group
 from twinbus.cli.ledger import ledgers
 from twinbus.cli.pair import pairs
 from twinbus.cli.policy import policies
@@ -24,32 +27,49 @@ from twinbus.cli.queue import queues
 from twinbus.cli.serve import serve
 from twinbus.cli.syphon import syphon
 from twinbus.cli.trust import trust
+from twinbus.cli.view import redacted
 from twinbus.errors import ConfigError, TwinbusError
 
 app = typer.Typer(
     name="twinbus",
-    help="A durable Service Bus broker that the official SDKs talk to.",
+    cls=Group,
+    help="""A durable Service Bus broker that the official SDKs talk to, paired namespaces, and a pipeline on Spark.
+
+\b
+Example:
+  twinbus serve --dev --namespace contoso:5672
+  export TWINBUS_CONNECTION_STRING=...        (as `twinbus serve` shows it)
+  twinbus queue create orders
+  twinbus send orders 'hello'
+  twinbus receive orders
+""",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(serve)
-app.command()(trust)
-app.add_typer(queues, name="queue")
-app.add_typer(policies, name="policy")
-app.add_typer(faults, name="fault")
-app.add_typer(ledgers, name="ledger")
-app.command()(syphon)
-app.add_typer(pairs, name="pair")
-app.add_typer(backlogs, name="backlog")
-app.command()(export)
-app.command()(check)
-app.command()(compact)
+app.command(rich_help_panel=BROKER)(serve)
+app.command(rich_help_panel=BROKER)(trust)
+app.command(rich_help_panel=BROKER)(check)
+app.command(rich_help_panel=BROKER)(compact)
+app.add_typer(faults, name="fault", rich_help_panel=BROKER)
+
+app.add_typer(queues, name="queue", rich_help_panel=ENTITIES)
+app.add_typer(policies, name="policy", rich_help_panel=ENTITIES)
+app.command(rich_help_panel=ENTITIES)(export)
+
+app.add_typer(pairs, name="pair", rich_help_panel=PAIRING)
+app.add_typer(backlogs, name="backlog", rich_help_panel=PAIRING)
+app.command(rich_help_panel=PAIRING)(syphon)
+
+app.add_typer(ledgers, name="ledger", rich_help_panel=PIPELINE)
 
 
 # Options that take a connection string.
 _HOLDERS = ("-c", "--connection-string", "--primary", "--secondary")
+# What the command line's own errors are; typer has them from a copy of click that is its own business.
+_MISUSE: type[Any] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_INTERRUPTED = 130
 
 
 def _version(wanted: bool) -> None:
@@ -80,12 +100,44 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         _check_secrets(given)
-        app(args=given, prog_name="twinbus")
+        code = app(args=given, prog_name="twinbus", standalone_mode=False)
+        # What is still buffered must not fail after we have said that all is done.
+        sys.stdout.flush()
     except TwinbusError as error:
-        typer.echo(f"twinbus: {error}", err=True)
+        _say(str(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except BrokenPipeError:
-        # The reader of our output went away, as `head` does: nobody is left to tell.
-        sys.stderr.close()
+    except typer.Abort:
+        _say("stopped; nothing was changed.")
         sys.exit(1)
-    sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does: nobody is left to tell, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.")
+        sys.exit(1)
+    except _MISUSE as error:
+        _misused(error)
+        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(text: str) -> None:
+    typer.echo(f"twinbus: {' '.join(redacted(text).split())}", err=True)
+
+
+def _misused(error: Any) -> None:
+    """One line that says what is wrong with the command line, and where its help is."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "twinbus"
+    text = str(error.message) if getattr(error, "possibilities", None) else error.format_message()
+    near = " or ".join(sorted(getattr(error, "possibilities", None) or []))
+    _say(
+        f"{text.rstrip('.?')}{'?' if text.endswith('?') else '.'}{f' Did you mean {near}?' if near else ''}"
+        f" See `{path} --help`."
+    )

@@ -1,0 +1,53 @@
+"""How commands are put into groups, and how a group's help looks: by purpose, in plain text.
+
+Rules:
+- A command belongs to the panel that it was registered with; one without a panel stands under "Commands".
+- The first sentence of a command's help is shown whole.
+- `\\b` before an example keeps its lines as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+# The purposes of commands, in the order in which help shows them.
+BROKER = "Broker"
+ENTITIES = "Entities"
+MESSAGES = "Messages"
+PAIRING = "Paired namespaces"
+PIPELINE = "Pipeline and costs"
+_PANELS = (BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE)
+_REST = "Commands"
+
+
+class Group(TyperGroup):
+    """A group whose help lists its commands panel by panel."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                panel = getattr(command, "rich_help_panel", None)
+                panels.setdefault(panel if isinstance(panel, str) else _REST, []).append((name, sentence(command)))
+        longest = max((len(name) for rows in panels.values() for name, _ in rows), default=0)
+        for panel in (*_PANELS, *(one for one in panels if one not in _PANELS)):
+            if panel in panels:
+                with formatter.section(panel):
+                    # The panels' second columns stand under each other.
+                    formatter.write_dl([(name.ljust(longest), text) for name, text in panels[panel]])
+
+
+def sentence(command: Any) -> str:
+    """The first sentence of a command's help."""
+    text = " ".join((command.help or "").partition("\n\n")[0].split())
+    head, stop, _ = text.partition(". ")
+    return head + "." if stop else text
+
+
+def group(help: str) -> typer.Typer:
+    """A group of commands; `help` has an example at its end."""
+    return typer.Typer(cls=Group, help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
