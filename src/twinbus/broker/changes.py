@@ -64,6 +64,8 @@ def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
             tail = _with_property(tail, FIELDS[system], encoded or b"\x40")
         elif system in ANNOTATIONS:
             annotations, pairs = _with_annotation(annotations, pairs, ANNOTATIONS[system], encoded)
+        elif system == "ExpiresAtUtc":
+            tail = _with_property(tail, ABSOLUTE_EXPIRY, encoded or b"\x40")
         elif system == "TimeToLive":
             ttl = TTL_ABSENT if encoded == REMOVED else min(max(int(decode(encoded, 0)[0]), 0), TTL_ABSENT)
         elif system == "ForcePersistence":

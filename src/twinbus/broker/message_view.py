@@ -131,7 +131,7 @@ class StoredView:
             for name, value in changes.properties.items():
                 found[name] = REMOVED if value is GONE else encode(self._typed(name, value))
             for name, value in changes.system.items():
-                if name == "ScheduledEnqueueTimeUtc" and isinstance(value, int):
+                if name in ("ScheduledEnqueueTimeUtc", "ExpiresAtUtc") and isinstance(value, int):
                     value = Timestamp(value)
                 found[SYSTEM + name] = REMOVED if value is GONE else encode(value)
         except EncodeError as error:

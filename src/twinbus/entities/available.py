@@ -78,6 +78,17 @@ class Available:
             heapify(self.returned)
             self.gone = 0
 
+    def find(self, seq: int) -> Message | None:
+        """The message of that number, left where it is; None when it is not here."""
+        fresh = self.fresh
+        at = bisect_left(fresh, seq, key=_seq)
+        if at < len(fresh) and fresh[at].seq == seq:
+            return fresh[at] if fresh[at].state == ACTIVE else None
+        for number, message in self.returned:
+            if number == seq and message.state == ACTIVE:
+                return message
+        return None
+
     def browse(self, from_seq: int, count: int) -> list[Message]:
         """Up to `count` of the never locked ones from a sequence number on, plus all returned ones from there on."""
         start = bisect_left(self.fresh, from_seq, key=_seq)

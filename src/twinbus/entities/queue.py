@@ -17,9 +17,9 @@ from .accepting import SESSION_NEEDED_TEXT
 from .alarms import NEVER_MS
 from .available import Available
 from .effects import Effect, EffectKind
-from .forwarding import Forwarding
 from .holding import TRANSFER_PART
 from .message import Message
+from .resubmitting import Resubmitting
 from .session import Session
 from .settings import QueueSettings
 from .topic_settings import SubscriptionSettings, TopicSettings
@@ -28,7 +28,7 @@ DEAD_LETTER_SUFFIX: Final = "/$DeadLetterQueue"
 TRANSFER_SUFFIX: Final = "/$Transfer/$DeadLetterQueue"
 
 
-class Queue(Forwarding):
+class Queue(Resubmitting):
     """One queue, or one dead-letter queue."""
 
     __slots__ = ()

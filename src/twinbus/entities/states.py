@@ -47,6 +47,7 @@ class Move(enum.Enum):
     EXPIRE = "time to live over, dropped"
     EXPIRE_DEAD_LETTER = "time to live over, dead-lettered"
     DELETE = "batch delete"
+    RESUBMIT = "resubmit"  # from a dead-letter queue to the entity it belongs to
 
 
 _SETTLE: Final = {
@@ -68,6 +69,7 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
         Move.ACQUIRE: Place.LOCKED,
         Move.TAKE: Place.REMOVED,
         Move.DELETE: Place.REMOVED,
+        Move.RESUBMIT: Place.SENT,
         **_EXPIRE,
     },
     Place.LOCKED: {
