@@ -14,14 +14,14 @@ from twinbus.amqp.states import ACCEPTED, AmqpError, Modified, Rejected, State
 from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAMP, Array, Int, Timestamp
 from twinbus.auth.policies import Right
 from twinbus.broker.addresses import MANAGEMENT
+from twinbus.broker.browsing import browse
 from twinbus.broker.directory import Directory
 from twinbus.broker.meter import REQUEST_KINDS
 from twinbus.broker.requests import Request
 from twinbus.broker.rule_wire import described, rule_of
 from twinbus.broker.settlement import DESCRIPTION, REASON, changes, text_of
 from twinbus.broker.stored import render
-from twinbus.entities import records
-from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
 from twinbus.entities.subscription import Subscription
@@ -44,7 +44,6 @@ from twinbus.limits import (
     SEQUENCE_NUMBERS_MAX,
     SESSIONS_PAGE_MAX,
 )
-from twinbus.store.facts import Table, index_key, index_numbers
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
@@ -188,7 +187,7 @@ class Management:
         if session_id is not None and isinstance(queue, Queue) and queue.settings.requires_session:
             found = queue.peek_session(session_id, first, count, self._host.clock.now_ms())
         else:
-            found = self._page(queue, first, count)
+            found = browse(self._host, queue, first, count)
         payloads: list[dict[str, bytes]] = []
         size = 0
         for message in found:
@@ -198,24 +197,6 @@ class Management:
                 break
             payloads.append({"message": payload})
         return payloads
-
-    def _page(self, queue: Queue | Topic, first: int, count: int) -> list[Message]:
-        """Messages in sequence order from the store's index: its keys are in that order already."""
-        store = self._host.store
-        stop = index_key(queue.entity_id + 1, 0)
-        now_ms = self._host.clock.now_ms()
-        found: list[Message] = []
-        while len(found) < count:
-            rows = store.page(Table.INDEX, index_key(queue.entity_id, first), stop, count - len(found))
-            if not rows:
-                break
-            for key, value in rows:
-                _, seq = index_numbers(key)
-                first = seq + 1
-                record = records.unpack(value)
-                if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
-                    found.append(records.message_of(seq, record))
-        return found
 
     def list_sessions(self, queue: Queue, request: Request) -> None:
         arguments = request.arguments

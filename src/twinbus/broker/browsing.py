@@ -1,0 +1,35 @@
+"""Messages in the order of their numbers, without locking them: what peeking shows, whoever asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.entities import records
+from twinbus.store.facts import Table, index_key, index_numbers
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.entities.message import Message
+    from twinbus.entities.queue import Queue
+    from twinbus.entities.topic import Topic
+
+
+def browse(host: NamespaceHost, queue: Queue | Topic, first: int, count: int) -> list[Message]:
+    """Up to `count` messages from a sequence number on, from the store's index: its keys are in that order already.
+
+    Whoever reads their bodies does both in one `store.snapshot()`: a commit between the two could take a body away.
+    """
+    stop = index_key(queue.entity_id + 1, 0)
+    now_ms = host.clock.now_ms()
+    found: list[Message] = []
+    while len(found) < count:
+        rows = host.store.page(Table.INDEX, index_key(queue.entity_id, first), stop, count - len(found))
+        if not rows:
+            break
+        for key, value in rows:
+            _, seq = index_numbers(key)
+            first = seq + 1
+            record = records.unpack(value)
+            if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
+                found.append(records.message_of(seq, record))
+    return found
