@@ -113,6 +113,30 @@ ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
 ADMIN_PAGE_ENTRIES_MAX: Final = 100
 ADMIN_COMMIT_TIMEOUT_MS: Final = 30_000
 
+# --- console ----------------------------------------------------------------------------------------------------------
+CONSOLE_LOGINS_MAX: Final = 1_000  # one more ends the one that was idle longest
+CONSOLE_LOGIN_IDLE_MS: Final = 1_800_000
+CONSOLE_LOGIN_MS_MAX: Final = 8 * 3_600_000
+CONSOLE_FAILURES_MAX: Final = 10  # wrong keys from one address within the next
+CONSOLE_FAILURES_MS: Final = 60_000
+CONSOLE_ADDRESSES_MAX: Final = 1_000  # addresses told apart; the others are counted as one
+CONSOLE_STREAMS_MAX: Final = 32
+CONSOLE_STREAM_INTERVAL_MS: Final = 1_000
+CONSOLE_STREAM_QUIET_MS: Final = 15_000  # after which a stream says that it lives
+CONSOLE_ENTITIES_PAGE: Final = 100
+CONSOLE_ENTITIES_MAX: Final = 20_000  # looked at for one answer
+CONSOLE_MESSAGES_PAGE: Final = 50
+CONSOLE_BODY_BYTES_MAX: Final = 64 * 1024  # shown; the whole of it can be downloaded
+CONSOLE_TEXT_CHARS_MAX: Final = 2_000
+CONSOLE_PROPERTIES_MAX: Final = 200
+CONSOLE_COPIES_MAX: Final = 100
+CONSOLE_PURGE_MESSAGES_MAX: Final = 50_000  # of one request
+CONSOLE_BACKLOG_QUEUES_MAX: Final = 100
+CONSOLE_BACKLOG_SAMPLE: Final = 20  # messages looked at for their destinations, of each queue
+CONSOLE_EVENTS_MAX: Final = 100
+CONSOLE_LEDGER_BYTES_MAX: Final = 64 * 1024 * 1024  # read for the last hour
+CONSOLE_LEDGER_MS: Final = 3_600_000
+
 # --- store ----------------------------------------------------------------------------------------------------------
 STORE_MAP_BYTES_DEFAULT: Final = 256 * 1024**3
 STORE_RESERVE_BYTES: Final = 64 * 1024**2
