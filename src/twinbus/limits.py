@@ -234,3 +234,17 @@ SYPHON_CONNECT_TIMEOUT_MS: Final = 15_000
 SYPHON_STOP_S: Final = 5.0  # for sends under way when it is stopped
 SYPHON_LANE_IDLE_S: Final = 600.0  # a destination nothing is sent to for that long loses its link
 PAIR_CLOSE_S: Final = 5.0  # after one namespace of a pair is gone, the other has this long to be closed
+
+# --- plan and report --------------------------------------------------------------------------------------------------
+PLAN_COUNT_MAX: Final = 1_000_000  # of clients, senders, entities, queues
+PLAN_RATE_MAX: Final = 1e9  # messages a second
+PLAN_OUTAGE_S_MAX: Final = 30 * 86_400
+PLAN_EXACT_STEPS_MAX: Final = 1_000_000  # of the exact recurrence: about half a second; beyond it is approximated
+PLAN_TRIALS_MAX: Final = 100_000_000
+PLAN_ENVELOPE_BYTES: Final = 256  # what the rewrite for the backlog adds to a message, at most, with a path of 150
+SYPHON_DRAIN_RATE: Final = 10_400.0  # messages a second: the slowest of the measured drains (docs/syphon.md)
+REPORT_POINTS_MAX: Final = 240  # on a time axis
+REPORT_ENTITIES: Final = 12  # shown by name; the rest is summed
+REPORT_ENTITIES_MAX: Final = 200
+REPORT_FAILOVERS: Final = 40  # shown one by one, those that diverted most; the rest is summed
+REPORT_NAME_CHARS: Final = 60  # of a name in a chart or a table's cell
