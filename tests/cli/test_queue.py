@@ -162,7 +162,7 @@ def test_a_person_is_asked_before_a_delete(command: Command, broker: Broker, mon
         (["create", "a//b"], 1, "The entity path 'a//b'"),
         (["create", "x", "--lock-duration", "1s"], 1, "out of range: 5000 to 300000"),
         (["create", "x", "--lock-duration", "soon"], 2, "'soon' is not a duration"),
-        (["create", "x", "--status", "Open"], 1, "status 'Open' is not one of Active"),
+        (["create", "x", "--status", "Open"], 2, "status 'Open' is not one of Active"),
         (["show", "nobody"], 1, "could not be found"),
         (["list", "--namespace", "contoso"], 2, "give --ready-file too"),
         (["list", "-c", "Endpoint=sb://h"], 2, "The connection string has no SharedAccessKey"),

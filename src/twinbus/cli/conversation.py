@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 import uuid
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -41,11 +42,13 @@ _CREDIT = 10
 class Conversation:
     """One connection to a namespace, used with `with`."""
 
-    def __init__(self, broker: ConnectionString, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, broker: ConnectionString, patience_s: float = PATIENCE_S, ca_file: Path | None = None) -> None:
         # The namespace and the secret for it.
         self._broker = broker
         # How long one read may take.
         self._patience_s = patience_s
+        # The CA to trust; None is the system's list.
+        self._ca_file = ca_file
         # AMQP.
         self._engine = Connection(Role.CLIENT, container_id=f"twinbus-cli-{uuid.uuid4().hex}", hostname=broker.host)
         # The connection; set by `__enter__`.
@@ -58,9 +61,12 @@ class Conversation:
         try:
             self._socket = socket.create_connection((host, port), self._patience_s)
             if not self._broker.emulator:
-                self._socket = ssl.create_default_context().wrap_socket(self._socket, server_hostname=host)
+                context = ssl.create_default_context(cafile=self._ca_file)
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLError as error:
+            raise ConnectionForcedError(f"There is no TLS with {host}:{port}: {error}.") from None
         except OSError as error:
-            raise ConnectionForcedError(f"Nobody answers at {host}:{port}: {error}. Is the broker running?") from None
+            raise ConnectionForcedError(f"Nobody answers at {host}:{port}: {error}.") from None
         try:
             self._engine.start(sasl=("ANONYMOUS", b""))
             self._until(Opened)

@@ -7,28 +7,49 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.auth.connection_string import ConnectionString
-from twinbus.cli.conversation import Conversation
 from twinbus.errors import ConfigError
+from twinbus.limits import CONFIG_FILE_BYTES_MAX
 
 _NODE = "$management"
 
 
-def find(connection_string: str | None, ready_file: Path | None, namespace: str | None) -> ConnectionString:
-    """The broker to ask; a ready file wins over a string from the environment."""
+def find(
+    connection_string: str | None,
+    ready_file: Path | None,
+    namespace: str | None,
+    connection_file: Path | None = None,
+) -> ConnectionString:
+    """The broker to ask; a file wins over a string from the environment."""
     if ready_file is not None:
         return ConnectionString.parse(_from_ready_file(ready_file, namespace))
     if namespace is not None:
         raise ConfigError("--namespace chooses from a ready file: give --ready-file too.")
+    if connection_file is not None:
+        try:
+            with connection_file.open() as opened:
+                return ConnectionString.parse(opened.read(CONFIG_FILE_BYTES_MAX).strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"The file of the connection string cannot be read: {error}.") from None
     if connection_string is None:
         raise ConfigError(
-            "Which broker? Give --connection-string, set TWINBUS_CONNECTION_STRING, or give --ready-file FILE."
+            "Which broker? Give --connection-string, set TWINBUS_CONNECTION_STRING, or give --connection-file or "
+            "--ready-file FILE."
         )
     return ConnectionString.parse(connection_string)
 
 
-def ask(broker: ConnectionString, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+def ask(
+    broker: ConnectionString,
+    operation: str,
+    body: dict[str, Any],
+    *,
+    ca_file: Path | None = None,
+    patience_s: float | None = None,
+) -> dict[str, Any]:
     """One request; ServiceError when the broker refuses it."""
-    with Conversation(broker) as conversation:
+    from twinbus.cli.conversation import PATIENCE_S, Conversation
+
+    with Conversation(broker, PATIENCE_S if patience_s is None else patience_s, ca_file) as conversation:
         conversation.log_in(_NODE)
         return conversation.ask(_NODE, operation, body)
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.auth.connection_string import ConnectionString as Broker
-from twinbus.broker.export_emulator import write_emulator
-from twinbus.broker.export_toml import write_toml
-from twinbus.broker.export_tree import ExportedNamespace, tree_of
-from twinbus.broker.keys import write_private
-from twinbus.cli.conversation import Conversation
-from twinbus.cli.directory import find
-from twinbus.cli.queue import ConnectionString, Namespace, ReadyFile
+from twinbus.cli.target import Target, connected
 from twinbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from twinbus.broker.export_tree import ExportedNamespace
 
 _NODE = "$management"
 
@@ -30,7 +26,9 @@ class Format(StrEnum):
     TOML = "toml"
 
 
+@connected
 def export(
+    target: Target,
     format: Annotated[
         Format | None,
         typer.Option("--format", "-f", help="config.json of the emulator, or our TOML [by FILE, else toml]."),
@@ -41,15 +39,22 @@ def export(
     show_keys: Annotated[
         bool, typer.Option("--show-keys", help="Write the policies' keys too (TOML only); keep that file safe.")
     ] = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
 ) -> None:
-    """Write a running namespace's entities as a configuration file."""
+    """Write a running namespace's entities as a configuration file, which `twinbus serve --config` makes again.
+
+    \b
+    Example:
+      twinbus export --output namespace.toml
+      twinbus export --format emulator > config.json
+    """
+    from twinbus.broker.export_emulator import write_emulator
+    from twinbus.broker.export_toml import write_toml
+    from twinbus.broker.keys import write_private
+
     chosen = format or (Format.EMULATOR if output is not None and output.suffix.lower() == ".json" else Format.TOML)
     if show_keys and chosen is Format.EMULATOR:
         raise ConfigError("The emulator's config.json has no place for keys: --show-keys goes with --format toml.")
-    found = exported(find(connection_string, ready_file, namespace), show_keys=show_keys)
+    found = exported(target, show_keys=show_keys)
     text = write_emulator(found) if chosen is Format.EMULATOR else write_toml(found)
     for warning in found.warnings:
         typer.echo(f"twinbus: warning: {warning}", err=True)
@@ -62,10 +67,15 @@ def export(
         raise ConfigError(f"{output} cannot be written: {error.strerror}.") from None
 
 
-def exported(broker: Broker, *, show_keys: bool = False) -> ExportedNamespace:
+def exported(target: Target, *, show_keys: bool = False) -> ExportedNamespace:
     """Everything the namespace has, asked for page by page."""
+    from twinbus.broker.export_tree import tree_of
+    from twinbus.cli.conversation import Conversation
+
+    if target.azure:
+        raise ConfigError("Azure is not exported: this command reads a Twinbus namespace.")
     items: list[dict[str, Any]] = []
-    with Conversation(broker) as conversation:
+    with Conversation(target.broker, ca_file=target.ca_file) as conversation:
         conversation.log_in(_NODE)
         while True:
             page = conversation.ask(_NODE, "twinbus:export", {"skip": len(items)})

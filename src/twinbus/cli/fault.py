@@ -6,83 +6,102 @@ Faults are set by HTTP on the namespace's port, which no fault touches, so that 
 from __future__ import annotations
 
 import json
-from http.client import HTTPConnection, HTTPException
 from typing import Annotated, Any
 from urllib.parse import quote
-from xml.etree import ElementTree
 
 import typer
 
 from twinbus.auth.sas import sign
-from twinbus.cli.directory import find
-from twinbus.cli.queue import ConnectionString, Json, Namespace, ReadyFile
+from twinbus.cli.completion import entity_names
+from twinbus.cli.group import group
+from twinbus.cli.settings import Json
+from twinbus.cli.target import Target, connected
 from twinbus.cli.view import show_json, show_table
 from twinbus.clock import SystemClock
-from twinbus.errors import ConfigError, ServiceError
+from twinbus.errors import ConfigError, ConnectionForcedError, ServiceError
 
-faults = typer.Typer(
-    help="Outages on purpose, in a broker started with --allow-faults.", no_args_is_help=True, rich_markup_mode=None
+faults = group(
+    """Make outages on purpose, in a broker started with --allow-faults.
+
+\b
+Example:
+  twinbus fault set down
+  twinbus fault clear
+"""
 )
 
 _PATH = "/$faults"
 _PATIENCE_S = 30
 _TOKEN_S = 300
 
-Entity = Annotated[str | None, typer.Option("--entity", "-e", metavar="PATH", help="One entity, not the namespace.")]
+Entity = Annotated[
+    str | None,
+    typer.Option("--entity", "-e", metavar="PATH", help="One entity, not the namespace.", autocompletion=entity_names),
+]
 
 
 @faults.command("set")
+@connected
 def set_fault(
+    target: Target,
     mode: Annotated[str, typer.Argument(metavar="MODE", help="down, silent, slow, refusing or lossy.")],
     entity: Entity = None,
     delay_ms: Annotated[int, typer.Option(help="How slow `slow` is.")] = 1_000,
     refusal: Annotated[str, typer.Option(help="What `refusing` says: server-busy or internal-error.")] = "server-busy",
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
     """Make the namespace, or one entity, fail.
 
-    Example: twinbus fault set slow --entity orders --delay-ms 500
+    \b
+    Example:
+      twinbus fault set slow --entity orders --delay-ms 500
+      twinbus fault set down
     """
     fields = {"mode": mode, "entity": entity, "delay_ms": delay_ms, "refusal": refusal}
-    _show(_ask("PUT", "", fields, connection_string, ready_file, namespace), as_json)
+    _show(_ask("PUT", "", fields, target), as_json)
 
 
 @faults.command()
+@connected
 def clear(
+    target: Target,
     entity: Entity = None,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """End every fault, or one entity's."""
+    """End every fault, or one entity's.
+
+    \b
+    Example:
+      twinbus fault clear --entity orders
+    """
     query = "" if entity is None else f"?entity={quote(entity, safe='')}"
-    _show(_ask("DELETE", query, None, connection_string, ready_file, namespace), as_json)
+    _show(_ask("DELETE", query, None, target), as_json)
 
 
 @faults.command("list")
+@connected
 def list_faults(
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
+    target: Target,
     as_json: Json = False,
 ) -> None:
-    """Show the faults there are."""
-    _show(_ask("GET", "", None, connection_string, ready_file, namespace), as_json)
+    """Show the faults there are.
+
+    \b
+    Example:
+      twinbus fault list
+    """
+    _show(_ask("GET", "", None, target), as_json)
 
 
 def _ask(
     method: str,
     query: str,
     fields: dict[str, Any] | None,
-    connection_string: str | None,
-    ready_file: Any,
-    namespace: str | None,
+    target: Target,
 ) -> dict[str, Any]:
-    broker = find(connection_string, ready_file, namespace)
+    from http.client import HTTPConnection, HTTPException
+
+    broker = target.broker
     if broker.port is None or not broker.key_name or not broker.key:
         raise ConfigError("Faults need a connection string with a port, a key name and a key.")
     expiry_s = SystemClock().now_ms() // 1000 + _TOKEN_S
@@ -98,7 +117,7 @@ def _ask(
         response = connection.getresponse()
         body = response.read()
     except (OSError, HTTPException) as error:
-        raise ServiceError(f"The broker at {broker.host}:{broker.port} does not answer: {error}.") from None
+        raise ConnectionForcedError(f"Nobody answers at {broker.host}:{broker.port}: {error}.") from None
     finally:
         connection.close()
     if response.status != 200:
@@ -108,6 +127,8 @@ def _ask(
 
 
 def _detail(body: bytes) -> str | None:
+    from xml.etree import ElementTree
+
     try:
         return ElementTree.fromstring(body).findtext("Detail")  # noqa: S314 - our own broker's answer
     except ElementTree.ParseError:

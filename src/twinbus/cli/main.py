@@ -17,6 +17,7 @@ from twinbus import __version__
 from twinbus.cli.backlog import backlogs
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
+from twinbus.cli.demo import demo
 from twinbus.cli.export import export
 from twinbus.cli.fault import faults
 from twinbus.cli.group import BROKER, ENTITIES, PAIRING, PIPELINE, Group
@@ -24,8 +25,11 @@ from twinbus.cli.ledger import ledgers
 from twinbus.cli.pair import pairs
 from twinbus.cli.policy import policies
 from twinbus.cli.queue import queues
+from twinbus.cli.rule import rules
 from twinbus.cli.serve import serve
+from twinbus.cli.subscription import subscriptions
 from twinbus.cli.syphon import syphon
+from twinbus.cli.topic import topics
 from twinbus.cli.trust import trust
 from twinbus.cli.view import redacted
 from twinbus.errors import ConfigError, TwinbusError
@@ -48,6 +52,7 @@ Example:
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(rich_help_panel=BROKER)(demo)
 app.command(rich_help_panel=BROKER)(serve)
 app.command(rich_help_panel=BROKER)(trust)
 app.command(rich_help_panel=BROKER)(check)
@@ -55,6 +60,9 @@ app.command(rich_help_panel=BROKER)(compact)
 app.add_typer(faults, name="fault", rich_help_panel=BROKER)
 
 app.add_typer(queues, name="queue", rich_help_panel=ENTITIES)
+app.add_typer(topics, name="topic", rich_help_panel=ENTITIES)
+app.add_typer(subscriptions, name="subscription", rich_help_panel=ENTITIES)
+app.add_typer(rules, name="rule", rich_help_panel=ENTITIES)
 app.add_typer(policies, name="policy", rich_help_panel=ENTITIES)
 app.command(rich_help_panel=ENTITIES)(export)
 

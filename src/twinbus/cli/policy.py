@@ -11,20 +11,34 @@ from typing import Annotated, Any
 
 import typer
 
-from twinbus.cli.directory import ask, find
-from twinbus.cli.queue import ConnectionString, Json, Namespace, ReadyFile
+from twinbus.cli.completion import entity_names, policy_names
+from twinbus.cli.group import group
+from twinbus.cli.queue import show_deleted
+from twinbus.cli.settings import Json
+from twinbus.cli.target import Target, connected
 from twinbus.cli.view import show_json, show_table
 from twinbus.errors import ConfigError, EntityNotFoundError
 
-policies = typer.Typer(
-    help="Shared access policies of a running broker: list, make, rotate, delete.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+policies = group(
+    """List, make, rotate and delete shared access policies of a running broker.
+
+\b
+Example:
+  twinbus policy create shop --right Send --entity orders --show-keys
+  twinbus policy rotate shop primary --entity orders --show-keys
+"""
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The policy.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The policy.", autocompletion=policy_names)]
 Entity = Annotated[
-    str | None, typer.Option("--entity", "-e", metavar="PATH", help="Of this queue or topic, not the namespace.")
+    str | None,
+    typer.Option(
+        "--entity",
+        "-e",
+        metavar="PATH",
+        help="Of this queue or topic, not the namespace.",
+        autocompletion=entity_names,
+    ),
 ]
 ShowKeys = Annotated[bool, typer.Option("--show-keys", help="Show the keys too.")]
 
@@ -36,40 +50,51 @@ class Which(StrEnum):
 
 
 @policies.command(name="list")
+@connected
 def list_policies(
+    target: Target,
     entity: Entity = None,
     show_keys: ShowKeys = False,
     json: Json = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
 ) -> None:
-    """List the policies of the namespace and its entities, or of one entity."""
+    """List the policies of the namespace and its entities, or of one entity.
+
+    \b
+    Example:
+      twinbus policy list
+      twinbus policy list --entity orders --show-keys
+    """
     body = {"show_keys": show_keys} if entity is None else {"show_keys": show_keys, "entity": entity}
-    found = ask(find(connection_string, ready_file, namespace), "twinbus:list-policies", body)["policies"]
+    found = target.ask("list-policies", body)["policies"]
     _show(found, show_keys, json)
 
 
 @policies.command()
+@connected
 def show(
+    target: Target,
     name: Name,
     entity: Entity = None,
     show_keys: ShowKeys = False,
     json: Json = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
 ) -> None:
-    """Show one policy."""
+    """Show one policy.
+
+    \b
+    Example:
+      twinbus policy show RootManageSharedAccessKey --show-keys
+    """
     body = {"name": name, "entity": entity or "", "show_keys": show_keys}
-    found = ask(find(connection_string, ready_file, namespace), "twinbus:list-policies", body)["policies"]
+    found = target.ask("list-policies", body)["policies"]
     if not found:
         raise EntityNotFoundError(f"There is no policy {name!r} on {entity or 'the namespace'}.")
     _show_one(found[0], show_keys, json)
 
 
 @policies.command()
+@connected
 def create(
+    target: Target,
     name: Name,
     right: Annotated[
         list[str] | None, typer.Option("--right", "-r", metavar="RIGHT", help="Send, Listen or Manage; again for more.")
@@ -77,23 +102,24 @@ def create(
     entity: Entity = None,
     show_keys: ShowKeys = False,
     json: Json = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
 ) -> None:
     """Make a policy with two new keys.
 
-    Example: twinbus policy create shop --right Send --entity orders --show-keys
+    \b
+    Example:
+      twinbus policy create shop --right Send --entity orders --show-keys
     """
     if not right:
         raise ConfigError("A policy needs a right: --right Send, --right Listen or --right Manage.")
     body = {"name": name, "entity": entity or "", "rights": right, "new": True, "show_keys": show_keys}
-    made = ask(find(connection_string, ready_file, namespace), "twinbus:set-policy", body)["policy"]
+    made = target.ask("set-policy", body)["policy"]
     _show_one(made, show_keys, json)
 
 
 @policies.command()
+@connected
 def rotate(
+    target: Target,
     name: Name,
     which: Annotated[
         Which, typer.Argument(metavar="WHICH", help="primary or secondary gets a new key; swap exchanges the two.")
@@ -101,31 +127,29 @@ def rotate(
     entity: Entity = None,
     show_keys: ShowKeys = False,
     json: Json = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
 ) -> None:
-    """Give a policy a new key in place of one of its two; the old one is refused at once."""
+    """Give a policy a new key in place of one of its two; the old one is refused at once.
+
+    \b
+    Example:
+      twinbus policy rotate shop secondary --entity orders --show-keys
+    """
     body = {"name": name, "entity": entity or "", "which": which.value, "show_keys": show_keys}
-    made = ask(find(connection_string, ready_file, namespace), "twinbus:rotate-key", body)["policy"]
+    made = target.ask("rotate-key", body)["policy"]
     _show_one(made, show_keys, json)
 
 
 @policies.command()
-def delete(
-    name: Name,
-    entity: Entity = None,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
-) -> None:
-    """Delete a policy: both its keys are refused from then on."""
-    ask(
-        find(connection_string, ready_file, namespace),
-        "twinbus:delete-policy",
-        {"name": name, "entity": entity or ""},
-    )
-    typer.echo(f"Policy {name} is deleted.")
+@connected
+def delete(target: Target, name: Name, entity: Entity = None, json: Json = False) -> None:
+    """Delete a policy: both its keys are refused from then on.
+
+    \b
+    Example:
+      twinbus policy delete shop --entity orders
+    """
+    target.ask("delete-policy", {"name": name, "entity": entity or ""})
+    show_deleted("Policy", name, json)
 
 
 def _show_one(policy: dict[str, Any], show_keys: bool, as_json: bool) -> None:

@@ -1,100 +1,71 @@
-"""`twinbus queue create|list|show|delete`: the queues of a running broker, over its own protocol.
+"""`twinbus queue create|list|show|update|status|delete`: the queues of a namespace.
 
-Rules:
-- The broker is found by a connection string: `--connection-string`, the environment's TWINBUS_CONNECTION_STRING, or the
-  ready file of `twinbus serve` (`--ready-file FILE --namespace NAME`). Its policy needs the right Manage.
-- A setting that is not given is the broker's to choose; its refusal is shown as it is.
+The connection string's policy needs the right Manage.
 """
 
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from twinbus.broker.durations import format_ms, parse_ms
-from twinbus.cli.directory import ask, find
+from twinbus.cli import settings as of
+from twinbus.cli.completion import queue_names
+from twinbus.cli.group import group
+from twinbus.cli.settings import Json, Yes
+from twinbus.cli.target import Target, connected
 from twinbus.cli.view import show_json, show_table
-from twinbus.limits import UNLIMITED_MS
 
-queues = typer.Typer(
-    help="Make, show and delete the queues of a running broker.", no_args_is_help=True, rich_markup_mode=None
+queues = group(
+    """Make, show, change and delete queues.
+
+\b
+Example:
+  twinbus queue create orders --lock-duration 30s --max-delivery-count 5
+  twinbus queue list
+"""
 )
 
-ConnectionString = Annotated[
-    str | None,
-    typer.Option(
-        "--connection-string", "-c", metavar="TEXT", envvar="TWINBUS_CONNECTION_STRING", help="Where the broker is."
-    ),
-]
-ReadyFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The ready file of `twinbus serve` instead.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Which namespace of the ready file.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue.", autocompletion=queue_names)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
+
+_COUNTS = ("active", "scheduled", "deferred", "dead_letter")
 
 
 @queues.command()
+@connected
 def create(
-    name: Name,
-    lock_duration: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a lock lasts [1m].")] = None,
-    default_ttl: Annotated[str | None, typer.Option(metavar="DURATION", help="Time to live [never].")] = None,
-    dead_letter_on_expiry: Annotated[
-        bool | None, typer.Option("--dead-letter-on-expiry/--drop-on-expiry", help="Where expired messages go [drop].")
-    ] = None,
-    max_delivery_count: Annotated[
-        int | None, typer.Option(help="Deliveries before the dead-letter queue [10].")
-    ] = None,
-    requires_session: Annotated[bool | None, typer.Option(help="Every message belongs to a session.")] = None,
-    requires_duplicate_detection: Annotated[bool | None, typer.Option(help="Drop messages with a known id.")] = None,
-    duplicate_window: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How long ids are remembered [10m].")
-    ] = None,
-    max_megabytes: Annotated[int | None, typer.Option(help="The size at which sends are refused [1024].")] = None,
-    max_message_bytes: Annotated[int | None, typer.Option(help="The largest message [262144].")] = None,
-    status: Annotated[
-        str | None, typer.Option(help="Active, Disabled, SendDisabled or ReceiveDisabled [Active].")
-    ] = None,
-    auto_delete_on_idle: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Delete the queue after that much idleness [never].")
-    ] = None,
-    forward_to: Annotated[str | None, typer.Option(metavar="QUEUE", help="Where messages are forwarded.")] = None,
-    forward_dead_letters_to: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="Where dead-lettered messages are forwarded.")
-    ] = None,
-    enable_batched_operations: Annotated[bool | None, typer.Option(help="Kept for the service's sake.")] = None,
-    enable_partitioning: Annotated[bool | None, typer.Option(help="Kept for the service's sake.")] = None,
-    enable_express: Annotated[bool | None, typer.Option(help="Kept for the service's sake.")] = None,
-    user_metadata: Annotated[str | None, typer.Option(help="A note of your own.")] = None,
+    target: Target,
+    name: NewName,
+    lock_duration: of.LockDuration = None,
+    default_ttl: of.DefaultTtl = None,
+    dead_letter_on_expiry: of.DeadLetterOnExpiry = None,
+    max_delivery_count: of.MaxDeliveryCount = None,
+    requires_session: of.RequiresSession = None,
+    requires_duplicate_detection: of.RequiresDuplicateDetection = None,
+    duplicate_window: of.DuplicateWindow = None,
+    max_megabytes: of.MaxMegabytes = None,
+    max_message_bytes: of.MaxMessageBytes = None,
+    status: of.StatusOption = None,
+    auto_delete_on_idle: of.AutoDeleteOnIdle = None,
+    forward_to: of.ForwardTo = None,
+    forward_dead_letters_to: of.ForwardDeadLettersTo = None,
+    enable_batched_operations: of.EnableBatchedOperations = None,
+    enable_partitioning: of.EnablePartitioning = None,
+    enable_express: of.EnableExpress = None,
+    user_metadata: of.UserMetadata = None,
     json: Json = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
 ) -> None:
-    """Make a queue. Durations are PT30S, P14D, or 30s, 5m, 14d."""
-    given = {
-        "lock_duration_ms": _ms(lock_duration),
-        "default_ttl_ms": _ms(default_ttl),
-        "dead_letter_on_expiry": dead_letter_on_expiry,
-        "max_delivery_count": max_delivery_count,
-        "requires_session": requires_session,
-        "requires_duplicate_detection": requires_duplicate_detection,
-        "duplicate_window_ms": _ms(duplicate_window),
-        "max_megabytes": max_megabytes,
-        "max_message_bytes": max_message_bytes,
-        "status": status,
-        "auto_delete_on_idle_ms": _ms(auto_delete_on_idle),
-        "forward_to": forward_to,
-        "forward_dead_letters_to": forward_dead_letters_to,
-        "enable_batched_operations": enable_batched_operations,
-        "enable_partitioning": enable_partitioning,
-        "enable_express": enable_express,
-        "user_metadata": user_metadata,
-    }
-    body = {"path": name, **{field: value for field, value in given.items() if value is not None}}
-    queue = ask(find(connection_string, ready_file, namespace), "twinbus:create-queue", body)["queue"]
+    """Make a queue. Durations are PT30S, P14D, or 30s, 5m, 14d.
+
+    \b
+    Example:
+      twinbus queue create orders
+      twinbus queue create orders --requires-session --default-ttl 14d --dead-letter-on-expiry
+    """
+    options = {key: value for key, value in locals().items() if key not in ("target", "name", "json")}
+    queue = target.ask("create-queue", {"path": name, **of.given(options)})["queue"]
     if json:
         show_json(queue)
     else:
@@ -102,87 +73,131 @@ def create(
 
 
 @queues.command(name="list")
-def list_queues(
-    json: Json = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
-) -> None:
-    """List the queues with their message counts."""
-    found = ask(find(connection_string, ready_file, namespace), "twinbus:list-queues", {})["queues"]
-    found = sorted(found, key=lambda queue: queue["path"].lower())
+@connected
+def list_queues(target: Target, json: Json = False) -> None:
+    """List the queues with their message counts.
+
+    \b
+    Example:
+      twinbus queue list
+      twinbus queue list --json | jq '.[] | select(.dead_letter_messages > 0) | .path'
+    """
+    found = sorted(target.ask("list-queues")["queues"], key=lambda queue: str(queue["path"]).lower())
     if json:
         show_json(found)
         return
     numbers = ("active", "scheduled", "deferred", "dead-letter", "bytes")
-    rows = [
-        [
-            queue["path"],
-            f"{queue['active_messages']:,}",
-            f"{queue['scheduled_messages']:,}",
-            f"{queue['deferred_messages']:,}",
-            f"{queue['dead_letter_messages']:,}",
-            f"{queue['size_bytes']:,}",
-            queue["status"],
-        ]
-        for queue in found
-    ]
+    rows = [[queue["path"], *counts(queue), of.number(queue["size_bytes"]), queue["status"]] for queue in found]
     show_table(["queue", *numbers, "status"], rows, numbers)
 
 
+def counts(described: dict[str, Any]) -> list[str]:
+    """The four counts of a queue or subscription, for a table."""
+    return [of.number(described[f"{kind}_messages"]) for kind in _COUNTS]
+
+
 @queues.command()
-def show(
-    name: Name,
-    json: Json = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
-) -> None:
-    """Show a queue's settings and numbers."""
-    queue = ask(find(connection_string, ready_file, namespace), "twinbus:get-queue", {"name": name})["queue"]
+@connected
+def show(target: Target, name: Name, json: Json = False) -> None:
+    """Show a queue's settings and numbers.
+
+    \b
+    Example:
+      twinbus queue show orders
+      twinbus queue show orders --json | jq .active_messages
+    """
+    queue = target.ask("get-queue", {"name": name})["queue"]
     if json:
         show_json(queue)
     else:
-        show_table(["setting", "value"], [_row(field, value) for field, value in queue.items()])
+        show_table(["setting", "value"], of.rows(queue))
 
 
 @queues.command()
-def delete(
+@connected
+def update(
+    target: Target,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    connection_string: ConnectionString = None,
-    ready_file: ReadyFile = None,
-    namespace: Namespace = None,
+    lock_duration: of.LockDuration = None,
+    default_ttl: of.DefaultTtl = None,
+    dead_letter_on_expiry: of.DeadLetterOnExpiry = None,
+    max_delivery_count: of.MaxDeliveryCount = None,
+    duplicate_window: of.DuplicateWindow = None,
+    max_megabytes: of.MaxMegabytes = None,
+    max_message_bytes: of.MaxMessageBytes = None,
+    status: of.StatusOption = None,
+    auto_delete_on_idle: of.AutoDeleteOnIdle = None,
+    forward_to: of.ForwardTo = None,
+    forward_dead_letters_to: of.ForwardDeadLettersTo = None,
+    enable_batched_operations: of.EnableBatchedOperations = None,
+    enable_express: of.EnableExpress = None,
+    user_metadata: of.UserMetadata = None,
+    json: Json = False,
 ) -> None:
-    """Delete a queue and all its messages."""
-    broker = find(connection_string, ready_file, namespace)
-    if not yes and sys.stdin.isatty():
-        queue = ask(broker, "twinbus:get-queue", {"name": name})["queue"]
-        count = sum(queue[f"{kind}_messages"] for kind in ("active", "scheduled", "deferred", "dead_letter"))
-        typer.confirm(f"Delete queue {queue['path']} and its {count:,} messages?", abort=True)
-    ask(broker, "twinbus:delete-queue", {"name": name})
-    typer.echo(f"Queue {name} is deleted.")
+    """Change settings of a queue; those that are not given stay. An empty text takes one away.
 
-
-def _ms(duration: str | None) -> int | None:
-    return None if duration is None else parse_ms(duration)
-
-
-def _row(field: str, value: Any) -> list[str]:
-    if field in ("created_ms", "updated_ms", "accessed_ms"):
-        return [field.removesuffix("_ms"), _time(value)]
-    if field.endswith("_ms"):
-        return [field.removesuffix("_ms").replace("_", "-"), "never" if value >= UNLIMITED_MS else format_ms(value)]
-    if isinstance(value, bool):
-        shown = "yes" if value else "no"
-    elif value is None:
-        shown = "-"
+    \b
+    Example:
+      twinbus queue update orders --lock-duration 2m --max-delivery-count 20
+      twinbus queue update orders --forward-to ''
+    """
+    options = {key: value for key, value in locals().items() if key not in ("target", "name", "json")}
+    before = target.ask("get-queue", {"name": name})["queue"]
+    queue = target.ask("update-queue", of.changed(before, options))["queue"]
+    if json:
+        show_json(queue)
     else:
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
-    return [field.replace("_", "-"), shown]
+        typer.echo(f"Queue {queue['path']} is changed.")
 
 
-def _time(ms: int | None) -> str:
-    if not ms:
-        return "-"
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+@queues.command()
+@connected
+def status(
+    target: Target,
+    name: Name,
+    new: of.NewStatus = None,
+    json: Json = False,
+) -> None:
+    """Show what a queue may be used for, or set it: Active, Disabled, SendDisabled or ReceiveDisabled.
+
+    \b
+    Example:
+      twinbus queue status orders
+      twinbus queue status orders ReceiveDisabled
+    """
+    queue = target.ask("get-queue", {"name": name})["queue"]
+    if new is not None:
+        queue = target.ask("update-queue", of.changed(queue, {"status": new}))["queue"]
+    show_status(queue, json)
+
+
+def show_status(described: dict[str, Any], json: bool) -> None:
+    if json:
+        show_json({"status": described["status"]})
+    else:
+        typer.echo(described["status"])
+
+
+@queues.command()
+@connected
+def delete(target: Target, name: Name, yes: Yes = False, json: Json = False) -> None:
+    """Delete a queue and all its messages. On a terminal it asks first.
+
+    \b
+    Example:
+      twinbus queue delete orders
+      twinbus queue delete orders --yes
+    """
+    if not yes and sys.stdin.isatty():
+        queue = target.ask("get-queue", {"name": name})["queue"]
+        count = sum(queue[f"{kind}_messages"] or 0 for kind in _COUNTS)
+        typer.confirm(f"Delete queue {queue['path']} and its {count:,} messages?", abort=True)
+    target.ask("delete-queue", {"name": name})
+    show_deleted("Queue", name, json)
+
+
+def show_deleted(kind: str, name: str, json: bool) -> None:
+    if json:
+        show_json({"deleted": name})
+    else:
+        typer.echo(f"{kind} {name} is deleted.")

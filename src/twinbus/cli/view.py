@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # The value of a key or signature, up to what ends it.
 _SECRET = re.compile(r"((?:SharedAccessKey|SharedAccessSignature|sig)\s*=\s*)[^;&\s'\")]+", re.IGNORECASE)
@@ -18,12 +19,16 @@ _PIPE_COLUMNS = 200
 
 def console() -> Console:
     """The standard output; styled only when it is a terminal."""
+    from rich.console import Console
+
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
 
 
 def show_table(columns: list[str], rows: list[list[str]], numbers: tuple[str, ...] = ()) -> None:
     """A table; the columns in `numbers` are aligned as such."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")

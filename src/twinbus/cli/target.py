@@ -1,0 +1,185 @@
+"""Which namespace a command works with, and the options that say so.
+
+Rules:
+- It is named by a connection string: `--connection-string`, a file that holds it, TWINBUS_CONNECTION_STRING, or the
+  ready file of `twinbus serve`. The string holds a secret and is never shown.
+- Entities of a Twinbus namespace are asked for over AMQP; those of Azure by the official SDK's administration client.
+- A name that is not there is answered with the nearest one that is, as far as the key may see names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate
+
+import typer
+
+from twinbus.auth.connection_string import ConnectionString as Parsed
+from twinbus.cli.directory import ask, find
+from twinbus.errors import (
+    ConfigError,
+    ConnectionForcedError,
+    EntityNotFoundError,
+    OperationTimeoutError,
+    ServiceError,
+    TwinbusError,
+    UnauthorizedError,
+)
+
+if TYPE_CHECKING:
+    from twinbus.client import BusClient
+
+VARIABLE = "TWINBUS_CONNECTION_STRING"
+# How long looking for the nearest name may take: the mistake is told anyway.
+_NEAR_S = 2.0
+_SHOWN = 5
+# Where Azure's clouds have their namespaces.
+_AZURE = (
+    ".servicebus.windows.net",
+    ".servicebus.usgovcloudapi.net",
+    ".servicebus.chinacloudapi.cn",
+    ".servicebus.cloudapi.de",
+)
+
+ConnectionString = Annotated[
+    str | None,
+    typer.Option(
+        "--connection-string", "-c", metavar="TEXT", envvar=VARIABLE, show_envvar=True, help="Which namespace."
+    ),
+]
+ConnectionFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
+ReadyFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The ready file of `twinbus serve` instead.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Which namespace of the ready file.")]
+CaFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The CA to trust over TLS; `twinbus trust` shows one.")
+]
+
+_OPTIONS = {
+    "connection_string": ConnectionString,
+    "connection_file": ConnectionFile,
+    "ready_file": ReadyFile,
+    "namespace": Namespace,
+    "ca_file": CaFile,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A namespace to work with."""
+
+    broker: Parsed
+    # The CA to trust; None is the system's list.
+    ca_file: Path | None = None
+
+    @property
+    def azure(self) -> bool:
+        """Whether it is Azure's own service, which does not know our questions about entities."""
+        return self.broker.host.lower().endswith(_AZURE)
+
+    def ask(
+        self, operation: str, body: dict[str, Any] | None = None, *, patience_s: float | None = None
+    ) -> dict[str, Any]:
+        """A question about entities: `create-queue`, `list-topics`, and so on."""
+        if self.azure:
+            from twinbus.cli.azure_directory import answer
+
+            return answer(self.broker, self.ca_file, operation, body or {})
+        return ask(self.broker, f"twinbus:{operation}", body or {}, ca_file=self.ca_file, patience_s=patience_s)
+
+    def client(self) -> BusClient:
+        """A client for messages."""
+        from twinbus.client import BusClient, tls_context
+
+        tls = None if self.ca_file is None or self.broker.emulator else tls_context(self.ca_file)
+        return BusClient.from_connection_string(self.broker.format(), tls=tls)
+
+    def names(self, patience_s: float = _NEAR_S) -> list[str]:
+        """The queues and topics there are."""
+        queues = self.ask("list-queues", patience_s=patience_s)["queues"]
+        topics = self.ask("list-topics", patience_s=patience_s)["topics"]
+        return sorted(str(each["path"]) for each in (*queues, *topics))
+
+
+def connected(command: Callable[Concatenate[Target, ...], None]) -> Callable[..., None]:
+    """A command that works with a namespace: it gets the options that name one, and the target as first argument."""
+    signature = inspect.signature(command, eval_str=True)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        told = {name: given.pop(name) for name in _OPTIONS}
+        ca_file = told.pop("ca_file")
+        if ca_file is not None and not ca_file.is_file():
+            raise ConfigError(f"There is no file {ca_file}: --ca-file is a CA's certificate, PEM.")
+        target = Target(find(**told), ca_file)
+        try:
+            command(target, **given)
+        except ServiceError as error:
+            raise advised(error, target, given) from None
+
+    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in list(signature.parameters.values())[1:]]
+    own += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _OPTIONS.items()
+    ]
+    run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in own} | {"return": None}
+    return run
+
+
+def advised(error: ServiceError, target: Target, given: dict[str, Any]) -> ServiceError:
+    """The error with the next step in its text, and without what only the broker's log can use."""
+    # An internal error's tracking id is what its owner can look for.
+    text = error.text if type(error) is ServiceError else _told(error)
+    return type(error)(" ".join(filter(None, [text, _step(error, text, target, given)])))
+
+
+def _told(error: ServiceError) -> str:
+    from twinbus.errors import InternalError
+
+    if isinstance(error, InternalError):
+        return error.text
+    text = error.text
+    for mark in (" TrackingId:", " Reference:", "TrackingId:"):
+        text = text.partition(mark)[0]
+    text = text.rstrip(" ,;")
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _step(error: ServiceError, text: str, target: Target, given: dict[str, Any]) -> str:
+    host, port = target.broker.address
+    if isinstance(error, EntityNotFoundError):
+        return _nearest(target, given)
+    if isinstance(error, UnauthorizedError):
+        return f"Check the key and its rights for {host}: `twinbus policy list` shows a broker's policies."
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "Give the CA that issued it with --ca-file; `twinbus trust` shows a broker's."
+    if isinstance(error, ConnectionForcedError | OperationTimeoutError):
+        if "not a broker" in text or "does not speak" in text or "WRONG_VERSION" in text:
+            return f"Is {port} the right port? `twinbus serve` shows it."
+        if target.azure:
+            return "Is the name right, and the network there?"
+        if "Nobody answers" in text or "No connection" in text:
+            return "Is it running? Start it with `twinbus serve`, or check host and port in the connection string."
+    return ""
+
+
+def _nearest(target: Target, given: dict[str, Any]) -> str:
+    asked = next((given[name] for name in ("entity", "topic", "name", "to") if given.get(name)), "")
+    try:
+        names = target.names()
+    except (TwinbusError, OSError):
+        return ""  # a key that may not see names
+    if any(name.lower() == str(asked).lower() for name in names):
+        return ""  # it is something else that is not there
+    near = difflib.get_close_matches(str(asked), names, 1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    if not names:
+        return "The namespace has no queues and topics yet: `twinbus queue create NAME` makes one."
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"There are {', '.join(names[:_SHOWN])}{more}."
