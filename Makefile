@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types bench faults fuzz compat compliance compiled docs
+.PHONY: help setup demo test lint types bench faults fuzz compat compliance compiled docs
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 setup: $(STAMP) ## make the virtual environment with everything the other targets need
+
+demo: $(STAMP) ## kill a message bus under load, lose nothing, and write the report
+	$(BIN)/twinbus demo $(ARGS)
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest $(ARGS)

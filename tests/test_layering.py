@@ -23,11 +23,14 @@ ALLOWED: dict[str, set[str]] = {
     "client": BASE | {"amqp", "auth"},
     "paired": BASE | {"client", "ledger"},
     "spark": BASE | {"client", "paired", "ledger"},
-    "cli": BASE | {"amqp", "auth", "store", "ledger", "entities", "broker", "client", "paired", "spark"},
+    # It is a user of the commands, as people are.
+    "demo": BASE | {"client", "paired", "ledger"},
+    "cli": BASE | {"amqp", "auth", "store", "ledger", "entities", "broker", "client", "paired", "spark", "demo"},
+    "__main__": {"cli"},
     "testing": BASE | {"auth", "entities", "broker"},
     "testing_plugin": {"testing"},
 }
-ASYNCIO = {"broker", "client", "paired", "cli", "testing"}
+ASYNCIO = {"broker", "client", "paired", "cli", "demo", "testing"}
 # Calls that read the time of day, or wait: time goes through `clock`. A monotonic clock only measures.
 WALL_TIME = {
     ("time", "time"),
@@ -41,7 +44,7 @@ WALL_TIME = {
     ("date", "today"),
 }
 # Where randomness may be drawn; the rest is handed it.
-RANDOM = {"broker", "client", "paired", "cli", "testing"}
+RANDOM = {"broker", "client", "paired", "cli", "demo", "testing"}
 PURE = {"amqp", "auth", "entities", "ledger"}
 # The ledger's files are written by clients as well as by the broker, so their one door to the disk is in the ledger.
 DOORS = {SOURCE / "ledger" / "files.py"}

@@ -1,0 +1,6 @@
+"""`python -m twinbus`: the command `twinbus`, for when only the interpreter's path is known."""
+
+from twinbus.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,193 @@
+"""The demonstration's processes: two brokers and the syphon, each started as a user would start it.
+
+Rules:
+- A broker keeps its port and its data over its lives, so that clients find it again after a kill.
+- Whatever was started is gone at the end, also after an error.
+- Nothing here is on any command line that holds a secret: keys go by files for their owner only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from twinbus.clock import MonotonicClock
+from twinbus.errors import ConfigError
+
+_READY_S: Final = 30.0
+_STOP_S: Final = 10.0
+_LOOK_S: Final = 0.02
+_LOG_TAIL_CHARS: Final = 2_000
+
+TWINBUS: Final = (sys.executable, "-m", "twinbus")
+
+
+async def told(*arguments: str) -> Any:
+    """What a command of ours answers with --json."""
+    process = await asyncio.create_subprocess_exec(
+        *TWINBUS, *arguments, "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    if process.returncode != 0:
+        raise ConfigError(f"`twinbus {arguments[0]}` failed: {errors.decode(errors='replace').strip()}")
+    return json.loads(output)
+
+
+class Process:
+    """A command of ours that runs for a while, with a log file."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        # Its files: log, data, whatever it needs.
+        self.folder = folder / name
+        # What it is called.
+        self.name = name
+        # The child; None while it does not run.
+        self._child: asyncio.subprocess.Process | None = None
+        self.folder.mkdir(mode=0o700)
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.returncode is None
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._child is None else self._child.pid
+
+    async def _start(self, *arguments: str, stdout: int | None = None) -> asyncio.subprocess.Process:
+        # The child has its own copy of the handle by the time this one is closed.
+        handle = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._child = await asyncio.create_subprocess_exec(
+                *TWINBUS, *arguments, stdout=handle if stdout is None else stdout, stderr=handle
+            )
+        finally:
+            os.close(handle)
+        return self._child
+
+    async def kill(self) -> None:
+        """With -9: no last word, nothing flushed."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """In good order, and if it does not listen without."""
+        try:
+            await asyncio.wait_for(self._end(signal.SIGTERM), _STOP_S)
+        except TimeoutError:
+            await self.kill()
+
+    async def _end(self, number: signal.Signals) -> None:
+        if self._child is None:
+            return
+        with suppress(ProcessLookupError):
+            self._child.send_signal(number)
+        await self._child.wait()
+
+    def log(self) -> str:
+        """The end of what it said."""
+        try:
+            return (self.folder / "log").read_text(errors="replace")[-_LOG_TAIL_CHARS:]
+        except FileNotFoundError:
+            return ""
+
+
+class BrokerProcess(Process):
+    """`twinbus serve` for one namespace."""
+
+    def __init__(self, folder: Path, name: str, entities: str = "") -> None:
+        super().__init__(folder, name)
+        # How to reach it; empty before its first start. It holds a key.
+        self.connection_string = ""
+        # The same in a file, for commands.
+        self.key_file = self.folder / "connection-string"
+        # Zero, a free one, before its first start.
+        self._port = 0
+        # What lies in its namespace from the start, as TOML.
+        self._entities = entities
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def ledger(self) -> Path:
+        return self.data / "ledger"
+
+    async def start(self) -> None:
+        """Until clients can connect."""
+        config, ready = self.folder / "twinbus.toml", self.folder / "ready.json"
+        config.write_text(f"[namespaces.{self.name}]\nport = {self._port}\n{self._entities}")
+        ready.unlink(missing_ok=True)
+        child = await self._start(
+            "serve", "--config", str(config), "--data", str(self.data), "--ready-file", str(ready)
+        )
+        clock = MonotonicClock()
+        deadline_ms = clock.now_ms() + _READY_S * 1000
+        while not ready.exists():
+            if child.returncode is not None or clock.now_ms() > deadline_ms:
+                await self.kill()
+                raise ConfigError(f"The broker {self.name} did not start:\n{self.log()}")
+            await asyncio.sleep(_LOOK_S)
+        found = json.loads(ready.read_text())["namespaces"][self.name]
+        self._port = found["port"]
+        self.connection_string = found["connection_string"]
+        handle = os.open(self.key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(self.connection_string)
+
+    async def ca(self) -> Path:
+        """Whom administration clients must trust."""
+        return Path((await told("trust", "--data", str(self.data)))["ca"])
+
+
+class SyphonProcess(Process):
+    """`twinbus syphon`, on Spark, until the backlog is empty."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "syphon")
+        # What it told last.
+        self.syphoned = 0
+        self.dead_lettered = 0
+        # Whether it has begun to work: Spark takes its time to start.
+        self.at_work = False
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger"
+
+    async def run(self, primary: BrokerProcess, secondary: BrokerProcess, queues: int, engine: str, ca: Path) -> int:
+        """Until it ends; its exit code."""
+        child = await self._start(
+            "syphon",
+            *("--engine", engine, "--once", "--json"),
+            *("--primary-file", str(primary.key_file), "--secondary-file", str(secondary.key_file)),
+            *("--primary-name", primary.name, "--backlog-queue-count", str(queues)),
+            *("--ledger", str(self.ledger), "--ca-file", str(ca)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        # Lines of its progress are objects of their own; the result is one object over many lines.
+        rest: list[bytes] = []
+        while line := await child.stdout.readline():
+            self.at_work = True
+            if not self._read(line):
+                rest.append(line)
+        self._read(b"".join(rest))
+        return await child.wait()
+
+    def _read(self, text: bytes) -> bool:
+        """Take what it tells, if it tells something."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return False
+        if not isinstance(found, dict):
+            return False
+        self.syphoned = int(found.get("syphoned", self.syphoned))
+        self.dead_lettered = int(found.get("dead_lettered", self.dead_lettered))
+        return True

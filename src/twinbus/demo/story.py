@@ -1,0 +1,238 @@
+"""The demonstration from beginning to end: healthy, killed, diverted, back, syphoned, counted, reported.
+
+Rules:
+- Nothing is pretended: the brokers and the syphon are processes, the kill is a SIGKILL, the clients are the SDK's.
+- Every wait is for something that happens, with a bound; what does not happen in time ends the story with an error.
+- The story tells its state and never prints: a screen shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from twinbus.clock import MonotonicClock
+from twinbus.demo.account import Account
+from twinbus.demo.processes import BrokerProcess, SyphonProcess, told
+from twinbus.demo.traffic import BACKLOG_QUEUES, ENTITIES, PLACES, Senders, receive, watch_backlog
+from twinbus.errors import ConfigError
+from twinbus.ledger.words import Event
+from twinbus.paired import PairedEvent
+from twinbus.paired.state import State
+
+# How long everything is well before the kill, and after the syphon is done.
+HEALTHY_S: Final = 6.0
+AFTER_S: Final = 2.0
+# Locks of the killed broker's receivers are 10 s; what has not come by then is lost.
+_HOME_S: Final = 40.0
+_FAILOVER_S: Final = 30.0
+_SYPHON_S: Final = 180.0
+_LOOK_S: Final = 0.1
+_EVENTS_SHOWN: Final = 8
+
+
+class Phase(StrEnum):
+    """Where the story is, as the screen says it."""
+
+    STARTING = "two namespaces start"
+    HEALTHY = "all is well: sends go to the primary"
+    KILLED = "the primary was killed with -9: sends are held"
+    DIVERTED = "sends go on, into the backlog queues of the secondary"
+    BACK = "the primary is back, and so are the senders; Spark starts"
+    SYPHONING = "the syphon brings the backlog home"
+    COUNTING = "every message is accounted for"
+    REPORTING = "the ledgers become tables and a report"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was asked for. `engine` is the syphon's; `report` is where the page goes, None for none."""
+
+    seed: int
+    rate: float
+    outage_s: float
+    engine: str
+    report: Path | None
+
+
+class Story:
+    """One run, in a folder of its own."""
+
+    def __init__(self, folder: Path, plan: Plan, changed: Callable[[str], None]) -> None:
+        self.plan = plan
+        # Is called with a line for each thing worth one.
+        self._changed = changed
+        # Since the beginning.
+        self._clock = MonotonicClock()
+        self._start_ms = self._clock.now_ms()
+        # Where everything lies while it runs.
+        self._folder = folder
+        self.primary = BrokerProcess(folder, "contoso", ENTITIES)
+        self.secondary = BrokerProcess(folder, "standby")
+        self.syphon = SyphonProcess(folder)
+        # What was sent and what came out.
+        self.account = Account(PLACES)
+        self.senders = Senders(self.account, plan.rate, Random(plan.seed), self._event)  # noqa: S311 - contents only
+        # Where it is.
+        self.phase = Phase.STARTING
+        # Messages in each backlog queue, and the most that ever were in all of them.
+        self.depths: dict[str, int] = {}
+        self.depth_max = 0
+        # The last things that happened, with their seconds.
+        self.events: deque[tuple[float, str]] = deque(maxlen=_EVENTS_SHOWN)
+        # What the report came to; None without one.
+        self.told: dict[str, Any] | None = None
+
+    @property
+    def seconds(self) -> float:
+        return (self._clock.now_ms() - self._start_ms) / 1000
+
+    @property
+    def depth(self) -> int:
+        return sum(self.depths.values())
+
+    # --- the acts -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """All of it. Whatever was started is gone afterwards."""
+        tasks: list[asyncio.Task[Any]] = []
+        try:
+            ca = await self._begin()
+            sending = asyncio.create_task(self._send(ca))
+            tasks.append(sending)
+            for places in PLACES.values():
+                for place in places:
+                    tasks.append(asyncio.create_task(receive(place, self.primary.connection_string, self.account)))
+            tasks.append(asyncio.create_task(watch_backlog(self.depths, self.secondary.connection_string, ca)))
+            await self._healthy(sending)
+            await self._outage(sending)
+            await self._come_home(sending, ca)
+            self.senders.stop()
+            await sending
+            await self._count()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for process in (self.syphon, self.primary, self.secondary):
+                await process.stop()
+        await self._report()
+        self._turn(Phase.DONE)
+
+    async def _begin(self) -> Path:
+        await asyncio.gather(self.primary.start(), self.secondary.start())
+        self._say(f"contoso serves as process {self.primary.pid}, standby as process {self.secondary.pid}")
+        # One file for both: the administration clients of the pair trust what is in it.
+        bundle = self._folder / "ca.pem"
+        texts = [(await process.ca()).read_text() for process in (self.primary, self.secondary)]
+        bundle.write_text("".join(texts))
+        return bundle
+
+    async def _send(self, ca: Path) -> None:
+        await self.senders.run(
+            self.primary.connection_string, self.secondary.connection_string, ca, self._folder / "client-ledger"
+        )
+
+    async def _healthy(self, sending: asyncio.Task[None]) -> None:
+        await self._until(sending, "a message through the primary", _FAILOVER_S, self._something_came_everywhere)
+        self._turn(Phase.HEALTHY)
+        await self._pass(sending, HEALTHY_S)
+
+    async def _outage(self, sending: asyncio.Task[None]) -> None:
+        pid = self.primary.pid
+        await self.primary.kill()
+        self._turn(Phase.KILLED)
+        self._say(f"kill -9 {pid}: contoso is gone")
+        start_s = self.seconds
+        await self._until(sending, "a failover", _FAILOVER_S, lambda: State.FAILED_OVER in self.senders.states.values())
+        self._turn(Phase.DIVERTED)
+        await self._pass(sending, max(0.0, self.plan.outage_s - (self.seconds - start_s)))
+
+    async def _come_home(self, sending: asyncio.Task[None], ca: Path) -> None:
+        await self.primary.start()
+        self._say(f"contoso serves again, as process {self.primary.pid}, with everything it had accepted")
+        self._turn(Phase.BACK)
+        draining = asyncio.create_task(
+            self.syphon.run(self.primary, self.secondary, BACKLOG_QUEUES, self.plan.engine, ca)
+        )
+        try:
+            await self._until(sending, "a syphon that works", _SYPHON_S, lambda: self.syphon.at_work or draining.done())
+            self._turn(Phase.SYPHONING)
+            await self._until(sending, "an empty backlog", _SYPHON_S, draining.done)
+        finally:
+            if not draining.done():
+                await self.syphon.stop()
+        if await draining != 0:
+            raise ConfigError(f"The syphon did not finish:\n{self.syphon.log()}")
+        self._say(f"the syphon brought {self.syphon.syphoned:,} messages home")
+        await self._pass(sending, AFTER_S)
+
+    async def _count(self) -> None:
+        self._turn(Phase.COUNTING)
+        deadline_s = self.seconds + _HOME_S
+        while self.account.lost and self.seconds < deadline_s:
+            self._look()
+            await asyncio.sleep(_LOOK_S)
+
+    async def _report(self) -> None:
+        if self.plan.report is None:
+            return
+        self._turn(Phase.REPORTING)
+        ledgers = [self.primary.ledger, self.secondary.ledger, self._folder / "client-ledger", self.syphon.ledger]
+        arguments = [part for ledger in ledgers if ledger.is_dir() for part in ("--ledger", str(ledger))]
+        self.told = await told(
+            "report", *arguments, "--tables", str(self._folder / "tables"), "--output", str(self.plan.report)
+        )
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def _turn(self, phase: Phase) -> None:
+        self.phase = phase
+        self._changed(str(phase))
+
+    def _say(self, text: str) -> None:
+        self.events.append((self.seconds, text))
+        self._changed(text)
+
+    def _event(self, event: PairedEvent) -> None:
+        if event.kind is Event.FAILED_OVER:
+            self._say(f"{event.entity} failed over ({event.cause})")
+        elif event.kind is Event.FAILED_BACK:
+            self._say(f"{event.entity} failed back: a ping was accepted")
+        elif event.kind in (Event.QUEUE_OUT, Event.QUEUE_IN, Event.DEAD_LETTERED):
+            self._say(f"{event.kind}: {event.queue}")
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self.depth_max = max(self.depth_max, self.depth)
+
+    async def _pass(self, sending: asyncio.Task[None], seconds: float) -> None:
+        end_s = self.seconds + seconds
+        await self._until(sending, "", seconds + 60, lambda: self.seconds >= end_s)
+
+    async def _until(
+        self, sending: asyncio.Task[None], what: str, seconds: float, happened: Callable[[], bool]
+    ) -> None:
+        deadline_s = self.seconds + seconds
+        while not happened():
+            self._look()
+            if sending.done():
+                # It ends only with an error before it is told to stop.
+                with suppress(asyncio.CancelledError):
+                    await sending
+                raise ConfigError("The senders stopped by themselves.")
+            if self.seconds > deadline_s:
+                raise ConfigError(f"Waited {seconds:.0f} s in vain for {what}.")
+            await asyncio.sleep(_LOOK_S)
+
+    def _something_came_everywhere(self) -> bool:
+        return all(self.account.received_count(place) for places in PLACES.values() for place in places)
