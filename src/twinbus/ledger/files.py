@@ -13,10 +13,15 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
+
+from twinbus.errors import ConfigError
+from twinbus.limits import CONFIG_FILE_BYTES_MAX
 
 OPEN = ".open"
 COMPLETE = ".jsonl"
+SHEET = ".toml"
 _BLOCK_BYTES = 65_536
 
 
@@ -151,3 +156,33 @@ def remove_oldest(folder: Path, prefix: str, total_bytes_max: int) -> list[Path]
         removed.append(path)
         total -= size
     return removed
+
+
+def sheets() -> dict[str, str]:
+    """The price sheets that come with the package: their texts by name."""
+    folder = resources.files("twinbus.ledger") / "sheets"
+    return {
+        each.name.removesuffix(SHEET): each.read_text(encoding="utf-8")
+        for each in folder.iterdir()
+        if each.name.endswith(SHEET)
+    }
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+def sheet_text(path: str) -> str:
+    """A price sheet that somebody wrote."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(CONFIG_FILE_BYTES_MAX + 1)
+        if len(data) > CONFIG_FILE_BYTES_MAX:
+            raise ConfigError(
+                f"The price sheet {path} is larger than {CONFIG_FILE_BYTES_MAX} bytes: is it the right file?"
+            )
+        return data.decode()
+    except OSError as error:
+        raise ConfigError(f"The price sheet {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"The price sheet {path} is not UTF-8: save it as such.") from None
