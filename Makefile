@@ -56,7 +56,7 @@ compliance: $(STAMP) ## run the official SDK's own live tests against the broker
 	$(BIN)/python compliance/run.py $(ARGS)
 
 docs: $(STAMP) ## check the documentation: links, examples, and what it promises
-	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+	$(BIN)/python -m pytest tests/test_docs.py tests/docs $(ARGS)
 
 compiled: $(STAMP) ## build a wheel with the hot modules compiled by mypyc, into dist/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=69' wheel
