@@ -63,6 +63,8 @@ class Intake:
         self.outage = ""
         # Whether the queue was found empty, or is not there, in a run that ends.
         self.drained = False
+        # Whether it asks for no more: a bound was reached, or a brief run has nothing more to wait for.
+        self.rests = False
         # Counters.
         self._tally = works.tally.of(queue)
 
@@ -71,10 +73,11 @@ class Intake:
     async def run(self) -> None:
         works = self._works
         backoff = Backoff(longest_ms=SYPHON_PAUSE_MS_MAX)
-        while not works.stopping.is_set() and not self.drained:
+        while not works.stopping.is_set() and not self.drained and not self.rests:
             await works.gate.wait()
             await works.room.wait()
-            if works.stopping.is_set():
+            await works.wait_for_need()
+            if works.stopping.is_set() or works.full:
                 return
             try:
                 await self._turn()
@@ -87,7 +90,8 @@ class Intake:
                 await works.pause(0 if self._once else SYPHON_PAUSE_MS_MAX)
             except ServiceError as error:
                 self._lose(error)
-                await works.pause(backoff.next_ms())
+                self.rests = works.bounds.brief
+                await works.pause(0 if self.rests else backoff.next_ms())
 
     async def _turn(self) -> None:
         works = self._works
@@ -102,6 +106,8 @@ class Intake:
             works.count(works.events.secondary, self.queue, Kind.EMPTY_POLL, Stage.POLL, [0])
             if self._once and not self.items and not self._aside:
                 self.drained = await self._source.is_empty()
+            # Locked by somebody else, or for a destination that fails: neither is worth another receive now.
+            self.rests = works.bounds.brief and not self._moving
             return
         sizes = [len(held.payload) for held in received]
         self._mean_bytes += (sum(sizes) / len(sizes) - self._mean_bytes) / 4
@@ -130,6 +136,17 @@ class Intake:
         # What it was is all that is needed from here on.
         held.payload = b""
         works.lane(restored.path, Lane).put(item)
+
+    @property
+    def _moving(self) -> bool:
+        """Whether something of this queue is on its way to a destination that does not fail."""
+        waiting = sum(
+            item.intake is self
+            for path, lane in self._works.lanes.items()
+            if self._works.pauses.failing(path)
+            for item in lane.items
+        )
+        return len(self.items) > waiting
 
     def _take(self, item: Item) -> None:
         self.items.add(item)
@@ -167,6 +184,7 @@ class Intake:
         self._tally.syphoned += messages
         self._tally.syphoned_bytes += sum(item.size for item in done)
         self._tally.repeated += len(items) - len(done)
+        works.settled += len(done)
         works.progress_ms = works.clock.now_ms()
         works.count(works.events.secondary, self.queue, Kind.COMPLETE, Stage.FROM_BACKLOG, [item.size for item in done])
         if done:
@@ -195,6 +213,7 @@ class Intake:
         self.forget(item)
         if outcome == OK:
             self._tally.dead_lettered += max(len(item.parcel), 1)
+            works.settled += 1
             works.progress_ms = works.clock.now_ms()
             works.count(works.events.secondary, self.queue, Kind.DEAD_LETTER, Stage.FROM_BACKLOG, [item.size])
             works.events.emit(

@@ -4,18 +4,22 @@ Rules:
 - Each destination has pauses of its own, which grow with every failure and end with a success.
 - The primary as a whole is one more destination, with the empty path.
 - Only destinations that fail are remembered.
+- What is known of them can be handed on to another syphon (`told`, `tell`): its pauses go on growing from there.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from twinbus.client import Backoff
 from twinbus.clock import Clock
 from twinbus.limits import SYPHON_PAUSE_MS_MAX, SYPHON_PAUSE_MS_MIN
 
 PRIMARY = ""
+
+# By destination: how often it failed in a row, and how long it still is to be left alone.
+Failing = Mapping[str, tuple[int, int]]
 
 
 class Pauses:
@@ -63,3 +67,16 @@ class Pauses:
     def paths(self) -> list[str]:
         """The destinations that fail, without the primary as a whole."""
         return sorted(path for path in self._failing if path != PRIMARY)
+
+    # --- handing on ---------------------------------------------------------------------------------------------------
+
+    def told(self) -> dict[str, tuple[int, int]]:
+        """What another one is to know of the destinations that fail."""
+        return {path: (self._failing[path][0].failures, self.left_ms(path)) for path in self.paths()}
+
+    def tell(self, failing: Failing) -> None:
+        """Go on from what another one knew."""
+        for path, (failures, left_ms) in failing.items():
+            backoff = Backoff(self._first_ms, self._longest_ms, self._draw)
+            backoff.failures = failures
+            self._failing[path] = (backoff, self._clock.now_ms() + left_ms)

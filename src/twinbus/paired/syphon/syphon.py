@@ -22,19 +22,22 @@ from uuid import uuid4
 
 from twinbus.client import BusClient
 from twinbus.clock import Clock, MonotonicClock, SystemClock
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, ServiceError
 from twinbus.ledger.words import Source
 from twinbus.limits import (
     BACKLOG_QUEUES_DEFAULT,
     LOCK_DURATION_MS_DEFAULT,
     SYPHON_CONNECT_TIMEOUT_MS,
     SYPHON_RECEIVE_S,
+    SYPHON_SEND_TIMEOUT_S,
     SYPHON_STOP_S,
 )
 from twinbus.paired.events import Events, Listener
 from twinbus.paired.journal import Journal
 from twinbus.paired.options import Address, backlog_names, check_name, check_pair
+from twinbus.paired.syphon.bounds import UNBOUNDED, Bounds
 from twinbus.paired.syphon.bus_port import BusPort
+from twinbus.paired.syphon.decisions import cause_of
 from twinbus.paired.syphon.intake import Intake
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.port import Port
@@ -43,6 +46,8 @@ from twinbus.paired.syphon.works import Works
 
 # How often locks are looked at.
 _KEEP_S = 1.0
+# At a bound: how often what is in hand is looked at.
+_FINISH_MS = 10
 # In a run that ends: how long nothing may move before it gives up. Locks of a syphon that died have ended by then.
 PATIENCE_S = 1.25 * LOCK_DURATION_MS_DEFAULT / 1000
 
@@ -115,7 +120,7 @@ class Syphon:
         `primary_tls` and `secondary_tls` are contexts for a CA of one's own. `transport` is our own client, or `sdk`,
         which takes `ca_file` instead.
         """
-        places = [Address.parse(_endpoint(text)) for text in (primary, secondary)]
+        places = [Address.parse(endpoint_of(text)) for text in (primary, secondary)]
         check_pair(places[0], places[1])
         if backlog_queue_count < 1:
             raise ValueError(f"backlog_queue_count is {backlog_queue_count}: it must be 1 or more.")
@@ -168,22 +173,32 @@ class Syphon:
         return self._works.pauses.paths()
 
     @property
+    def pauses(self) -> Pauses:
+        """Who is left alone for how long."""
+        return self._works.pauses
+
+    @property
     def in_hand(self) -> int:
         """Messages received and not settled."""
         return self._works.room.messages
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    async def run(self, *, once: bool = False, patience_s: float = PATIENCE_S) -> Report:
-        """Move messages until `stop`; with `once` until the backlog is empty, or nothing moves for `patience_s`."""
+    async def run(self, *, once: bool = False, patience_s: float = PATIENCE_S, bounds: Bounds = UNBOUNDED) -> Report:
+        """Move messages until `stop` or a bound; with `once` until the backlog is empty, or nothing moves for
+        `patience_s`."""
         works = self._works
         if works.intakes:
             raise RuntimeError("A syphon runs once.")
+        works.bounds = bounds
+        once = once or bounds.brief
         works.intakes = [Intake(queue, works, once=once, receive_s=self._receive_s) for queue in self._queues]
-        self._loops = [asyncio.create_task(intake.run()) for intake in works.intakes]
         keeper = asyncio.create_task(self._keep())
         try:
-            await self._wait(once, patience_s)
+            if not bounds.brief or await self._reaches_primary():
+                self._loops = [asyncio.create_task(intake.run()) for intake in works.intakes]
+                await self._wait(once, patience_s)
+                await self._finish()
         finally:
             keeper.cancel()
             await self._wind_down()
@@ -196,10 +211,18 @@ class Syphon:
         """End the run in good order: sends under way are waited for, the rest is given back."""
         self._works.stopping.set()
 
+    async def _reaches_primary(self) -> bool:
+        """Whether receiving is worth anything: what a brief run takes for nothing is an operation each time."""
+        try:
+            await self._works.primary.connect()
+        except ServiceError as error:
+            self._works.outage = cause_of(error)
+        return not self._works.outage
+
     async def _wait(self, once: bool, patience_s: float) -> None:
-        works = self._works
+        works, bounds = self._works, self._works.bounds
         stopping = asyncio.create_task(works.stopping.wait())
-        works.progress_ms = works.clock.now_ms()
+        started_ms = works.progress_ms = works.clock.now_ms()
         try:
             while True:
                 await asyncio.wait(
@@ -209,10 +232,30 @@ class Syphon:
                 )
                 if stopping.done() or all(loop.done() for loop in self._loops):
                     return
-                if once and works.clock.now_ms() - works.progress_ms > patience_s * 1000:
+                now_ms = works.clock.now_ms()
+                if once and now_ms - works.progress_ms > patience_s * 1000:
+                    return
+                if bounds.seconds_max is not None and now_ms - started_ms >= bounds.seconds_max * 1000:
+                    return
+                if works.full or (bounds.brief and works.outage):
                     return
         finally:
             stopping.cancel()
+
+    async def _finish(self) -> None:
+        """At a bound: ask for no more, and see what is in hand through, as far as its destinations take it."""
+        works = self._works
+        if works.bounds == UNBOUNDED or works.stopping.is_set():
+            return
+        await self._end_loops()
+        end_ms = works.clock.now_ms() + round(SYPHON_SEND_TIMEOUT_S * 1000)
+        while works.moving and not works.outage and works.clock.now_ms() < end_ms and not works.stopping.is_set():
+            await works.pause(_FINISH_MS)
+
+    async def _end_loops(self) -> None:
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _keep(self) -> None:
         """Renew locks while work goes on."""
@@ -224,9 +267,7 @@ class Syphon:
         works = self._works
         works.stopping.set()
         works.gate.set()
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._end_loops()
         for lane in list(works.lanes.values()):
             lane.wake()
         await works.finish(SYPHON_STOP_S)
@@ -266,7 +307,7 @@ def syphon_events(
     return Events(primary, secondary, clock=wall, listeners=listeners, journal=journal)
 
 
-def _endpoint(text: str) -> str:
+def endpoint_of(text: str) -> str:
     """The address in a connection string, which must not be shown."""
     for part in text.split(";"):
         name, _, value = part.partition("=")

@@ -18,6 +18,7 @@ from twinbus.errors import ServiceError
 from twinbus.ledger.words import OK, Kind, Stage
 from twinbus.limits import OPERATION_STEP_BYTES, SYPHON_HELD_BYTES_MAX, SYPHON_HELD_MESSAGES_MAX
 from twinbus.paired.events import Events
+from twinbus.paired.syphon.bounds import UNBOUNDED
 from twinbus.paired.syphon.decisions import cause_of
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.port import Port
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from twinbus.paired.syphon.lane import Lane
 
 logger = logging.getLogger("twinbus.paired.syphon")
+
+# In a bounded run: how often it is seen whether more is needed.
+_NEED_MS = 10
 
 
 class Works:
@@ -48,6 +52,10 @@ class Works:
         self.pauses = pauses
         # What may be in hand.
         self.room = Room(SYPHON_HELD_MESSAGES_MAX, SYPHON_HELD_BYTES_MAX)
+        # How far this run goes.
+        self.bounds = UNBOUNDED
+        # Backlog messages completed or dead-lettered.
+        self.settled = 0
         # Counters.
         self.tally = Tally()
         # Backlog queues.
@@ -95,6 +103,24 @@ class Works:
                 await self.stopping.wait()
         except TimeoutError:
             pass
+
+    @property
+    def moving(self) -> int:
+        """Messages in hand that can still be moved: those that wait for a destination that fails cannot."""
+        return self.room.messages - sum(
+            len(lane.items) for path, lane in self.lanes.items() if self.pauses.failing(path)
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether this run has settled all that it may."""
+        return self.bounds.messages_max is not None and self.settled >= self.bounds.messages_max
+
+    async def wait_for_need(self) -> None:
+        """Wait while what is in hand may be all that this run may still settle."""
+        most = self.bounds.messages_max
+        while most is not None and self.settled < most <= self.settled + self.moving and not self.stopping.is_set():
+            await self.pause(_NEED_MS)
 
     # --- the gate -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,238 @@
+"""Bounded runs: they end when they should, finish what they have, and say what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from twinbus.client import BusClient
+from twinbus.clock import SteppedClock
+from twinbus.ledger.files import complete_files
+from twinbus.ledger.totals import Totals
+from twinbus.limits import SYPHON_BATCH_MESSAGES
+from twinbus.paired.syphon import Bounds, Errand, Pairing, drain
+from twinbus.paired.syphon.pauses import Pauses
+from twinbus.testing import Broker
+
+from .conftest import Pair, until
+from .test_syphon import numbered
+
+BRIEF = Bounds(brief=True)
+
+
+def pairing_of(pair: Pair, ledger: Path | None = None) -> Pairing:
+    return Pairing(
+        pair.primary.connection_string(),
+        pair.secondary.connection_string(),
+        pair.name,
+        ledger=None if ledger is None else str(ledger),
+    )
+
+
+@pytest.mark.parametrize("bounds", [{"messages_max": 0}, {"seconds_max": 0}])
+def test_bounds_are_checked(bounds: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bounds))):
+        Bounds(**bounds)
+
+
+async def test_a_brief_run_ends_with_the_backlog(pair: Pair) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(600), queue=1)
+    report = await pair.syphon().run(bounds=BRIEF)
+    assert (report.total.syphoned, report.drained, report.undrained) == (600, tuple(pair.queues), ())
+    # One look at each queue that is empty, and one more behind the last message.
+    assert report.total.polls <= 3
+    assert len(await pair.taken(path, 600)) == 600
+
+
+async def test_a_run_ends_with_its_messages(pair: Pair) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(1_500))
+    report = await pair.syphon().run(bounds=Bounds(messages_max=400, brief=True))
+    # What was in hand is finished, and nothing of it is repeated.
+    assert 400 <= report.total.syphoned <= 400 + SYPHON_BATCH_MESSAGES
+    assert report.total.repeated == 0
+    assert pair.queues[0] in report.undrained
+    assert await pair.syphon().run(bounds=BRIEF) is not None
+    found = [message.message_id for message in await pair.taken(path, 1_500)]
+    assert found == [f"m{n}" for n in range(1_500)]
+
+
+async def test_a_run_ends_with_its_time(pair: Pair) -> None:
+    started = time.monotonic()
+    report = await pair.syphon().run(bounds=Bounds(seconds_max=0.5))
+    assert 0.5 <= time.monotonic() - started < 5
+    assert report.total.received == 0
+
+
+async def test_a_bad_destination_ends_a_brief_run_and_is_told_to_the_next(pair: Pair) -> None:
+    bad, good = pair.destination(), pair.destination()
+    # The bad ones are in front, and more than the run may settle.
+    await pair.divert(bad, numbered(500, "bad"))
+    await pair.divert(good, numbered(60, "good"))
+    pairing = pairing_of(pair)
+    bounds = Bounds(messages_max=300, seconds_max=20, brief=True)
+    with pair.primary.fault("refusing", bad):
+        first = await asyncio.to_thread(drain, pairing, pair.queues, bounds)
+        assert (first.report.total.syphoned, first.report.failing) == (60, (bad,))
+        assert first.report.undrained == (pair.queues[0],)
+        failures, left_ms = first.failing[bad]
+        assert failures >= 1
+        assert 0 < left_ms <= 60_000
+        # Told so, the next one does not try it, and gives back what it is not to send.
+        left_alone = {bad: (failures, 60_000)}
+        second = await asyncio.to_thread(drain, pairing, pair.queues, bounds, failing=left_alone)
+        assert second.report.total.left == 0
+        assert second.failing[bad][0] == failures
+        assert second.cleared == ()
+    third = await asyncio.to_thread(drain, pairing, pair.queues, BRIEF, failing={bad: (failures, 0)})
+    assert (third.report.total.syphoned, third.failing, third.cleared) == (500, {}, (bad,))
+    assert len(await pair.taken(bad, 500)) == 500
+
+
+async def test_what_a_brief_run_cannot_send_is_unlocked(pair: Pair) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(40))
+    with pair.primary.fault("refusing", path):
+        report = await pair.syphon().run(bounds=BRIEF)
+    assert (report.failing, report.undrained) == ((path,), (pair.queues[0],))
+    async with BusClient.from_connection_string(pair.secondary.connection_string()) as client:
+        receiver = await client.receiver(pair.queues[0])
+        messages = await receiver.receive_batch(40, 2)
+        assert len(messages) == 40
+        receiver.release(messages)
+
+
+async def test_what_somebody_else_has_locked_ends_a_brief_run(pair: Pair) -> None:
+    await pair.divert(pair.destination(), numbered(5))
+    async with BusClient.from_connection_string(pair.secondary.connection_string()) as client:
+        receiver = await client.receiver(pair.queues[0])
+        assert len(await receiver.receive_batch(5, 2)) == 5
+        report = await pair.syphon().run(bounds=BRIEF)
+        assert (report.undrained, report.total.polls) == ((pair.queues[0],), 2)
+
+
+async def test_an_absent_primary_costs_no_receive(secondary_broker: Broker) -> None:
+    with Broker(["first"], sync=False) as primary:
+        pair = Pair(primary, secondary_broker)
+        await pair.divert(pair.destination(), numbered(5))
+    report = await pair.syphon().run(bounds=BRIEF)
+    assert report.outage
+    assert (report.total.received, report.total.polls) == (0, 0)
+
+
+async def test_an_absent_secondary_ends_a_brief_run(primary_broker: Broker) -> None:
+    with Broker(["second"], sync=False) as secondary:
+        pair = Pair(primary_broker, secondary)
+    drained = await asyncio.to_thread(drain, pairing_of(pair), pair.queues, BRIEF)
+    assert set(drained.outages) == set(drained.report.undrained) == set(pair.queues)
+
+
+async def test_a_bell_that_rings_stops_a_run(pair: Pair) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        rung: list[socket.socket] = []
+        ringer = threading.Thread(target=lambda: rung.append(server.accept()[0]))
+        ringer.start()
+        errand = Errand(lambda: pairing_of(pair).syphon(pair.queues))
+        running = asyncio.create_task(
+            asyncio.to_thread(errand.run, bounds=Bounds(seconds_max=50), bell=server.getsockname())
+        )
+        await until(lambda: bool(rung))
+        ringer.join()
+        assert not running.done()
+        rung[0].close()
+        async with asyncio.timeout(10):
+            await running
+
+
+async def test_an_errand_is_stopped_from_outside(pair: Pair) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(3))
+    errand = Errand(lambda: pairing_of(pair).syphon(pair.queues))
+    running = asyncio.create_task(asyncio.to_thread(errand.run, bounds=Bounds()))
+    assert len(await pair.taken(path, 3)) == 3
+    errand.stop()
+    async with asyncio.timeout(10):
+        assert (await running).total.syphoned == 3
+    # One that is told before it begins does nothing.
+    early = Errand(lambda: pairing_of(pair).syphon(pair.queues))
+    early.stop()
+    assert (await asyncio.to_thread(early.run, bounds=Bounds(seconds_max=30))).total.polls == 0
+
+
+def test_pauses_are_handed_on() -> None:
+    clock = SteppedClock()
+    first = Pauses(clock, first_ms=1_000, longest_ms=8_000, draw=lambda: 1.0)
+    assert [first.fail("a"), first.fail("a"), first.fail("b")] == [1_000, 2_000, 1_000]
+    clock.step(ms=500)
+    assert first.told() == {"a": (2, 1_500), "b": (1, 500)}
+    second = Pauses(clock, first_ms=1_000, longest_ms=8_000, draw=lambda: 1.0)
+    second.tell(first.told())
+    assert second.paths() == ["a", "b"]
+    assert second.left_ms("a") == 1_500
+    # It goes on growing from there.
+    assert second.fail("a") == 4_000
+
+
+def test_a_pairing_shows_no_secret(pair: Pair) -> None:
+    pairing = pairing_of(pair)
+    assert "SharedAccessKey" not in repr(pairing)
+    assert pickle.loads(pickle.dumps(pairing)) == pairing
+
+
+# --- what it costs to wait --------------------------------------------------------------------------------------------
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time can be moved on: whoever waits for a time to pass finds that it has."""
+
+    stepped_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.stepped_s
+
+
+def test_an_idle_hour_is_four_receives_a_queue(tmp_path: Path, primary_broker: Broker) -> None:
+    """10 queues: 40 receives an hour, 960 a day; told alike by the broker, the syphon's ledger and its counters."""
+    with Broker(["second"], sync=False, ledger=tmp_path / "broker") as secondary:
+        pair = Pair(primary_broker, secondary, 10)
+
+        async def hour() -> int:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, SteppedLoop)
+            # The real one, with its own long receive.
+            syphon = pairing_of(pair, tmp_path / "syphon").syphon(pair.queues)
+            running = asyncio.create_task(syphon.run())
+            for quarter in range(4):
+                await asyncio.sleep(0.3)
+                loop.stepped_s += 890
+                await asyncio.sleep(0.3)
+                assert syphon.tally.total().polls == quarter * 10
+                loop.stepped_s += 10
+                await until(lambda before=quarter: syphon.tally.total().polls >= (before + 1) * 10)
+            # Let the last receives be given their credit: cut short by the end, they brought nothing and cost nothing.
+            await asyncio.sleep(0.3)
+            syphon.stop()
+            return (await running).total.polls
+
+        with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+            assert runner.run(hour()) == 40
+    operations = {}
+    for name in ("broker", "syphon"):
+        totals = Totals()
+        totals.read(complete_files(tmp_path / name))
+        operations[name] = {
+            (group.kind, group.entity): sums.count
+            for group, sums in totals.groups.items()
+            if "transfer" in group.entity
+        }
+    assert operations["syphon"] == {("empty-poll", queue): 4 for queue in pair.queues}
+    # The broker sees one more of each: the receive that the end cut short.
+    assert {kind for kind, _ in operations["broker"]} == {"empty-poll"}
+    assert set(operations["broker"].values()) <= {4, 5}
