@@ -233,6 +233,13 @@ SYPHON_SEND_TIMEOUT_S: Final = 30.0
 SYPHON_CONNECT_TIMEOUT_MS: Final = 15_000
 SYPHON_STOP_S: Final = 5.0  # for sends under way when it is stopped
 SYPHON_LANE_IDLE_S: Final = 600.0  # a destination nothing is sent to for that long loses its link
+SYPHON_ROUND_S: Final = 20.0  # how long the tasks of one round on Spark receive
+SYPHON_ROUND_S_MAX: Final = 3_600.0
+SYPHON_ROUND_MESSAGES: Final = 50_000  # what one slot settles in a round
+SYPHON_ROUND_FAILURES_MAX: Final = 3  # rounds that failed, one after the other, before the job gives up
+SYPHON_WATCH_MESSAGES: Final = 1_000  # what the driver moves by itself before it starts a round
+SYPHON_SLOTS_MAX: Final = 32  # tasks on one backlog queue at once
+SYPHON_FAILING_TOLD_MAX: Final = 1_000  # destinations that fail and are told to the next round
 PAIR_CLOSE_S: Final = 5.0  # after one namespace of a pair is gone, the other has this long to be closed
 
 # --- plan and report --------------------------------------------------------------------------------------------------
@@ -248,3 +255,20 @@ REPORT_ENTITIES: Final = 12  # shown by name; the rest is summed
 REPORT_ENTITIES_MAX: Final = 200
 REPORT_FAILOVERS: Final = 40  # shown one by one, those that diverted most; the rest is summed
 REPORT_NAME_CHARS: Final = 60  # of a name in a chart or a table's cell
+
+# --- Spark: the source and the sink -----------------------------------------------------------------------------------
+BLOCKING_ATTEMPTS_MAX: Final = 8  # about a minute of pauses, then the caller hears of it
+SPARK_BATCH_ROWS: Final = 1_000  # in one Arrow batch
+SPARK_PARTITION_MESSAGES_MIN: Final = 1_000  # fewer are not worth a task of their own
+SPARK_PARTITIONS_MAX: Final = 10_000
+SPARK_BROWSE_MESSAGES_DEFAULT: Final = 100_000  # in one micro-batch
+SPARK_CLAIM_MESSAGES_DEFAULT: Final = 10_000  # claimed one by one, by the driver alone
+SPARK_TRIGGER_MESSAGES_MAX: Final = 100_000_000
+SPARK_WAIT_S_DEFAULT: Final = 10.0
+SPARK_WAIT_S_MIN: Final = 0.1
+SPARK_WAIT_S_MAX: Final = 3_600.0
+SPARK_CLAIM_NAME_CHARS_MAX: Final = 64
+SPARK_JOB_ID_CHARS_MAX: Final = 64  # with partition and row it is a message id
+SPARK_SEND_MESSAGES_DEFAULT: Final = 500  # in one delivery of the sink
+SPARK_ATTEMPTS_MAX: Final = 5  # of one delivery of the sink, before its task fails and is tried as a whole
+SPARK_PARCELS_WAITING_MAX: Final = 8  # deliveries of one task without an outcome
