@@ -22,10 +22,12 @@ ALLOWED: dict[str, set[str]] = {
     "broker": BASE | {"amqp", "auth", "store", "ledger", "entities"},
     "client": BASE | {"amqp", "auth"},
     "paired": BASE | {"client", "ledger"},
-    "spark": BASE | {"client", "paired", "ledger"},
+    "plan": BASE | {"ledger"},
+    "spark": BASE | {"client", "paired", "ledger", "plan"},
     # It is a user of the commands, as people are.
     "demo": BASE | {"client", "paired", "ledger"},
-    "cli": BASE | {"amqp", "auth", "store", "ledger", "entities", "broker", "client", "paired", "spark", "demo"},
+    "cli": BASE
+    | {"amqp", "auth", "store", "ledger", "entities", "broker", "client", "paired", "plan", "spark", "demo"},
     "__main__": {"cli"},
     "testing": BASE | {"auth", "entities", "broker"},
     "testing_plugin": {"testing"},
@@ -45,7 +47,7 @@ WALL_TIME = {
 }
 # Where randomness may be drawn; the rest is handed it.
 RANDOM = {"broker", "client", "paired", "cli", "demo", "testing"}
-PURE = {"amqp", "auth", "entities", "ledger"}
+PURE = {"amqp", "auth", "entities", "ledger", "plan"}
 # The ledger's files are written by clients as well as by the broker, so their one door to the disk is in the ledger.
 DOORS = {SOURCE / "ledger" / "files.py"}
 IO = {"asyncio", "os", "socket", "subprocess", "threading", "pathlib", "tempfile", "time", "shutil"}

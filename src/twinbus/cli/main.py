@@ -23,6 +23,7 @@ from twinbus.cli.fault import faults
 from twinbus.cli.group import BROKER, ENTITIES, PAIRING, PIPELINE, Group
 from twinbus.cli.ledger import ledgers
 from twinbus.cli.pair import pairs
+from twinbus.cli.plan import plan
 from twinbus.cli.policy import policies
 from twinbus.cli.queue import queues
 from twinbus.cli.rule import rules
@@ -71,6 +72,7 @@ app.add_typer(backlogs, name="backlog", rich_help_panel=PAIRING)
 app.command(rich_help_panel=PAIRING)(syphon)
 
 app.add_typer(ledgers, name="ledger", rich_help_panel=PIPELINE)
+app.command(rich_help_panel=PIPELINE)(plan)
 
 
 # Options that take a connection string.

@@ -1,0 +1,167 @@
+"""Senders over backlog queues by chance: each picks one queue, and nobody knows of the others.
+
+Rules:
+- `within` is exact as far as it can be done at once, and says by `exactly` whether it is.
+- Exact: the n-th sender makes a queue the first with more than `most` only if it picks one that has `most` already:
+  P(q, n) = P(q, n-1) - B(most; n-1, 1/q) * P(q-1, n-1-most). Only positive terms are taken away, so nothing cancels.
+- Beyond: independent Poisson counts, all at most `most`, on the condition that their sum is right (Levin's form), the
+  sum taken as normal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from twinbus.limits import PLAN_EXACT_STEPS_MAX
+
+# Probabilities below it are nothing to a reader, and a sum over them ends there.
+_NOTHING: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Fullest:
+    """How many senders the fullest queue has: the mean, levels that it keeps within, and each number's probability."""
+
+    mean: float
+    median: int
+    in_95: int
+    in_99: int
+    exact: bool
+    probabilities: tuple[tuple[int, float], ...]
+
+
+def exactly(senders: int, queues: int) -> bool:
+    """Whether the whole distribution is small enough to be worked out exactly."""
+    width = 1 + min(senders, 10 * math.isqrt(senders // queues + 1) + 20)
+    return senders * min(queues, senders) * width <= PLAN_EXACT_STEPS_MAX
+
+
+def fullest(senders: int, queues: int) -> Fullest:
+    """The distribution of the largest number of senders on one queue."""
+    probabilities: list[tuple[int, float]] = []
+    before = 0.0
+    for most, level in _levels(senders, queues):
+        probabilities.append((most, max(level - before, 0.0)))
+        before = level
+    mean = sum(most * probability for most, probability in probabilities)
+    median, in_95, in_99 = (_level(probabilities, share) for share in (0.5, 0.95, 0.99))
+    shown = tuple(each for each in probabilities if each[1] > _NOTHING)
+    return Fullest(mean, median, in_95, in_99, exactly(senders, queues), shown)
+
+
+def within(senders: int, queues: int, most: int) -> float:
+    """The probability that no queue has more than `most` senders."""
+    if most >= senders:
+        return 1.0
+    if most * queues < senders:
+        return 0.0
+    if senders * min(queues, senders) <= PLAN_EXACT_STEPS_MAX // 10:
+        return _exact(senders, queues, most)
+    return _levin(senders, queues, most)
+
+
+def empty(senders: int, queues: int) -> float:
+    """How many queues nobody picks, on average."""
+    return queues * (1 - 1 / queues) ** senders
+
+
+def queues_with(senders: int, queues: int, count: int) -> float:
+    """How many queues exactly `count` senders pick, on average."""
+    if queues == 1:
+        return float(count == senders)
+    return queues * math.exp(_log_binomial(count, senders, queues))
+
+
+def deviation(senders: int, queues: int) -> float:
+    """The standard deviation of the number of senders on one queue."""
+    return math.sqrt(senders * (1 / queues) * (1 - 1 / queues))
+
+
+def _levels(senders: int, queues: int) -> Iterator[tuple[int, float]]:
+    """`most` and the probability of keeping within it, from where it can be to where it is certain."""
+    exact = exactly(senders, queues)
+    # Far below the mean of the fullest nothing happens: start where the normal tail of one queue is still in sight.
+    first = -(-senders // queues)
+    last = 0.0
+    for most in range(first, senders + 1):
+        if most == senders or queues == 1:
+            yield most, 1.0
+            return
+        level = _exact(senders, queues, most) if exact else _levin(senders, queues, most)
+        last = max(last, min(level, 1.0))
+        if 1 - last < _NOTHING:
+            yield most, 1.0
+            return
+        yield most, last
+
+
+def _level(probabilities: list[tuple[int, float]], share: float) -> int:
+    total = 0.0
+    for most, probability in probabilities:
+        total += probability
+        if total >= share - _NOTHING:
+            return most
+    return probabilities[-1][0]
+
+
+def _log_binomial(count: int, draws: int, queues: int) -> float:
+    """The logarithm of the probability that `count` of `draws` pick one certain queue."""
+    ways = math.lgamma(draws + 1) - math.lgamma(count + 1) - math.lgamma(draws - count + 1)
+    return ways - count * math.log(queues) + (draws - count) * math.log1p(-1 / queues)
+
+
+def _exact(senders: int, queues: int, most: int) -> float:
+    """The recurrence, queue by queue; of each row only what the next one asks for."""
+    before: list[float] = []
+    for number in range(1, queues + 1):
+        wanted = senders - (queues - number) * (most + 1)
+        if wanted < 0:
+            continue
+        row = [1.0] * (min(wanted, most) + 1)
+        level = 1.0
+        if number == 1:
+            row += [0.0] * (wanted - most)
+        elif wanted > most:
+            other = math.log1p(-1 / number)
+            # The binomial of n-1 draws, kept as a logarithm from one n to the next.
+            log = -most * math.log(number)
+            for n in range(most + 1, wanted + 1):
+                if n > most + 1:
+                    log += math.log((n - 1) / (n - 1 - most)) + other
+                if log > -60:
+                    level -= math.exp(log) * before[n - 1 - most]
+                row.append(level)
+        before = row
+    return min(max(before[senders], 0.0), 1.0)
+
+
+def _levin(senders: int, queues: int, most: int) -> float:
+    mean = senders / queues
+    # The Poisson probabilities up to `most`: the last of them and their sum.
+    last = math.exp(most * math.log(mean) - mean - math.lgamma(most + 1))
+    below = _poisson_within(mean, most)
+    if below <= 0:
+        return 0.0
+    cut_mean = mean * (1 - last / below)
+    variance = cut_mean - (mean - cut_mean) * (most - cut_mean)
+    if variance <= 0:
+        return 0.0
+    log_here = -((senders - queues * cut_mean) ** 2) / (2 * queues * variance) - 0.5 * math.log(
+        2 * math.pi * queues * variance
+    )
+    log_free = senders * math.log(senders) - senders - math.lgamma(senders + 1)
+    return min(math.exp(queues * math.log(below) + log_here - log_free), 1.0)
+
+
+def _poisson_within(mean: float, most: int) -> float:
+    """P(Poisson <= most), for `most` at or above the mean: one less the tail, whose terms fall quickly."""
+    term = math.exp((most + 1) * math.log(mean) - mean - math.lgamma(most + 2))
+    tail, at = 0.0, most + 1
+    while term > 1e-18:
+        tail += term
+        at += 1
+        term *= mean / at
+    return 1.0 - tail

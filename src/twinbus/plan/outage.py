@@ -1,0 +1,83 @@
+"""An outage in time: held, diverted, back, drained.
+
+Rules:
+- The primary goes at 0 and comes back at `outage_s`. Sends fail at once, and callers wait long enough.
+- Until the failover interval is over sends are held; then what was held and what comes is diverted.
+- Pings go out at a steady pace from the failover on; the first after the primary's return succeeds, and ends it.
+- The syphon drains from then on, at its rate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from twinbus.limits import SYPHON_RECEIVE_S
+from twinbus.plan.load import Load
+
+HOUR_S = 3_600
+DAY_S = 86_400
+MONTH_DAYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What happens when; times are seconds from the primary's end. Without a failover `back_s` is `outage_s`."""
+
+    fails_over: bool
+    failover_s: float
+    back_s: float
+    # Messages that were held at some time, and those that went through the backlog.
+    held: int
+    diverted: int
+    # Of one entity of one client, and of all.
+    pings_each: int
+    pings: int
+    # The backlog with nothing else to do, and with each queue no faster than its share of the rate, evenly filled.
+    drain_s: float
+    # The longest that a message is late, queues evenly filled.
+    latest_s: float
+
+    @property
+    def drained_s(self) -> float:
+        """When the backlog is empty again."""
+        return self.back_s + self.drain_s
+
+
+def outage_of(load: Load) -> Outage:
+    """The course of the outage."""
+    # A failure that ends with the interval is a success in time: the timer stops.
+    if load.outage_s <= load.failover_interval_s:
+        held = round(load.rate * load.outage_s)
+        return Outage(False, load.failover_interval_s, load.outage_s, held, 0, 0, 0, 0.0, load.outage_s)
+    start_s = load.failover_interval_s
+    pings = math.ceil((load.outage_s - start_s) / load.ping_interval_s)
+    back_s = start_s + pings * load.ping_interval_s
+    diverted = round(load.rate * back_s)
+    drain_s = diverted / load.drain_rate
+    return Outage(
+        fails_over=True,
+        failover_s=start_s,
+        back_s=back_s,
+        held=round(load.rate * start_s),
+        diverted=diverted,
+        pings_each=pings,
+        pings=pings * load.pinged,
+        drain_s=drain_s,
+        # The first message has waited since 0 and is drained first; the last waits for the whole drain.
+        latest_s=max(back_s, drain_s),
+    )
+
+
+def backlog_at(load: Load, course: Outage, at_s: float) -> float:
+    """Messages in the backlog at a moment."""
+    if not course.fails_over or at_s < course.failover_s:
+        return 0.0
+    if at_s <= course.back_s:
+        return load.rate * at_s
+    return max(course.diverted - (at_s - course.back_s) * load.drain_rate, 0.0)
+
+
+def idle_polls(queues: int, seconds: float, syphons: int = 1) -> float:
+    """Receives that bring nothing while nothing is diverted: one long one after the other on each queue."""
+    return syphons * queues * seconds / SYPHON_RECEIVE_S

@@ -1,0 +1,195 @@
+"""The plan: a load and its outage worked out, with what to look out for.
+
+Rules:
+- The fullest queue decides when a limit is met, so the plan goes by it and not by the average.
+- Warnings are sentences with a number and what can be done.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from twinbus.ledger.prices import Sheet
+from twinbus.plan import chance
+from twinbus.plan.bill import Bill, bill_of
+from twinbus.plan.load import Load
+from twinbus.plan.outage import DAY_S, HOUR_S, MONTH_DAYS, Outage, idle_polls, outage_of
+from twinbus.plan.wording import span
+
+# What is called safe: the fullest queue keeps within it 19 times out of 20.
+SAFE: Final = 0.95
+_QUEUES_MAX: Final = 10_000
+_ALTERNATIVES: Final = (1, 2, 5, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The senders over the queues, by chance. Shares are of all messages; `even` is one queue's when all are alike.
+
+    `writers` are the senders counted: with unequal ones, as many equal ones as vary as much.
+    """
+
+    queues: int
+    writers: int
+    even: float
+    share: float
+    share_95: float
+    share_99: float
+    deviation: float
+    empty: float
+    exact: bool
+    probabilities: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How full the fullest queue gets: messages, bytes, and when it meets the limit, from the outage's start on."""
+
+    messages: int
+    messages_95: int
+    size_bytes: int
+    size_bytes_95: int
+    full_s: float
+    full_95_s: float
+    # When all queues together are full.
+    all_full_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer."""
+
+    load: Load
+    outage: Outage
+    spread: Spread
+    fill: Fill
+    bill: Bill
+    # Until the fullest queue is drained, when each has no more than its share of the rate.
+    drain_uneven_s: float
+    # The fewest queues that hold this backlog safely; None: no number does.
+    queues_needed: int | None
+    alternatives: tuple[tuple[Spread, Fill], ...]
+    polls_hour: float
+    polls_day: float
+    polls_month: float
+    warnings: tuple[str, ...]
+
+
+def plan_of(load: Load, sheet: Sheet, used: int = 0) -> Plan:
+    """Work it out."""
+    course = outage_of(load)
+    spread = spread_of(load, load.queues)
+    fill = fill_of(load, course, spread)
+    others = sorted({*_ALTERNATIVES, load.queues})
+    spreads = [spread_of(load, queues) for queues in others]
+    needed = _queues_needed(load, course)
+    return Plan(
+        load=load,
+        outage=course,
+        spread=spread,
+        fill=fill,
+        bill=bill_of(load, course, sheet, used),
+        drain_uneven_s=course.drain_s * spread.share * load.queues,
+        queues_needed=needed,
+        alternatives=tuple((each, fill_of(load, course, each)) for each in spreads),
+        polls_hour=idle_polls(load.queues, HOUR_S, load.syphons),
+        polls_day=idle_polls(load.queues, DAY_S, load.syphons),
+        polls_month=idle_polls(load.queues, MONTH_DAYS * DAY_S, load.syphons),
+        warnings=tuple(_warnings(load, course, spread, fill, needed)),
+    )
+
+
+def spread_of(load: Load, queues: int) -> Spread:
+    """The spread over so many queues."""
+    writers = max(round(load.equals), 1)
+    fullest = chance.fullest(writers, queues)
+    return Spread(
+        queues=queues,
+        writers=writers,
+        even=1 / queues,
+        share=fullest.mean / writers,
+        share_95=fullest.in_95 / writers,
+        share_99=fullest.in_99 / writers,
+        deviation=math.sqrt((1 / queues) * (1 - 1 / queues) / load.equals),
+        empty=chance.empty(load.writers, queues),
+        exact=fullest.exact and not load.skew,
+        probabilities=tuple((count / writers, probability) for count, probability in fullest.probabilities),
+    )
+
+
+def fill_of(load: Load, course: Outage, spread: Spread) -> Fill:
+    """How that spread fills the fullest queue."""
+    a_second = load.rate * load.backlog_bytes
+
+    def full_s(share: float) -> float:
+        return load.queue_bytes_max / (a_second * share) if a_second else math.inf
+
+    messages, messages_95 = (round(course.diverted * share) for share in (spread.share, spread.share_95))
+    return Fill(
+        messages=messages,
+        messages_95=messages_95,
+        size_bytes=messages * load.backlog_bytes,
+        size_bytes_95=messages_95 * load.backlog_bytes,
+        full_s=full_s(spread.share),
+        full_95_s=full_s(spread.share_95),
+        all_full_s=full_s(spread.even),
+    )
+
+
+def _queues_needed(load: Load, course: Outage) -> int | None:
+    total_bytes = course.diverted * load.backlog_bytes
+    if not total_bytes:
+        return 1
+    writers = max(round(load.equals), 1)
+    # As many senders as one queue holds the messages of.
+    most = load.queue_bytes_max * writers // total_bytes
+    if most < 1 or chance.within(writers, _QUEUES_MAX, most) < SAFE:
+        return None
+    low, high = 1, _QUEUES_MAX
+    while low < high:
+        middle = (low + high) // 2
+        if chance.within(writers, middle, most) >= SAFE:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _warnings(load: Load, course: Outage, spread: Spread, fill: Fill, needed: int | None) -> list[str]:
+    found = []
+    limit = f"{load.queue_bytes_max / 1024**3:g} GB"
+    advice = (
+        f"{needed:,} queues would hold it" if needed is not None else "no number of queues holds it: use more senders"
+    )
+    if course.diverted and fill.all_full_s < course.back_s:
+        found.append(
+            f"All {load.queues} backlog queues together are full after {span(fill.all_full_s)}, {limit} each: from "
+            f"then on sends fail ({advice})."
+        )
+    elif course.diverted and fill.full_95_s < course.back_s:
+        found.append(
+            f"The fullest backlog queue may be full after {span(fill.full_95_s)} ({limit}): its senders then go over "
+            f"to other queues ({advice})."
+        )
+    if load.writers < load.queues and course.fails_over:
+        found.append(
+            f"{load.writers} senders use at most {load.writers} of {load.queues} backlog queues; each idle queue still "
+            "costs 4 receives an hour."
+        )
+    if not course.fails_over and load.outage_s:
+        found.append(
+            f"No failover: the outage of {span(load.outage_s)} does not outlast the failover interval of "
+            f"{span(load.failover_interval_s)}. Sends are held that long, and nothing is diverted."
+        )
+    if spread.writers != load.writers:
+        found.append(
+            f"The senders are not alike: for the fullest queue they count as {spread.writers:,} equal ones, which is "
+            "an estimate. --trials draws them as they are."
+        )
+    if course.drain_s > load.outage_s > 0:
+        found.append(
+            f"Draining takes {span(course.drain_s)}, longer than the outage. More syphons, or a higher --drain-rate."
+        )
+    return found

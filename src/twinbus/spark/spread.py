@@ -1,0 +1,121 @@
+"""The spread of senders over backlog queues, drawn at random many times on Spark.
+
+It tells what closed forms cannot: the fullest queue when senders are not alike, and it checks them when they are.
+
+Rules:
+- Trials come in chunks, each with a stream of chance of its own made from the seed and its number: the same seed gives
+  the same answer on any master, with any number of partitions.
+- A trial leaves two numbers; what comes back to the driver is a row of percentiles, however many trials there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from twinbus.plan.load import Load
+
+# Trials of a chunk, and how many picks are in memory at once.
+_CHUNK: Final = 1_000
+_PICKS_MAX: Final = 2_000_000
+_DIGITS: Final = 5
+_SCHEMA: Final = "share double, empty bigint"
+_LEVELS: Final = (0.05, 0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What the trials gave. Shares are those of the fullest queue; `error` is the standard error of their mean."""
+
+    trials: int
+    seed: int
+    share: float
+    error: float
+    share_05: float
+    share_50: float
+    share_95: float
+    share_99: float
+    share_max: float
+    empty: float
+
+
+def draw(spark: SparkSession, load: Load, *, trials: int, seed: int, queues: int | None = None) -> Drawn:
+    """Let every sender pick a queue, `trials` times."""
+    from pyspark.sql import functions as F
+
+    chunks = -(-trials // _CHUNK)
+    weights = load.weights() if load.skew else None
+    task = _Trials(trials, seed, load.writers, queues or load.queues, weights)
+    slots = min(chunks, spark.sparkContext.defaultParallelism)
+    drawn = spark.range(0, chunks, 1, slots).mapInArrow(task, _SCHEMA)
+    found = drawn.agg(
+        F.count("*").alias("trials"),
+        F.avg("share").alias("share"),
+        F.stddev_pop("share").alias("deviation"),
+        F.percentile("share", F.array(*map(F.lit, _LEVELS))).alias("levels"),
+        F.max("share").alias("most"),
+        F.avg("empty").alias("empty"),
+    ).first()
+    if found is None:  # an aggregate without groups always has its row
+        raise AssertionError
+    low, middle, high, highest = found["levels"]
+    return Drawn(
+        trials=found["trials"],
+        seed=seed,
+        share=found["share"],
+        error=found["deviation"] / found["trials"] ** 0.5,
+        share_05=low,
+        share_50=middle,
+        share_95=high,
+        share_99=highest,
+        share_max=found["most"],
+        empty=found["empty"],
+    )
+
+
+class _Trials:
+    """What a task does: numbers of chunks in, trials out."""
+
+    def __init__(self, trials: int, seed: int, writers: int, queues: int, weights: list[float] | None) -> None:
+        # Of all chunks together; the last chunk has what is left.
+        self._trials = trials
+        # Where chance begins.
+        self._seed = seed
+        # Senders, and what they pick from.
+        self._writers = writers
+        self._queues = queues
+        # Each sender's share of the messages; None: all alike.
+        self._weights = weights
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for chunk in batch.column(0).to_pylist():
+                count = min(_CHUNK, self._trials - chunk * _CHUNK)
+                for shares, empty in self.chunk(chunk, count):
+                    yield pa.RecordBatch.from_arrays([pa.array(shares), pa.array(empty)], names=["share", "empty"])
+
+    def chunk(self, number: int, count: int) -> Iterator[tuple[Any, Any]]:
+        """The fullest queue's share and the empty queues of each trial of a chunk, some trials at a time."""
+        import numpy as np
+
+        chance = np.random.default_rng([self._seed, number])
+        at_once = max(_PICKS_MAX // max(self._writers if self._weights else self._queues, self._queues), 1)
+        for start in range(0, count, at_once):
+            rows = min(at_once, count - start)
+            if self._weights is None:
+                loads = chance.multinomial(self._writers, np.full(self._queues, 1 / self._queues), size=rows)
+                yield loads.max(axis=1) / self._writers, (loads == 0).sum(axis=1)
+                continue
+            picks = chance.integers(self._queues, size=(rows, self._writers))
+            places = (picks + np.arange(rows)[:, None] * self._queues).ravel()
+            weighted = np.bincount(places, np.tile(self._weights, rows), rows * self._queues)
+            shares = weighted.reshape(rows, self._queues)
+            # Rounded, so that the percentiles are of a bounded number of values.
+            yield shares.max(axis=1).round(_DIGITS), (shares == 0).sum(axis=1)

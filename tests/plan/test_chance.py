@@ -1,0 +1,65 @@
+"""Senders over queues by chance: the recurrence against counting all ways, the approximation against the recurrence."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from twinbus.plan import chance
+
+
+def counted(senders: int, queues: int) -> Counter[int]:
+    """The largest number on one queue, over all ways there are."""
+    return Counter(max(Counter(ways).values()) for ways in product(range(queues), repeat=senders))
+
+
+@pytest.mark.parametrize(("senders", "queues"), [(1, 1), (1, 5), (4, 1), (5, 3), (6, 4), (7, 2), (9, 3), (3, 9)])
+def test_it_is_what_counting_all_ways_gives(senders: int, queues: int) -> None:
+    ways = counted(senders, queues)
+    total = queues**senders
+    for most in range(senders + 1):
+        expected = sum(count for fullest, count in ways.items() if fullest <= most) / total
+        assert chance.within(senders, queues, most) == pytest.approx(expected, abs=1e-12)
+    found = chance.fullest(senders, queues)
+    assert found.exact
+    assert found.mean == pytest.approx(sum(fullest * count for fullest, count in ways.items()) / total)
+    assert dict(found.probabilities) == pytest.approx({most: count / total for most, count in ways.items()})
+
+
+def test_probabilities_add_up_and_levels_are_in_order() -> None:
+    for senders, queues in ((80, 10), (1_000, 10), (100_000, 10), (5_000, 1_000)):
+        found = chance.fullest(senders, queues)
+        assert sum(each for _, each in found.probabilities) == pytest.approx(1, abs=1e-9)
+        assert senders / queues <= found.median <= found.in_95 <= found.in_99 <= senders
+
+
+@pytest.mark.parametrize(("senders", "queues"), [(1_000, 10), (300, 100), (1_000, 50), (2_000, 5)])
+def test_the_approximation_meets_the_exact_form(senders: int, queues: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chance, "PLAN_EXACT_STEPS_MAX", 10**12)
+    exact = chance.fullest(senders, queues)
+    monkeypatch.setattr(chance, "PLAN_EXACT_STEPS_MAX", 0)
+    rough = chance.fullest(senders, queues)
+    assert exact.exact
+    assert not rough.exact
+    assert rough.mean == pytest.approx(exact.mean, rel=0.005)
+    assert abs(rough.in_95 - exact.in_95) <= 0.01 * exact.in_95 + 1
+
+
+def test_too_many_for_the_exact_form_is_still_at_once() -> None:
+    # With two queues the mean is known: half, and the mean distance of a binomial from its middle.
+    found = chance.fullest(1_000_000, 2)
+    assert not found.exact
+    assert found.mean == pytest.approx(500_000 + math.sqrt(1_000_000 / (2 * math.pi)), rel=0.001)
+
+
+def test_empty_queues_and_those_with_a_number() -> None:
+    ways = [Counter(picks) for picks in product(range(4), repeat=5)]
+    assert chance.empty(5, 4) == pytest.approx(sum(4 - len(way) for way in ways) / len(ways))
+    for count in range(6):
+        expected = sum(sum(way[queue] == count for queue in range(4)) for way in ways) / len(ways)
+        assert chance.queues_with(5, 4, count) == pytest.approx(expected)
+    assert chance.queues_with(3, 1, 3) == 1
+    assert chance.deviation(100, 10) == pytest.approx(3)
