@@ -78,7 +78,7 @@ class Scene:
         self.ports = {5672: broker.endpoint("contoso").port, 5673: broker.endpoint("fabrikam").port}
         for port in PORTS:
             if port in served or port not in self.ports:
-                self.ports[port] = _free_port()
+                self.ports[port] = free_port()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -139,7 +139,8 @@ def scene(page: str, folder: Path, commands: list[Command]) -> Iterator[Scene]:
         yield Scene(broker, folder, served)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -1,0 +1,121 @@
+"""The systemd unit and the workflow in examples/ do what they say."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.pages import ROOT
+from tests.docs.setting import free_port
+from tests.docs.test_words import complaint
+
+UNIT = ROOT / "examples" / "deploy" / "twinbus.service"
+WORKFLOW = ROOT / "examples" / "ci" / "github-actions.yml"
+
+
+def unit(section: str, key: str) -> str:
+    parser = configparser.RawConfigParser(strict=False)
+    # Systemd's keys have capitals, and may come again.
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(UNIT)
+    return parser[section][key]
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze not found: the unit cannot be verified")
+    # What it starts must exist for systemd to be content; here it is where this tree's is.
+    text = UNIT.read_text().replace("/opt/twinbus/bin/twinbus", shutil.which("true") or "/bin/true")
+    (tmp_path / UNIT.name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"},
+    )
+    said = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.stem in line]
+    assert (done.returncode, said) == (0, []), done.stderr
+
+
+def test_a_mistake_in_the_unit_would_be_found(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze not found: the unit cannot be verified")
+    (tmp_path / UNIT.name).write_text(UNIT.read_text().replace("ProtectHome=yes", "ProtectHome=perhaps"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert "perhaps" in done.stderr
+
+
+def test_the_command_of_the_unit_exists() -> None:
+    command = unit("Service", "ExecStart")
+    assert complaint(command.removeprefix("/opt/twinbus/bin/")) is None
+    ready = command.split("--ready-file ")[1]
+    assert ready in unit("Service", "ExecStartPost")
+    assert ready == f"/run/{unit('Service', 'RuntimeDirectory')}/ready.json"
+    assert f"/var/lib/{unit('Service', 'StateDirectory')}" in command
+
+
+def steps() -> list[dict[str, Any]]:
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    found: list[dict[str, Any]] = workflow["jobs"]["test"]["steps"]
+    return found
+
+
+def test_the_workflow_runs(tmp_path: Path) -> None:
+    job = yaml.safe_load(WORKFLOW.read_text())["jobs"]["test"]
+    port = str(free_port())
+    environment = {
+        **os.environ,
+        **{name: value.replace("5672", port) for name, value in job["env"].items()},
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
+        "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    }
+    ran, groups = [], []
+    output = tmp_path / "output"
+    try:
+        for step in steps():
+            # This tree is installed already, and `if: failure()` is for a red run.
+            if "run" not in step or step["name"] == "install" or "if" in step:
+                continue
+            # As on GitHub's runner, each step has a shell of its own; the broker outlives the one it was started in.
+            with output.open("w") as out:
+                shell = subprocess.Popen(
+                    ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"].replace("5672", port)],
+                    cwd=ROOT,
+                    env=environment,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            groups.append(shell.pid)
+            assert shell.wait(50) == 0, (step["name"], output.read_text())
+            ran.append(step["name"])
+    finally:
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGTERM)
+    assert ran == ["start the broker", "test"]
+    assert "1 passed" in output.read_text()
+
+
+def test_the_install_step_names_what_the_steps_need() -> None:
+    (install,) = [step["run"] for step in steps() if step.get("name") == "install"]
+    assert set(install.split()) >= {"pip", "install", "twinbus", "azure-servicebus", "pytest"}
