@@ -1,0 +1,289 @@
+"""The driver of the syphon on Spark: round after round while there is something to move, and one long wait otherwise.
+
+    with spark_session("twinbus syphon", brisk=True) as spark:
+        report = Rounds(spark, pairing, queues).run(once=True)
+
+Rules:
+- The queues are the state: nothing is kept between rounds but which destinations fail, and for how long they are left
+  alone. A driver that dies loses nothing; the next one goes on.
+- A round is for a backlog. While there is none the driver waits by itself, with one long receive for each queue, and
+  moves what comes: so waiting costs what it costs the local syphon, and holds no executor.
+- Only rows come back to the driver, one for each backlog queue and task.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from twinbus.clock import Clock, MonotonicClock
+from twinbus.errors import InternalError
+from twinbus.limits import (
+    SYPHON_ROUND_FAILURES_MAX,
+    SYPHON_ROUND_MESSAGES,
+    SYPHON_ROUND_S,
+    SYPHON_WATCH_MESSAGES,
+)
+from twinbus.paired.syphon.bounds import Bounds
+from twinbus.paired.syphon.errand import Errand, Pairing
+from twinbus.paired.syphon.pauses import Pauses
+from twinbus.paired.syphon.syphon import PATIENCE_S, Report
+from twinbus.paired.syphon.tally import QueueTally, Tally
+from twinbus.spark.syphon.bell import Bell
+from twinbus.spark.syphon.plan import deal, plan
+from twinbus.spark.syphon.task import COUNTERS, answer_schema, task_work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("twinbus.spark.syphon")
+
+
+class Rounds:
+    """Runs a syphon on a Spark session, once; `stop` may be called from any thread or a signal handler."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pairing: Pairing,
+        queues: Sequence[str],
+        *,
+        slots: int = 1,
+        round_s: float = SYPHON_ROUND_S,
+        messages_max: int = SYPHON_ROUND_MESSAGES,
+        watch_messages: int = SYPHON_WATCH_MESSAGES,
+        clock: Clock | None = None,
+    ) -> None:
+        if not queues:
+            raise ValueError("A syphon needs at least one backlog queue.")
+        # The session; it is the owner's to end.
+        self._spark = spark
+        # The two namespaces.
+        self._pairing = pairing
+        # The backlog queues.
+        self._queues = list(queues)
+        # Tasks on one queue at once, and the bounds of each.
+        self._slots = slots
+        self._round_s = round_s
+        self._messages_max = messages_max
+        # How much the driver moves by itself before a round is worth while.
+        self._watch_messages = watch_messages
+        # Measures.
+        self._clock = clock or MonotonicClock()
+        # Who is left alone for how long, and the pauses between rounds that moved nothing.
+        self._pauses = Pauses(self._clock)
+        # Set when it is to end.
+        self._stopping = threading.Event()
+        # Tells the tasks so; None before the run.
+        self._bell: Bell | None = None
+        # The driver's own wait; None during rounds.
+        self._watch: Errand | None = None
+        # What rounds and waits that have ended came to.
+        self._tally = Tally()
+        # Held while a wait becomes part of that: it is to be counted once.
+        self._lock = threading.Lock()
+        # Of each queue, as it was last seen: whether it was empty, is not there, or why it could not be received from.
+        self._drained: set[str] = set()
+        self._missing: set[str] = set()
+        self._outages: dict[str, str] = {}
+        # Why the primary cannot be reached; empty while it can.
+        self._outage = ""
+        # Rounds begun, and those that failed since the last one that did not.
+        self.rounds = 0
+        self._failures = 0
+
+    # --- what it shows ------------------------------------------------------------------------------------------------
+
+    @property
+    def tally(self) -> Tally:
+        """Counters by backlog queue: of rounds that have ended, and of a wait as it goes on."""
+        with self._lock:
+            watching = self._watched
+            return self._tally if watching is None else _sum(self._tally, watching.tally)
+
+    @property
+    def outage(self) -> str:
+        """Why the primary cannot be reached; empty while it can."""
+        watching = self._watched
+        return self._outage if watching is None else watching.outage
+
+    @property
+    def outages(self) -> dict[str, str]:
+        """Backlog queues that cannot be received from, and why."""
+        watching = self._watched
+        return dict(self._outages) if watching is None else watching.outages
+
+    @property
+    def failing(self) -> list[str]:
+        """Destinations that refuse for now."""
+        watching = self._watched
+        return self._pauses.paths() if watching is None else watching.failing
+
+    @property
+    def state(self) -> str:
+        """What it is doing, in a word or two."""
+        return "waiting" if self._watched is not None else f"round {self.rounds}"
+
+    @property
+    def _watched(self) -> Any:
+        watch = self._watch
+        return None if watch is None else watch.syphon
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def run(self, *, once: bool = False, patience_s: float = PATIENCE_S) -> Report:
+        """Until `stop`; with `once` until the backlog is empty, or nothing has moved for `patience_s`."""
+        if self._bell is not None:
+            raise RuntimeError("Rounds are run once.")
+        self._bell = self._hung()
+        moved_ms = self._clock.now_ms()
+        try:
+            while not self._stopping.is_set():
+                moved = self._round(self._left() if once else self._queues)
+                if moved:
+                    moved_ms = self._clock.now_ms()
+                    self._pauses.succeed()
+                if not once:
+                    if moved < self._watch_messages:
+                        self._wait_for_messages()
+                elif not self._left() or self._clock.now_ms() - moved_ms > patience_s * 1000:
+                    break
+                elif not moved:
+                    # Locked by somebody, refused for now, or out of reach: looking costs operations as well.
+                    self._stopping.wait(self._pauses.fail() / 1000)
+        finally:
+            self._bell.close()
+        return self._report()
+
+    def stop(self) -> None:
+        """End in good order: tasks finish what they have in hand and give back the rest."""
+        self._stopping.set()
+        bell, watch = self._bell, self._watch
+        if bell is not None:
+            bell.ring()
+        if watch is not None:
+            watch.stop()
+
+    def _hung(self) -> Bell:
+        settings = self._spark.sparkContext.getConf()
+        host = settings.get("spark.driver.host") or "127.0.0.1"
+        bell = Bell(host, settings.get("spark.driver.bindAddress"))
+        if self._stopping.is_set():
+            bell.ring()
+        return bell
+
+    def _left(self) -> list[str]:
+        return [queue for queue in self._queues if queue not in self._drained and queue not in self._missing]
+
+    # --- a round ------------------------------------------------------------------------------------------------------
+
+    def _round(self, queues: Sequence[str]) -> int:
+        """Have tasks work at these queues; how many messages were settled."""
+        from pyspark.errors import PySparkException
+
+        assert self._bell is not None
+        rows = plan(queues, slots=self._slots, messages_max=self._messages_max, seconds_max=self._round_s)
+        shares = deal(rows, max(self._spark.sparkContext.defaultParallelism, 1))
+        work = task_work(self._pairing, shares, self._pauses.told(), self._bell.address)
+        self.rounds += 1
+        try:
+            # A range of so many numbers in so many slices has one number in each: a task for each share.
+            numbers = self._spark.range(0, len(shares), 1, len(shares))
+            answers = numbers.mapInArrow(work, answer_schema()).collect()
+        except PySparkException as error:
+            self._fail(error)
+            return 0
+        self._failures = 0
+        return self._take(answers)
+
+    def _fail(self, error: Exception) -> None:
+        """A round whose tasks failed again and again: what they had in hand comes back when its locks end."""
+        self._failures += 1
+        text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if self._failures >= SYPHON_ROUND_FAILURES_MAX:
+            raise InternalError(f"{self._failures} rounds of the syphon failed, one after the other: {text}") from error
+        logger.warning("round %d of the syphon failed: %s", self.rounds, text)
+        self._stopping.wait(self._pauses.fail() / 1000)
+
+    def _take(self, answers: Iterable[Any]) -> int:
+        failing: dict[str, tuple[int, int]] = {}
+        cleared: set[str] = set()
+        outages: set[str] = set()
+        moved = 0
+        seen: set[str] = set()
+        for row in answers:
+            queue = row["queue"]
+            if queue not in seen:
+                seen.add(queue)
+                self._drained.discard(queue)
+                self._missing.discard(queue)
+                self._outages.pop(queue, None)
+            counts = QueueTally(**{name: row[name] for name in COUNTERS})
+            _add(self._tally.of(queue), counts)
+            moved += counts.syphoned + counts.dead_lettered
+            if row["drained"]:
+                self._drained.add(queue)
+            if row["missing"]:
+                self._missing.add(queue)
+            if row["outage"]:
+                self._outages[queue] = row["outage"]
+            outages.add(row["primary_outage"])
+            cleared.update(row["cleared"])
+            for each in row["failing"]:
+                known = failing.get(each["path"], (0, 0))
+                failing[each["path"]] = (max(known[0], each["failures"]), max(known[1], each["left_ms"]))
+        self._outage = max(outages, default="")
+        for path in self._pauses.paths():
+            self._pauses.succeed(path)
+        self._pauses.tell({path: each for path, each in failing.items() if path not in cleared})
+        return moved
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _wait_for_messages(self) -> None:
+        """Be a syphon oneself, until so much has come that a round is worth while."""
+        told = self._pauses.told()
+        watch = Errand(lambda: self._pairing.syphon(self._queues, failing=told))
+        self._watch = watch
+        if self._stopping.is_set():
+            watch.stop()
+        report = watch.run(bounds=Bounds(messages_max=self._watch_messages))
+        assert watch.syphon is not None
+        with self._lock:
+            self._tally = _sum(self._tally, watch.syphon.tally)
+            self._watch = None
+        self._outage, self._outages = report.outage, watch.syphon.outages
+        self._drained.clear()
+        self._missing = set(report.missing)
+        for path in self._pauses.paths():
+            self._pauses.succeed(path)
+        self._pauses.tell(watch.syphon.pauses.told())
+
+    def _report(self) -> Report:
+        for queue in self._queues:
+            self._tally.of(queue)
+        return Report(
+            total=self._tally.total(),
+            queues=self._tally.as_dict(),
+            drained=tuple(queue for queue in self._queues if queue in self._drained and queue not in self._missing),
+            undrained=tuple(self._left()),
+            missing=tuple(queue for queue in self._queues if queue in self._missing),
+            failing=tuple(self._pauses.paths()),
+            outage=self._outage,
+        )
+
+
+def _add(sums: QueueTally, more: QueueTally) -> None:
+    for field in fields(QueueTally):
+        setattr(sums, field.name, getattr(sums, field.name) + getattr(more, field.name))
+
+
+def _sum(first: Tally, second: Tally) -> Tally:
+    both = Tally()
+    for tally in (first, second):
+        for queue, counts in list(tally.queues.items()):
+            _add(both.of(queue), counts)
+    return both

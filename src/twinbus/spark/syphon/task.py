@@ -1,0 +1,101 @@
+"""What a task does, and the small rows that it answers with.
+
+Rules:
+- A task runs the local syphon's own machinery, briefly: receive, restore, send, settle.
+- Connection strings come inside the function that Spark ships, never in rows: plans and pages show rows.
+- The rows say what a round came to, for the plan of the next and for people. They are no ledger: a task that dies
+  answers nothing, though it has moved messages. The ledger is written where the messages are moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from twinbus.limits import SYPHON_FAILING_TOLD_MAX
+from twinbus.paired.syphon.bounds import Bounds
+from twinbus.paired.syphon.errand import Bell, Drained, Pairing, drain
+from twinbus.paired.syphon.pauses import Failing
+from twinbus.paired.syphon.tally import QueueTally
+from twinbus.spark.syphon.plan import Share
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+Work = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+COUNTERS: Final = tuple(field.name for field in fields(QueueTally))
+
+
+def answer_schema() -> StructType:
+    """One row for each backlog queue of a task. `failing` and `cleared` are the task's, and in its first row only."""
+    from pyspark.sql.types import (
+        ArrayType,
+        BooleanType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
+
+    pause = StructType(
+        [StructField("path", StringType()), StructField("failures", IntegerType()), StructField("left_ms", LongType())]
+    )
+    return StructType(
+        [
+            StructField("queue", StringType()),
+            *(StructField(name, LongType()) for name in COUNTERS),
+            StructField("drained", BooleanType()),
+            StructField("missing", BooleanType()),
+            StructField("outage", StringType()),
+            StructField("primary_outage", StringType()),
+            StructField("failing", ArrayType(pause)),
+            StructField("cleared", ArrayType(StringType())),
+        ]
+    )
+
+
+def answer_rows(queues: Sequence[str], drained: Drained) -> list[dict[str, Any]]:
+    """What a run came to, as rows."""
+    report = drained.report
+    rows = []
+    for number, queue in enumerate(queues):
+        first = number == 0
+        told = list(drained.failing.items())[:SYPHON_FAILING_TOLD_MAX] if first else []
+        rows.append(
+            {
+                "queue": queue,
+                **asdict(QueueTally()),
+                **report.queues.get(queue, {}),
+                "drained": queue in report.drained,
+                "missing": queue in report.missing,
+                "outage": drained.outages.get(queue, ""),
+                "primary_outage": report.outage,
+                "failing": [{"path": path, "failures": each[0], "left_ms": each[1]} for path, each in told],
+                "cleared": list(drained.cleared) if first else [],
+            }
+        )
+    return rows
+
+
+def task_work(pairing: Pairing, shares: Sequence[Share], failing: Failing, bell: Bell | None) -> Work:
+    """The function that Spark ships to the tasks; each is given the number of its share."""
+    hands = list(shares)
+    told = dict(failing)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(answer_schema(), timezone="UTC")
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                share = hands[number]
+                bounds = Bounds(messages_max=share.messages_max, seconds_max=share.seconds_max, brief=True)
+                drained = drain(pairing, share.queues, bounds, failing=told, bell=bell)
+                yield pa.RecordBatch.from_pylist(answer_rows(share.queues, drained), schema=schema)
+
+    return work
