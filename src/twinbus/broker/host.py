@@ -204,6 +204,7 @@ class NamespaceHost:
         if len(self._connections) >= CONNECTIONS_MAX:
             return f"the namespace has {CONNECTIONS_MAX} connections already"
         self._connections.add(connection)
+        self.meter.connections.see(len(self._connections))
         return None
 
     def forget(self, connection: Connection) -> None:
