@@ -156,6 +156,7 @@ FORWARD_COPIES_MAX: Final = 250  # a message forwarded to a topic counts once fo
 # --- ledger and metrics -----------------------------------------------------------------------------------------------
 OPERATION_STEP_BYTES: Final = 65_536  # a message costs one operation for each step of this size it fills or begins
 METER_INTERVAL_MS: Final = 1_000  # what a killed broker can leave out of its ledger
+CONNECTIONS_RECORD_MS: Final = 60_000  # how often the ledger tells of connections that stay as they are
 LEDGER_FILE_BYTES_MAX: Final = 32 * 1024 * 1024
 LEDGER_FILE_MS_MAX: Final = 60_000  # readers see a file when it is complete, so this is how late they are
 LEDGER_TOTAL_BYTES_MAX: Final = 4 * 1024**3  # about four weeks of a broker with three busy queues

@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections import Counter as Tally
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,6 +41,7 @@ from twinbus.clock import SteppedClock, SystemClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.ledger.files import complete_files, open_files
+from twinbus.ledger.records import Connections, decode
 from twinbus.ledger.totals import Totals
 from twinbus.limits import LEDGER_INTERVALS_WAITING_MAX, METER_INTERVAL_MS, OPERATION_STEP_BYTES
 from twinbus.testing import Broker
@@ -295,11 +297,48 @@ def test_http_counts_as_amqp_does(ledger: Path) -> None:
 
 
 def test_an_idle_broker_writes_nothing(ledger: Path) -> None:
-    with Broker(queues=["orders"], ledger=ledger) as broker, Peer(broker) as peer:
-        peer.receiver("orders", 10)
+    with Broker(queues=["orders"], ledger=ledger) as broker:
         for _ in range(3):
             broker.call(lambda server: server.hosts["contoso"].meter.flush())
     assert list(ledger.iterdir()) == []
+
+
+def test_connections_are_told_when_they_change_and_once_a_minute(ledger: Path) -> None:
+    clock = SteppedClock()
+    start = clock.now_ms()
+
+    def flush() -> None:
+        clock.step(seconds=1)
+        broker.call(lambda server: server.hosts["contoso"].meter.flush())
+
+    with Broker(queues=["orders"], ledger=ledger, clock=clock) as broker:
+        with Peer(broker):
+            with Peer(broker):
+                pass
+            until(lambda: broker.call(lambda server: server.hosts["contoso"].connection_count) == 1)
+            flush()  # two at once, though one is left
+            flush()
+            for _ in range(61):
+                flush()  # nothing changes: told once more
+        until(lambda: broker.call(lambda server: server.hosts["contoso"].connection_count) == 0)
+        flush()  # there was one in this interval too
+        for _ in range(100):
+            flush()
+    found = [
+        (record.end_ms - start, record.peak)
+        for file in complete_files(ledger)
+        for line in file.read_text().splitlines()
+        if isinstance(record := decode(line), Connections)
+    ]
+    assert found == [(1_000, 2), (2_000, 1), (62_000, 1), (65_000, 0)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_intervals_follow_each_other_by_the_clock(ledger: Path) -> None:
@@ -311,7 +350,7 @@ def test_intervals_follow_each_other_by_the_clock(ledger: Path) -> None:
             clock.step(seconds=1)
             broker.call(lambda server: server.hosts["contoso"].meter.flush())
     (file,) = complete_files(ledger)
-    found = [json.loads(line) for line in file.read_text().splitlines()]
+    found = [json.loads(line) for line in file.read_text().splitlines() if '"operations"' in line]
     start = 1_700_000_000_000
     assert [(each["start_ms"], each["end_ms"], each["count"]) for each in found] == [
         (start, start + 1_000, 1),
@@ -449,6 +488,6 @@ def test_no_secret_gets_into_ledger_or_metrics(tmp_path: Path) -> None:
             peer.call("orders/$management", f"com.microsoft:{key}", {key: secret})
         shown = broker.call(lambda server: render_metrics(server.hosts["contoso"]))
     written = "".join(path.read_text() for path in complete_files(tmp_path / "ledger"))
-    assert written.count("\n") == 5
+    assert written.count('"type":"operations"') == 5
     assert key not in written
     assert key not in shown

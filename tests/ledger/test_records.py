@@ -16,6 +16,8 @@ from twinbus.ledger.records import (
     FORMAT,
     LATENCY_BOUNDS_MS,
     Backlog,
+    ConnectionLines,
+    Connections,
     Failover,
     Latency,
     OperationLines,
@@ -37,10 +39,12 @@ HEAD: dict[str, Any] = {
     "entity": "orders",
 }
 OPERATIONS = Operations(**HEAD, kind="send", stage=Stage.DIRECT, outcome="ok", count=3, bytes=70_000, units=4)
+CONNECTIONS = Connections(**HEAD | {"entity": ""}, peak=12)
 RECORDS: list[Record] = [
     OPERATIONS,
     Failover(**HEAD, event=Event.FAILED_OVER, target="fabrikam", cause="com.microsoft:timeout", count=2),
     Failover(**HEAD, event=Event.QUEUE_OUT, queue="contoso/x-servicebus-transfer/3"),
+    CONNECTIONS,
     Backlog(**HEAD, depth=5, depth_bytes=500, oldest_ms=60_000),
     Latency(**HEAD, queue="contoso/x-servicebus-transfer/3", count=3, sum_ms=9, max_ms=5, buckets=(1, 0, 2)),
 ]
@@ -53,6 +57,11 @@ def test_a_record_reads_back(record: Record) -> None:
     assert line.count("\n") == 1
     assert decode(line) == record
     assert decode(line.encode()) == record
+
+
+def test_the_lines_of_connections_are_their_record() -> None:
+    line = ConnectionLines(Source.BROKER, "contoso").line("ab12-1", HEAD["start_ms"], HEAD["end_ms"], 12, 0, 0)
+    assert decode(line) == CONNECTIONS
 
 
 def test_the_fast_form_is_the_same_record() -> None:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from twinbus.entities.message import NewMessage
-from twinbus.ledger.records import OperationLines
+from twinbus.ledger.records import ConnectionLines, OperationLines
 from twinbus.ledger.words import OK, Kind, Source
-from twinbus.limits import METER_INTERVAL_MS, METRICS_ENTITIES_MAX, OPERATION_STEP_BYTES
+from twinbus.limits import CONNECTIONS_RECORD_MS, METER_INTERVAL_MS, METRICS_ENTITIES_MAX, OPERATION_STEP_BYTES
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
@@ -41,8 +41,9 @@ REQUEST_KINDS = {
 }
 
 
-# What one counter grew by in one interval: makes the line, start and end in ms, operations, bytes, units.
-Interval = tuple[OperationLines, int, int, int, int, int]
+# What one counter grew by in one interval: makes the line, start and end in ms, operations, bytes, units. Of connections
+# the number is the most there were at once.
+Interval = tuple[OperationLines | ConnectionLines, int, int, int, int, int]
 
 
 class Counter:
@@ -135,6 +136,35 @@ class EntityMeter:
             self.counter(Kind.PING if message.ping else Kind.SEND).add(message.size)
 
 
+class ConnectionPeak:
+    """The most connections at once, told when it changes, and once a minute while there are any: an hour with the same
+    connections all the time shows in the ledger, and a namespace without any writes nothing."""
+
+    __slots__ = ("_lines", "_peak", "_told", "_told_ms")
+
+    def __init__(self, namespace: str) -> None:
+        # Makes its lines for the ledger.
+        self._lines = ConnectionLines(Source.BROKER, namespace)
+        # The most since the last interval.
+        self._peak = 0
+        # What the ledger was told last, and when.
+        self._told = 0
+        self._told_ms = 0
+
+    def see(self, count: int) -> None:
+        """A connection came."""
+        self._peak = max(self._peak, count)
+
+    def take(self, count: int, start_ms: int, end_ms: int) -> Interval | None:
+        """What is worth telling of the interval at whose end there are `count` connections; None: nothing."""
+        peak, self._peak = max(self._peak, count), count
+        lately = 0 <= end_ms - self._told_ms < CONNECTIONS_RECORD_MS
+        if peak == self._told and (lately or not peak):
+            return None
+        self._told, self._told_ms = peak, end_ms
+        return self._lines, start_ms, end_ms, peak, 0, 0
+
+
 class Meter:
     """Counts for one namespace. Without a scribe there is no ledger, only metrics."""
 
@@ -147,6 +177,8 @@ class Meter:
         self._entities: dict[str, EntityMeter] = {}
         # What entities that are gone have counted, so that sums over all never shrink.
         self.gone = EntityMeter(host.name, OTHERS)
+        # Connections.
+        self.connections = ConnectionPeak(host.name)
         # When the current interval started.
         self._start_ms = host.clock.now_ms()
         # The next look at the counters; None while stopped.
@@ -210,12 +242,15 @@ class Meter:
     def _take(self) -> list[Interval]:
         start_ms, end_ms = self._start_ms, self._host.clock.now_ms()
         self._start_ms = end_ms
+        start_ms = min(start_ms, end_ms)
         found = [
             interval
             for entity in self._entities.values()
             for counter in entity
-            if (interval := counter.take(min(start_ms, end_ms), end_ms)) is not None
+            if (interval := counter.take(start_ms, end_ms)) is not None
         ]
+        if (peak := self.connections.take(self._host.connection_count, start_ms, end_ms)) is not None:
+            found.append(peak)
         self._drop_gone()
         return found
 

@@ -101,8 +101,19 @@ class Latency(Record):
     buckets: tuple[int, ...]
 
 
-_TYPES: Final[dict[str, type[Record]]] = {each.type: each for each in (Operations, Failover, Backlog, Latency)}
-_NAMES: Final[dict[str, tuple[str, ...]]] = {name: tuple(f.name for f in fields(t)) for name, t in _TYPES.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections(Record):
+    """The most connections that a namespace had at once in the interval; the entity is empty."""
+
+    type: ClassVar[str] = "connections"
+
+    peak: int
+
+
+TYPES: Final[dict[str, type[Record]]] = {
+    each.type: each for each in (Operations, Failover, Backlog, Latency, Connections)
+}
+_NAMES: Final[dict[str, tuple[str, ...]]] = {name: tuple(f.name for f in fields(t)) for name, t in TYPES.items()}
 # Fields that may be absent.
 _OPTIONAL: Final = frozenset({"target", "queue", "cause"})
 
@@ -138,6 +149,30 @@ class OperationLines:
         )
 
 
+class ConnectionLines:
+    """Makes the lines of a namespace's connections; used as `OperationLines` are, with the peak as the count."""
+
+    __slots__ = ("_namespace", "_source")
+
+    def __init__(self, source: Source, namespace: str) -> None:
+        # Who counts, and whose connections.
+        self._source = source
+        self._namespace = namespace
+
+    def line(self, record_id: str, start_ms: int, end_ms: int, count: int, size_bytes: int, units: int) -> str:
+        return encode(
+            Connections(
+                id=record_id,
+                start_ms=start_ms,
+                end_ms=end_ms,
+                source=self._source,
+                namespace=self._namespace,
+                entity="",
+                peak=count,
+            )
+        )
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -159,9 +194,9 @@ def decode(line: str | bytes) -> Record:
     if version > FORMAT:
         raise LedgerError(f"the record has format {version}, this version reads up to {FORMAT}")
     name = found.get("type")
-    kind = _TYPES.get(name) if isinstance(name, str) else None
+    kind = TYPES.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise LedgerError(f"the record's type is not one of {', '.join(_TYPES)}")
+        raise LedgerError(f"the record's type is not one of {', '.join(TYPES)}")
     values = {field: _CHECKS[field](field, found[field]) for field in _NAMES[kind.type] if _there(kind, field, found)}
     record = kind(**values)
     _check_whole(record)
@@ -269,6 +304,7 @@ _CHECKS: Final[dict[str, Any]] = {
             "dead",
             "sum_ms",
             "max_ms",
+            "peak",
         ),
         _number,
     ),
