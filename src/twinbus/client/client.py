@@ -26,11 +26,13 @@ from twinbus.auth.connection_string import PLAIN_PORT, TLS_PORT, ConnectionStrin
 from twinbus.client import websocket as by_websocket
 from twinbus.client.connection import BusConnection
 from twinbus.client.credentials import credential_tokens
+from twinbus.client.endpoint import Endpoint
 from twinbus.client.management import Management
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.client.session_receiver import SessionReceiver
 from twinbus.client.tokens import TokenSource, tokens_of
+from twinbus.client.transaction import Transactions
 from twinbus.clock import Clock, SystemClock
 from twinbus.limits import CLIENT_TIMEOUT_MS, FRAME_BYTES_MAX, SEND_WINDOW_DEFAULT
 
@@ -83,7 +85,7 @@ class BusClient:
         # Only one connection is opened at a time.
         self._opening = asyncio.Lock()
         # Everything made here that somebody still holds.
-        self._endpoints: WeakSet[Sender | Receiver] = WeakSet()
+        self._endpoints: WeakSet[Endpoint] = WeakSet()
 
     @classmethod
     def from_connection_string(
@@ -215,6 +217,13 @@ class BusClient:
         await receiver.open(wait_ms + 5_000)
         self._endpoints.add(receiver)
         return receiver
+
+    async def transactions(self) -> Transactions:
+        """The control link for transactions over what this client made; ServiceError where there are none."""
+        transactions = Transactions(await self.connection())
+        await transactions.open(self._timeout_ms)
+        self._endpoints.add(transactions)
+        return transactions
 
     async def management(self, path: str) -> Management:
         """The management node of an entity."""

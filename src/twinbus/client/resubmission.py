@@ -1,8 +1,8 @@
-"""Dead letters of a backlog queue, made ready to go through it once more.
+"""Dead letters, made ready to go once more: to the entity they were sent to, or through their backlog queue.
 
 Rules:
-- What can be restored is restored and wrapped again, so that it is as it was when it was diverted; the properties that
-  dead-lettering put on it are taken off.
+- What a broker added in delivering and dead-lettering a message is taken off; what its sender wrote stays.
+- For the backlog, what can be restored is restored and wrapped again, so that it is as it was when it was diverted.
 - What has no destination, or a bad one, goes back only with a path given by a person.
 """
 
@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinbus.amqp import decode, locate
+from twinbus.amqp import decode, encode, locate
 from twinbus.amqp import sections as kinds
 from twinbus.client.envelope import NAMES, pack, unwrap, wrap
-from twinbus.client.items import items, list_section, map_section
+from twinbus.client.items import NULL, items, list_section, map_section
+from twinbus.client.message import PARTITION_KEY
 from twinbus.errors import EnvelopeError
 
 MARKS: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"})
 
 # What a broker writes into the annotations of what it delivers.
 _BROKERS: Final = "x-opt-"
+# The place of the absolute expiry time among the properties.
+_EXPIRY: Final = 8
 
 
 def resubmitted(payload: bytes, path: str | None = None) -> bytes:
@@ -36,6 +39,26 @@ def resubmitted(payload: bytes, path: str | None = None) -> bytes:
     return wrap(without(restored.payloads[0], MARKS), target)
 
 
+def sent_again(payload: bytes, message_id: str | None = None) -> bytes:
+    """The message as its sender sent it, perhaps under another id; its partition key stays, its schedule is over."""
+    plain = without(_undelivered(payload, keep=frozenset({PARTITION_KEY})), MARKS)
+    found = locate(plain)
+    fields = items(plain, found.properties)
+    # When it expires is counted anew from its time to live.
+    fields = [NULL if at == _EXPIRY else each for at, each in enumerate(fields)]
+    if message_id is not None:
+        fields = [encode(message_id), *fields[1:]]
+    if found.properties is None:
+        start = end = max(
+            (span[1] for span in (found.header, found.delivery_annotations, found.message_annotations) if span),
+            default=0,
+        )
+    else:
+        start, end = found.properties
+    section = list_section(kinds.PROPERTIES, fields) if fields else b""
+    return plain[:start] + section + plain[end:]
+
+
 def without(payload: bytes, names: frozenset[str]) -> bytes:
     """The message without some of its application properties."""
     found = locate(payload)
@@ -50,14 +73,15 @@ def without(payload: bytes, names: frozenset[str]) -> bytes:
     return payload[:start] + map_section(kinds.APPLICATION_PROPERTIES, kept) + payload[end:]
 
 
-def _undelivered(payload: bytes) -> bytes:
-    """The message without what the broker added in delivering it."""
+def _undelivered(payload: bytes, keep: frozenset[str] = frozenset()) -> bytes:
+    """The message without what the broker added in delivering it; annotations in `keep` are the sender's."""
     found = locate(payload)
     header = items(payload, found.header)
     annotations = items(payload, found.message_annotations)
     kept: list[bytes] = []
     for at in range(0, len(annotations) - 1, 2):
-        if not str(decode(annotations[at])[0]).startswith(_BROKERS):
+        name = str(decode(annotations[at])[0])
+        if name in keep or not name.startswith(_BROKERS):
             kept += annotations[at : at + 2]
     after = max(
         (span[1] for span in (found.header, found.delivery_annotations, found.message_annotations) if span), default=0

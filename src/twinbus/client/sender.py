@@ -108,8 +108,13 @@ class Sender(Endpoint):
         """Send messages as one delivery: all are accepted or none."""
         await self.send(encode_batch(messages), message_format=FORMAT)
 
-    async def send_many(self, messages: Iterable[Message | bytes]) -> list[ServiceError | None]:
-        """Send messages one behind the other, as many at once as the window allows; returns the outcome of each."""
+    async def send_many(
+        self, messages: Iterable[Message | bytes], *, state: bytes | None = None
+    ) -> list[ServiceError | None]:
+        """Send messages one behind the other, as many at once as the window allows; returns the outcome of each.
+
+        `state` is the encoded state of a transaction that they are part of.
+        """
         bulk = _Bulk()
         outcomes = bulk.outcomes
         wire = self.connection.wire
@@ -128,7 +133,7 @@ class Sender(Endpoint):
             room -= 1
             bulk.left += 1
             try:
-                self.submit(payload, bulk.settle, index)
+                self.submit(payload, bulk.settle, index, state=state)
             except ServiceError as error:
                 bulk.settle(error, index)
         await bulk.wait()
@@ -169,7 +174,9 @@ class Sender(Endpoint):
             await waiter
         self.check()
 
-    def submit(self, payload: bytes, done: Done, token: Any = None, *, message_format: int = 0) -> None:
+    def submit(
+        self, payload: bytes, done: Done, token: Any = None, *, message_format: int = 0, state: bytes | None = None
+    ) -> None:
         """Send without waiting: `done(error or None, token)` is called with the outcome.
 
         Call it while `room()` is not used up; what is submitted beyond is still sent, and held in memory.
@@ -180,7 +187,9 @@ class Sender(Endpoint):
             raise MessageTooLargeError(f"The message has {len(payload)} bytes, {self.path!r} takes {largest}.")
         number = self._number
         self._number = (number + 1) & 0xFFFFFFFF
-        delivery_id = self._link.send(payload, tag=_TAG(number), settled=False, message_format=message_format)
+        delivery_id = self._link.send(
+            payload, tag=_TAG(number), settled=False, message_format=message_format, state=state
+        )
         self._pending[delivery_id] = (done, token)
         wire = self.connection.wire
         if self.connection.engine.output_bytes >= CLIENT_FLUSH_BYTES:
