@@ -20,13 +20,18 @@ from twinbus.cli.compact import compact
 from twinbus.cli.demo import demo
 from twinbus.cli.export import export
 from twinbus.cli.fault import faults
-from twinbus.cli.group import BROKER, ENTITIES, PAIRING, PIPELINE, Group
+from twinbus.cli.group import BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE, Group
 from twinbus.cli.ledger import ledgers
 from twinbus.cli.pair import pairs
+from twinbus.cli.peek import peek
 from twinbus.cli.plan import plan
 from twinbus.cli.policy import policies
+from twinbus.cli.purge import purge
 from twinbus.cli.queue import queues
+from twinbus.cli.receive import receive
+from twinbus.cli.resubmit import resubmit
 from twinbus.cli.rule import rules
+from twinbus.cli.send import send
 from twinbus.cli.serve import serve
 from twinbus.cli.subscription import subscriptions
 from twinbus.cli.syphon import syphon
@@ -66,6 +71,12 @@ app.add_typer(subscriptions, name="subscription", rich_help_panel=ENTITIES)
 app.add_typer(rules, name="rule", rich_help_panel=ENTITIES)
 app.add_typer(policies, name="policy", rich_help_panel=ENTITIES)
 app.command(rich_help_panel=ENTITIES)(export)
+
+app.command(rich_help_panel=MESSAGES)(send)
+app.command(rich_help_panel=MESSAGES)(receive)
+app.command(rich_help_panel=MESSAGES)(peek)
+app.command(rich_help_panel=MESSAGES)(purge)
+app.command(rich_help_panel=MESSAGES)(resubmit)
 
 app.add_typer(pairs, name="pair", rich_help_panel=PAIRING)
 app.add_typer(backlogs, name="backlog", rich_help_panel=PAIRING)

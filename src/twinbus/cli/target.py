@@ -24,6 +24,7 @@ from twinbus.cli.directory import ask, find
 from twinbus.errors import (
     ConfigError,
     ConnectionForcedError,
+    EntityDisabledError,
     EntityNotFoundError,
     OperationTimeoutError,
     ServiceError,
@@ -144,7 +145,7 @@ def _told(error: ServiceError) -> str:
     if isinstance(error, InternalError):
         return error.text
     text = error.text
-    for mark in (" TrackingId:", " Reference:", "TrackingId:"):
+    for mark in (" To know more visit", " TrackingId:", " Reference:", "TrackingId:"):
         text = text.partition(mark)[0]
     text = text.rstrip(" ,;")
     return text if text.endswith((".", "?", "!")) else f"{text}."
@@ -156,6 +157,12 @@ def _step(error: ServiceError, text: str, target: Target, given: dict[str, Any])
         return _nearest(target, given)
     if isinstance(error, UnauthorizedError):
         return f"Check the key and its rights for {host}: `twinbus policy list` shows a broker's policies."
+    if isinstance(error, EntityDisabledError):
+        return "`twinbus queue status NAME Active` enables a queue; topics and subscriptions have the same command."
+    if "SessionId was not set" in text:
+        return "Give --session ID."
+    if "non-sessionful" in text:
+        return "Give --session ID, or --any-session."
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return "Give the CA that issued it with --ca-file; `twinbus trust` shows a broker's."
     if isinstance(error, ConnectionForcedError | OperationTimeoutError):

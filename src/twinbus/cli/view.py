@@ -37,6 +37,11 @@ def show_table(columns: list[str], rows: list[list[str]], numbers: tuple[str, ..
     console().print(table)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def redacted(text: str) -> str:
     """A text without the secrets of connection strings and tokens in it."""
     return _SECRET.sub(r"\1...", text)

@@ -1,0 +1,240 @@
+"""Messages as JSON lines and as text, and back from JSON lines.
+
+Rules:
+- What `receive --json` and `peek --json` write, `send --lines` reads; what a broker adds is left out of what is sent.
+- Nothing of a message reaches a terminal that could steer it: control characters are written as escapes, and a body
+  that holds some is shown in hex.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from twinbus.cli.properties import from_json, to_json
+from twinbus.cli.settings import time_text
+from twinbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from twinbus.client import Message, ReceivedMessage
+
+_STATES = {0: "active", 1: "deferred", 2: "scheduled"}
+_MARKS = {"DeadLetterReason": "dead_letter_reason", "DeadLetterErrorDescription": "dead_letter_description"}
+# Fields of a line that a sender chooses.
+_SENT = (
+    "message_id",
+    "session_id",
+    "subject",
+    "content_type",
+    "correlation_id",
+    "to",
+    "reply_to",
+    "reply_to_session_id",
+    "partition_key",
+    "ttl_ms",
+    "scheduled_ms",
+    "application_properties",
+)
+_BODIES = ("body", "body_base64")
+# Fields of a line that a broker gave.
+_GIVEN = (
+    "sequence_number",
+    "enqueued_ms",
+    "state",
+    "delivery_count",
+    "locked_until_ms",
+    "size_bytes",
+    "dead_letter_source",
+    *_MARKS.values(),
+)
+_HEX_BYTES = 16
+
+
+class Body(StrEnum):
+    """How bodies are shown."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    NONE = "none"
+
+
+def described(message: ReceivedMessage, body: Body = Body.AUTO) -> dict[str, Any]:
+    """A message as a JSON object; fields without a value are left out."""
+    amqp = message.amqp
+    annotations = amqp.message_annotations or {}
+    own = dict(amqp.application_properties or {})
+    found: dict[str, Any] = {
+        "sequence_number": message.sequence_number,
+        "message_id": _name(amqp.message_id),
+        "session_id": amqp.group_id,
+        "enqueued_ms": message.enqueued_ms,
+        "state": _STATES.get(message.state, str(message.state)),
+        "delivery_count": message.delivery_count,
+        "locked_until_ms": message.locked_until_ms if message.tag else None,
+        "subject": amqp.subject,
+        "content_type": None if amqp.content_type is None else str(amqp.content_type),
+        "correlation_id": _name(amqp.correlation_id),
+        "to": amqp.to,
+        "reply_to": amqp.reply_to,
+        "reply_to_session_id": amqp.reply_to_group_id,
+        "partition_key": annotations.get("x-opt-partition-key"),
+        "ttl_ms": None if amqp.ttl is None else int(amqp.ttl),
+        "scheduled_ms": message.scheduled_ms,
+        **{name: own.pop(mark, None) for mark, name in _MARKS.items()},
+        "dead_letter_source": annotations.get("x-opt-deadletter-source"),
+        "application_properties": to_json(own) or None,
+        "size_bytes": len(message.payload),
+    }
+    return {name: value for name, value in found.items() if value is not None} | _body_fields(message, body)
+
+
+def _name(value: Any) -> Any:
+    """An id; AMQP has four kinds, and a program compares texts."""
+    return value if value is None else str(value)
+
+
+def _body_fields(message: ReceivedMessage, body: Body) -> dict[str, Any]:
+    if body is Body.NONE:
+        return {}
+    content = message.body
+    if not isinstance(content, bytes):
+        return {"body_value": to_json(content)}
+    if body is Body.HEX:
+        return {"body_hex": content.hex()}
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(content).decode()}
+    if body is Body.JSON:
+        try:
+            return {"body": json.loads(text)}
+        except ValueError:
+            pass  # it is no JSON: the text is what there is
+    return {"body": text}
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def block(message: ReceivedMessage, body: Body = Body.AUTO) -> str:
+    """A message for people: a heading, its properties, its body."""
+    fields = described(message, Body.NONE)
+    heading = [f"#{fields.pop('sequence_number')}", plain(str(fields.pop("message_id", "-")))]
+    heading.append(time_text(fields.pop("enqueued_ms", None)))
+    state = fields.pop("state")
+    heading += [state] if state != "active" else []
+    heading.append(f"{fields.pop('size_bytes'):,} bytes")
+    own = fields.pop("application_properties", {})
+    for name in ("locked_until_ms",):
+        fields.pop(name, None)
+    if not fields.get("delivery_count"):
+        fields.pop("delivery_count", None)
+    lines = ["  ".join(heading)]
+    lines += [f"  {name.replace('_', '-')}: {plain(_field(name, value))}" for name, value in fields.items()]
+    lines += [f"  {plain(str(name))} = {plain(json.dumps(value, ensure_ascii=False))}" for name, value in own.items()]
+    shown = body_text(message, body)
+    return "\n".join([*lines, *([shown] if shown else []), "", ""])
+
+
+def _field(name: str, value: Any) -> str:
+    return time_text(value) if name == "scheduled_ms" else str(value)
+
+
+def body_text(message: ReceivedMessage, body: Body) -> str:
+    """The body for people."""
+    if body is Body.NONE:
+        return ""
+    content = message.body
+    if not isinstance(content, bytes):
+        return plain(json.dumps(to_json(content), indent=2, ensure_ascii=False))
+    if body is Body.HEX:
+        return hex_text(content)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return hex_text(content)
+    if body is Body.JSON:
+        try:
+            return plain(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+        except ValueError:
+            return plain(text)
+    return plain(text) if body is Body.TEXT or _printable(text) else hex_text(content)
+
+
+def excerpt(message: ReceivedMessage, chars: int) -> str:
+    """The start of the body in one line."""
+    content = message.body
+    if not isinstance(content, bytes):
+        text = json.dumps(to_json(content), ensure_ascii=False)
+    else:
+        text = content[: 4 * chars].decode(errors="replace")
+    text = plain(" ".join(text.split()))
+    return text if len(text) <= chars else text[: chars - 3] + "..."
+
+
+def hex_text(content: bytes) -> str:
+    """Lines of offset, bytes and letters."""
+    lines = []
+    for at in range(0, len(content), _HEX_BYTES):
+        part = content[at : at + _HEX_BYTES]
+        letters = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<{3 * _HEX_BYTES}} {letters}")
+    return "\n".join(lines)
+
+
+def _printable(text: str) -> bool:
+    return all(each.isprintable() or each in "\t\n\r" for each in text)
+
+
+def plain(text: str) -> str:
+    """A text that cannot steer a terminal."""
+    return "".join(each if each.isprintable() or each in "\t\n" else _escaped(each) for each in text)
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
+# --- back -------------------------------------------------------------------------------------------------------------
+
+
+def message_of(line: str | bytes, number: int, defaults: dict[str, Any]) -> Message:
+    """The message of a JSON line; `defaults` stand for what it does not say."""
+    from twinbus.client import Message
+
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"Line {number} is no JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f'Line {number} is no JSON object: write {{"body": "text"}}.')
+    for name in fields:
+        if name not in (*_SENT, *_BODIES, *_GIVEN):
+            if name in ("body_value", "body_hex"):
+                raise ConfigError(f"Line {number} has {name!r}, which cannot be sent: give body or body_base64.")
+            near = difflib.get_close_matches(name, [*_SENT, *_BODIES], 1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" A line has {', '.join([*_BODIES, *_SENT])}."
+            raise ConfigError(f"Line {number} has the field {name!r}, which is none.{hint}")
+    told = {**defaults, **{name: fields[name] for name in _SENT if fields.get(name) is not None}}
+    own = {**(defaults.get("application_properties") or {}), **(fields.get("application_properties") or {})}
+    told["application_properties"] = {name: from_json(value) for name, value in own.items()} or None
+    for name in ("ttl_ms", "scheduled_ms"):
+        if told.get(name) is not None and (isinstance(told[name], bool) or not isinstance(told[name], int)):
+            raise ConfigError(f"Line {number}: {name} is a whole number of milliseconds.")
+    return Message(body=_body_of(fields, number), **told)
+
+
+def _body_of(fields: dict[str, Any], number: int) -> bytes:
+    coded = fields.get("body_base64")
+    if coded is not None:
+        try:
+            return base64.b64decode(coded, validate=True)
+        except (ValueError, TypeError):
+            raise ConfigError(f"Line {number}: body_base64 does not read.") from None
+    body = fields.get("body", "")
+    return body.encode() if isinstance(body, str) else json.dumps(body, ensure_ascii=False).encode()

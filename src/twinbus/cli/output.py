@@ -1,0 +1,55 @@
+"""Where messages are written before they are settled.
+
+Rules:
+- What is written is flushed, and in a file also on the disk, before anybody is told that it is done: a message whose
+  output failed is not settled, and comes again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from twinbus.cli.message_view import Body, block, described
+
+if TYPE_CHECKING:
+    from twinbus.client import ReceivedMessage
+
+
+class Output:
+    """Writes messages to the standard output."""
+
+    def __init__(self, *, as_json: bool, raw: bool = False, body: Body = Body.AUTO) -> None:
+        # JSON lines instead of text.
+        self._as_json = as_json
+        # Bodies alone, as they are.
+        self._raw = raw
+        # How bodies are shown.
+        self._body = body
+        # The stream below the text.
+        self._stream = sys.stdout.buffer
+
+    def write(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have messages out of our hands; OSError when that fails."""
+        sys.stdout.flush()
+        for message in messages:
+            self._stream.write(self._shown(message))
+        self._stream.flush()
+        try:
+            number = self._stream.fileno()
+            if stat.S_ISREG(os.fstat(number).st_mode):
+                os.fsync(number)
+        except ValueError:
+            pass  # no file at all, as in a test
+
+    def _shown(self, message: ReceivedMessage) -> bytes:
+        if self._as_json:
+            return json.dumps(described(message, self._body), ensure_ascii=False).encode(errors="replace") + b"\n"
+        if self._raw:
+            content = message.body
+            return (content if isinstance(content, bytes) else str(content).encode()) + b"\n"
+        return block(message, self._body).encode(errors="replace")

@@ -1,0 +1,123 @@
+"""`twinbus purge`: deletes the messages of a queue, a subscription or a dead-letter queue.
+
+Rules:
+- It asks first, with the number of messages where it can be known; `--yes` answers.
+- What comes while it runs stays, and so do locked, deferred and scheduled messages.
+- Where the service has no request that deletes many, they are received and deleted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli import work
+from twinbus.cli.entity import SUBSCRIPTIONS, Dead, Entity, Subscription, path_of
+from twinbus.cli.settings import Json, Yes
+from twinbus.cli.target import Target, connected
+from twinbus.cli.view import counted, show_json
+from twinbus.clock import SystemClock
+from twinbus.errors import ConfigError, ServiceError, UnsupportedError
+from twinbus.limits import BATCH_DELETE_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from twinbus.client import BusClient
+
+# What was accepted a moment ago is meant too, by whichever clock.
+_NOW_MS = 1_000
+_RECEIVE_S = 1.0
+
+
+@connected
+def purge(
+    target: Target,
+    entity: Entity,
+    subscription: Subscription = None,
+    dead: Dead = False,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only those enqueued before: 2h ago, or 2026-11-30T08:00Z."),
+    ] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Delete the messages of a queue or subscription, or its dead letters. It asks first.
+
+    \b
+    Example:
+      twinbus purge orders --dead
+      twinbus purge orders --before 7d --yes
+      twinbus purge news --subscription europe --yes
+    """
+    from twinbus.cli.send import moment_ms
+
+    path = path_of(entity, subscription, dead=dead)
+    before_ms = None if before is None else moment_ms(before, "--before", future=False)
+    count = _counted(target, entity, subscription, dead) if before is None and session is None else None
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError(f"What is purged is gone: give --yes to delete the messages of {path}.")
+        what = "the messages" if count is None else counted(count, "message")
+        typer.confirm(f"Delete {what} of {path}{'' if before is None else f' from before {before}'}?", abort=True)
+
+    async def delete(stop: work.Stop) -> tuple[int, bool]:
+        async with target.client() as client:
+            with work.Counter(f"purging {path}", count) as counter:
+                return await _purge(client, path, before_ms, session, stop, counter), stop.is_set()
+
+    deleted, interrupted = work.run(delete)
+    left = None if before is not None or session is not None else _counted(target, entity, subscription, dead)
+    if json:
+        show_json({"entity": path, "deleted": deleted, "left": left})
+    else:
+        typer.echo(f"{counted(deleted, 'message')} of {path} deleted.")
+        if left and not interrupted:
+            typer.echo(f"{left:,} are there: they came since, or are locked.", err=True)
+    if interrupted:
+        raise typer.Exit(work.INTERRUPTED)
+
+
+async def _purge(
+    client: BusClient, path: str, before_ms: int | None, session: str | None, stop: work.Stop, counter: work.Counter
+) -> int:
+    node = await client.management(path)
+    until_ms = SystemClock().now_ms() + _NOW_MS if before_ms is None else before_ms
+    try:
+        while not stop.is_set():
+            deleted = await node.delete_batch(BATCH_DELETE_MESSAGES_MAX, before_ms=until_ms, session_id=session)
+            if not deleted:
+                break
+            counter.add(deleted)
+    except UnsupportedError:
+        if before_ms is not None or session is not None:
+            raise
+        await _drain(client, path, stop, counter)
+    return counter.done
+
+
+async def _drain(client: BusClient, path: str, stop: work.Stop, counter: work.Counter) -> None:
+    receiver = await client.receiver(path, delete=True)
+    start_ms = SystemClock().now_ms()
+    while not stop.is_set():
+        messages = await receiver.receive_batch(BATCH_DELETE_MESSAGES_MAX, _RECEIVE_S)
+        counter.add(len(messages))
+        if not messages or (messages[-1].enqueued_ms or 0) > start_ms + _NOW_MS:
+            return
+
+
+def _counted(target: Target, entity: str, subscription: str | None, dead: bool) -> int | None:
+    """How many there are; None where the key may not ask."""
+    topic, _, name = entity.partition(SUBSCRIPTIONS)
+    name = subscription or name
+    try:
+        if name:
+            found = target.ask("get-subscription", {"topic": topic, "name": name})["subscription"]
+        else:
+            found = target.ask("get-queue", {"name": entity})["queue"]
+    except ServiceError:
+        return None
+    count: int | None = found["dead_letter_messages" if dead else "active_messages"]
+    return count

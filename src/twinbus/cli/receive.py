@@ -1,0 +1,278 @@
+"""`twinbus receive`: messages out of a queue or subscription, written first and settled then.
+
+Rules:
+- A message is settled only when it is written and flushed. When the output fails, what was not settled is given back.
+- With --delete the broker forgets a message as it sends it: what is lost on the way is lost.
+- Interrupted, it gives back what it holds; with --follow that is how it ends, and no failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli import work
+from twinbus.cli.entity import Dead, Entity, Subscription, path_of
+from twinbus.cli.message_view import Body
+from twinbus.cli.output import Output
+from twinbus.cli.target import Target, connected
+from twinbus.cli.view import counted
+from twinbus.errors import ConfigError, OperationTimeoutError, ServiceError, SessionCannotBeLockedError
+
+if TYPE_CHECKING:
+    from twinbus.client import BusClient, ReceivedMessage, Receiver
+
+_BATCH = 100
+# While it is interrupted, a receive-and-delete may not be cut off in its middle; so it asks in small steps.
+_STEP_S = 1.0
+_FOR_EVER_S = 60.0
+# A session is held anew when its lock has less left than this.
+_RENEW_MS = 15_000
+
+
+class Then(StrEnum):
+    """What becomes of a message that is written."""
+
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    DEFER = "defer"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(slots=True)
+class Wish:
+    """What to receive, and what to do with it."""
+
+    path: str
+    count: int | None
+    wait_s: float
+    follow: bool
+    delete: bool
+    then: Then
+    reason: str | None
+    description: str | None
+    session: str | None
+    any_session: bool
+    deferred: Sequence[int]
+
+
+@dataclass(slots=True)
+class Received:
+    """What came of it."""
+
+    written: int = 0
+    settled: int = 0
+    error: ServiceError | None = None
+
+
+@connected
+def receive(
+    target: Target,
+    entity: Entity,
+    subscription: Subscription = None,
+    dead: Dead = False,
+    max: Annotated[int, typer.Option("--max", "-m", min=1, help="At most so many.")] = 1,
+    all: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on until Ctrl-C.")] = False,
+    wait: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for a message.")] = "5s",
+    session: Annotated[str | None, typer.Option(metavar="ID", help="From this session.")] = None,
+    any_session: Annotated[bool, typer.Option("--any-session", help="From whichever sessions have messages.")] = False,
+    deferred: Annotated[
+        list[int] | None, typer.Option(metavar="NUMBER", help="A deferred message by its number; again for more.")
+    ] = None,
+    then: Annotated[Then, typer.Option(help="What becomes of a message that is written.")] = Then.COMPLETE,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With --then dead-letter: why.")] = None,
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="With --then dead-letter: more.")] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Receive and delete in one step: faster, and what is lost is lost.")
+    ] = False,
+    body: Annotated[Body, typer.Option(help="How bodies are shown.")] = Body.AUTO,
+    raw: Annotated[bool, typer.Option("--raw", help="Only the bodies, as they are.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
+) -> None:
+    """Receive messages: each is written first and completed then, so that none is lost.
+
+    \b
+    Example:
+      twinbus receive orders
+      twinbus receive orders --all --json > orders.jsonl
+      twinbus receive news --subscription europe --follow --raw
+      twinbus receive orders --max 10 --then dead-letter --reason unreadable
+      twinbus receive orders --deferred 17 --deferred 21
+    """
+    from twinbus.broker.durations import parse_ms
+
+    path = path_of(entity, subscription, dead=dead)
+    wish = Wish(
+        path=path,
+        count=None if all or follow else max,
+        wait_s=parse_ms(wait) / 1000,
+        follow=follow,
+        delete=delete,
+        then=then,
+        reason=reason,
+        description=description,
+        session=session,
+        any_session=any_session,
+        deferred=deferred or [],
+    )
+    _check(wish, dead)
+    output = Output(as_json=json, raw=raw, body=body)
+    received, interrupted = work.run(lambda stop: _receive(target, wish, output, stop))
+    _tell(wish, received, interrupted)
+
+
+def _check(wish: Wish, dead: bool) -> None:
+    if wish.delete and wish.then is not Then.COMPLETE:
+        raise ConfigError("--delete settles a message as it comes: --then has nothing left to do.")
+    if wish.then is not Then.DEAD_LETTER and (wish.reason is not None or wish.description is not None):
+        raise ConfigError("--reason and --description go with --then dead-letter.")
+    if wish.then is Then.ABANDON and wish.count is None:
+        raise ConfigError("What is abandoned comes again at once: --then abandon needs --max, not --all or --follow.")
+    if wish.then is Then.DEAD_LETTER and dead:
+        raise ConfigError("A dead letter cannot be dead-lettered again.")
+    if wish.session is not None and wish.any_session:
+        raise ConfigError("--session names one, --any-session takes what comes: give one of them.")
+    if wish.deferred and (wish.any_session or wish.follow):
+        raise ConfigError("--deferred names the messages: --follow and --any-session do not go with it.")
+
+
+async def _receive(target: Target, wish: Wish, output: Output, stop: work.Stop) -> tuple[Received, bool]:
+    received = Received()
+    async with target.client() as client:
+        if wish.any_session:
+            await _sessions(client, wish, output, received, stop)
+        else:
+            receiver = await stop.or_done(_opened(client, wish))
+            if receiver is not None and wish.deferred:
+                messages = await receiver.receive_deferred(wish.deferred)
+                await _done(receiver, messages, wish, output, received)
+            elif receiver is not None:
+                await _drain(receiver, wish, output, received, stop)
+    return received, stop.is_set()
+
+
+async def _opened(client: BusClient, wish: Wish) -> Receiver:
+    if wish.session is not None:
+        return await client.accept_session(wish.path, wish.session, delete=wish.delete, timeout_ms=_ms(wish.wait_s))
+    return await client.receiver(wish.path, delete=wish.delete)
+
+
+async def _sessions(client: BusClient, wish: Wish, output: Output, received: Received, stop: work.Stop) -> None:
+    """One session after the other, as long as some have messages."""
+    while not stop.is_set() and not _enough(wish, received):
+        try:
+            receiver = await stop.or_done(
+                client.accept_session(wish.path, delete=wish.delete, timeout_ms=_ms(wish.wait_s))
+            )
+        except (OperationTimeoutError, SessionCannotBeLockedError):
+            if wish.follow:
+                continue
+            return
+        if receiver is None:
+            return
+        # A session with nothing more gives way to the next one.
+        await _drain(receiver, wish, output, received, stop, follow=False)
+        await receiver.close()
+
+
+async def _drain(
+    receiver: Receiver, wish: Wish, output: Output, received: Received, stop: work.Stop, follow: bool | None = None
+) -> None:
+    follow = wish.follow if follow is None else follow
+    held: list[ReceivedMessage] = []
+    waited_s = 0.0
+    while not stop.is_set() and not _enough(wish, received):
+        await _hold_session(receiver)
+        wanted = _BATCH if wish.count is None else min(_BATCH, wish.count - received.written)
+        step_s = _STEP_S if wish.delete else _FOR_EVER_S
+        wait_s = step_s if follow else min(step_s, max(wish.wait_s - waited_s, 0.0))
+        asked = receiver.receive_batch(wanted, wait_s)
+        messages = await asked if wish.delete else await stop.or_done(asked)
+        if messages:
+            waited_s = 0.0
+            held += await _done(receiver, messages, wish, output, received)
+        elif not follow and not stop.is_set():
+            waited_s += wait_s
+            if waited_s >= wish.wait_s:
+                break
+    # Abandoned at the end: they would have come again and again.
+    for message in held:
+        await _settle(receiver, [message], wish, received)
+
+
+def _enough(wish: Wish, received: Received) -> bool:
+    return received.error is not None or (wish.count is not None and received.written >= wish.count)
+
+
+async def _done(
+    receiver: Receiver, messages: list[ReceivedMessage], wish: Wish, output: Output, received: Received
+) -> list[ReceivedMessage]:
+    """Write messages and settle them; returns those to settle at the end."""
+    try:
+        output.write(messages)
+    except BaseException:
+        receiver.release(messages)
+        raise
+    received.written += len(messages)
+    if wish.delete:
+        received.settled += len(messages)
+    elif wish.then is Then.ABANDON:
+        return messages
+    else:
+        await _settle(receiver, messages, wish, received)
+    return []
+
+
+async def _settle(receiver: Receiver, messages: list[ReceivedMessage], wish: Wish, received: Received) -> None:
+    if wish.then is Then.COMPLETE:
+        outcomes = await receiver.complete_many(messages)
+        received.settled += outcomes.count(None)
+        received.error = received.error or next((each for each in outcomes if each is not None), None)
+        return
+    for message in messages:
+        try:
+            if wish.then is Then.ABANDON:
+                await receiver.abandon(message)
+            elif wish.then is Then.DEFER:
+                await receiver.defer(message)
+            else:
+                await receiver.dead_letter(message, wish.reason, wish.description)
+            received.settled += 1
+        except ServiceError as error:
+            received.error = received.error or error
+
+
+async def _hold_session(receiver: Receiver) -> None:
+    from twinbus.client import SessionReceiver
+    from twinbus.clock import SystemClock
+
+    if isinstance(receiver, SessionReceiver) and receiver.locked_until_ms is not None:
+        left_ms = receiver.locked_until_ms - SystemClock().now_ms()
+        if left_ms < _RENEW_MS:
+            await receiver.renew_session()
+
+
+def _ms(seconds: float) -> int:
+    # The service takes a moment to look; nothing at all would never find a session.
+    return int(min(max(seconds, 0.1), _FOR_EVER_S) * 1000)
+
+
+def _tell(wish: Wish, received: Received, interrupted: bool) -> None:
+    if received.error is not None:
+        left = received.written - received.settled
+        raise type(received.error)(
+            f"{left:,} of {received.written:,} messages were written but not settled, and come again: "
+            f"{received.error.text}"
+        )
+    if interrupted or wish.count is None or received.written != wish.count:
+        if received.written:
+            typer.echo(f"{counted(received.written, 'message')} received from {wish.path}.", err=True)
+        elif not interrupted:
+            typer.echo(f"No message came from {wish.path}.", err=True)
+    if interrupted and not wish.follow:
+        raise typer.Exit(work.INTERRUPTED)

@@ -1,0 +1,260 @@
+"""`twinbus resubmit`: dead letters go back to the entity they were sent to, as they were sent.
+
+Rules:
+- A message is in one place: a Twinbus broker sends the copy and removes the dead letter in one transaction; elsewhere
+  the dead letter is removed when its copy has been accepted, and not before.
+- Only what was there at the start goes back: what fails at once and is dead-lettered again stays dead.
+- An entity that drops repeated ids would drop the copy, and the message were lost. Such copies get new ids, if that is
+  what the caller says.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from twinbus.cli import work
+from twinbus.cli.completion import entity_names
+from twinbus.cli.entity import SUBSCRIPTIONS, Entity, Subscription, path_of, source_of
+from twinbus.cli.settings import Json
+from twinbus.cli.target import Target, connected
+from twinbus.cli.view import counted, show_json
+from twinbus.errors import ConfigError, ServiceError
+
+if TYPE_CHECKING:
+    from twinbus.client import BusClient, ReceivedMessage, Receiver, Sender
+    from twinbus.client.transaction import Transactions
+
+_RECEIVE_S = 2.0
+_ID_CHARS_MAX = 128
+
+
+@dataclass(slots=True)
+class Resubmitted:
+    """What went back."""
+
+    wanted: int = 0
+    done: int = 0
+    # Whether each went in one transaction with the removal of its dead letter.
+    atomic: bool = False
+    interrupted: bool = False
+    error: ServiceError | None = None
+    # Sequence numbers that were asked for and are not there.
+    missing: list[int] = field(default_factory=list)
+
+
+@connected
+def resubmit(
+    target: Target,
+    entity: Entity,
+    subscription: Subscription = None,
+    number: Annotated[
+        list[int] | None,
+        typer.Option("--number", metavar="NUMBER", help="Only this sequence number; again for more [all]."),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Only those dead because of this.")] = None,
+    max: Annotated[int | None, typer.Option("--max", "-m", min=1, help="At most so many [all].")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="ENTITY", help="Somewhere else than where they were sent.", autocompletion=entity_names),
+    ] = None,
+    new_ids: Annotated[
+        bool | None, typer.Option("--new-ids/--keep-ids", help="New message ids, or the old ones [the old ones].")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    json: Json = False,
+) -> None:
+    """Send dead letters back to their queue, without the marks of dead-lettering.
+
+    Dead letters of a subscription go back to its topic, and so to all its subscriptions, unless --to says otherwise.
+
+    \b
+    Example:
+      twinbus resubmit orders
+      twinbus resubmit orders --reason MaxDeliveryCountExceeded --max 100
+      twinbus resubmit orders --number 17 --number 21
+      twinbus resubmit news --subscription europe --to europe-again
+    """
+    path = path_of(entity, subscription)
+    destination = to or source_of(path)
+    if not dry_run:
+        new_ids = _ids(target, destination, new_ids)
+        if to is None and SUBSCRIPTIONS.lower() in path.lower():
+            typer.echo(f"They go to {destination}, and so to every subscription whose rules select them.", err=True)
+    chosen = _Chosen(frozenset(number or []), reason, max)
+    result = work.run(
+        lambda stop: _resubmit(target, path, destination, chosen, bool(new_ids), dry_run=dry_run, stop=stop)
+    )
+    _tell(path, destination, result, dry_run, json)
+
+
+def _ids(target: Target, destination: str, new_ids: bool | None) -> bool:
+    """Whether copies get new ids; ConfigError where the old ones might lose them, or nobody can know."""
+    detects: Any = None
+    for kind in ("queue", "topic"):
+        try:
+            detects = target.ask(f"get-{kind}", {"name": destination})[kind]["requires_duplicate_detection"]
+            break
+        except ServiceError:
+            continue  # not of this kind, or not for this key to know
+    if new_ids is None and detects is None:
+        raise ConfigError(
+            f"Whether {destination} drops repeated message ids cannot be seen with this key, and a dropped copy is "
+            "lost: say --new-ids or --keep-ids."
+        )
+    if new_ids is None and detects:
+        raise ConfigError(
+            f"{destination} drops messages whose id it knows, and would drop these: say --new-ids, or --keep-ids when "
+            "its window is over."
+        )
+    return bool(new_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Which dead letters are meant."""
+
+    numbers: frozenset[int]
+    reason: str | None
+    count: int | None
+
+    def __contains__(self, message: ReceivedMessage) -> bool:
+        if self.numbers and message.sequence_number not in self.numbers:
+            return False
+        return self.reason is None or message.application_properties.get("DeadLetterReason") == self.reason
+
+
+async def _resubmit(
+    target: Target, path: str, destination: str, chosen: _Chosen, new_ids: bool, *, dry_run: bool, stop: work.Stop
+) -> Resubmitted:
+    result = Resubmitted()
+    dead = f"{path}/$DeadLetterQueue"
+    async with target.client() as client:
+        wanted = await _listed(client, dead, chosen, stop)
+        result.wanted = len(wanted)
+        result.missing = sorted(chosen.numbers - wanted) if chosen.reason is None and chosen.count is None else []
+        if wanted and not dry_run and not stop.is_set():
+            receiver = await client.receiver(dead)
+            sender = await client.sender(destination)
+            transactions = None if target.azure else await _transactions(client)
+            result.atomic = transactions is not None
+            with work.Counter(f"resubmitting to {destination}", len(wanted)) as counter:
+                await _move(receiver, sender, transactions, wanted, new_ids, result, counter, stop)
+    result.interrupted = stop.is_set()
+    return result
+
+
+async def _listed(client: BusClient, dead: str, chosen: _Chosen, stop: work.Stop) -> set[int]:
+    """The sequence numbers of what is there and meant, now."""
+    from twinbus.cli.peek import peeked
+
+    found: set[int] = set()
+    async for page in peeked(client, dead, 1, None):
+        for message in page:
+            if message in chosen and (chosen.count is None or len(found) < chosen.count):
+                found.add(message.sequence_number)
+        enough = len(found) == chosen.count or (chosen.numbers and len(found) == len(chosen.numbers))
+        if enough or stop.is_set():
+            break
+    return found
+
+
+async def _transactions(client: BusClient) -> Transactions | None:
+    try:
+        return await client.transactions()
+    except ServiceError:
+        return None  # a service without them
+
+
+async def _move(
+    receiver: Receiver,
+    sender: Sender,
+    transactions: Transactions | None,
+    wanted: set[int],
+    new_ids: bool,
+    result: Resubmitted,
+    counter: work.Counter,
+    stop: work.Stop,
+) -> None:
+    from twinbus.client import ReceivedMessage
+    from twinbus.client.resubmission import sent_again
+    from twinbus.client.transaction import MOVED_MAX
+
+    left = set(wanted)
+    held: list[ReceivedMessage] = []
+    while left and not stop.is_set():
+        messages = await receiver.receive_batch(MOVED_MAX, _RECEIVE_S)
+        if not messages:
+            break
+        ready: list[tuple[ReceivedMessage, bytes]] = []
+        for message in messages:
+            if message.sequence_number in left:
+                ready.append((message, sent_again(message.payload, _new_id(message) if new_ids else None)))
+            else:
+                # Held until the end, or it would come again and again; the lock is all that is needed of it.
+                held.append(ReceivedMessage(b"", message.delivery_id, message.tag))
+        try:
+            done = await _moved(receiver, sender, transactions, ready)
+        except ServiceError as error:
+            result.error = error
+            held += [message for message, _ in ready]
+            break
+        left -= done
+        result.done += len(done)
+        counter.add(len(done))
+    receiver.release(held)
+
+
+async def _moved(
+    receiver: Receiver,
+    sender: Sender,
+    transactions: Transactions | None,
+    ready: list[tuple[ReceivedMessage, bytes]],
+) -> set[int]:
+    """Sequence numbers of those that went; the others raise."""
+    if not ready:
+        return set()
+    if transactions is not None:
+        await transactions.move(receiver, sender, ready)
+        return {message.sequence_number for message, _ in ready}
+    outcomes = await sender.send_many([payload for _, payload in ready])
+    accepted = [message for (message, _), error in zip(ready, outcomes, strict=True) if error is None]
+    settled = await receiver.complete_many(accepted)
+    error = next((each for each in (*outcomes, *settled) if each is not None), None)
+    if error is not None:
+        refused = [message for (message, _), each in zip(ready, outcomes, strict=True) if each is not None]
+        receiver.release(refused)
+        raise error
+    return {message.sequence_number for message in accepted}
+
+
+def _new_id(message: ReceivedMessage) -> str:
+    mark = f"-{uuid4().hex[:12]}"
+    return str(message.message_id or "resubmitted")[: _ID_CHARS_MAX - len(mark)] + mark
+
+
+def _tell(path: str, destination: str, result: Resubmitted, dry_run: bool, as_json: bool) -> None:
+    left = result.wanted - (0 if dry_run else result.done)
+    if as_json:
+        numbers = {"wanted": result.wanted, "resubmitted": result.done, "missing": result.missing}
+        error = None if result.error is None else result.error.text
+        show_json({"entity": path, "to": destination, **numbers, "atomic": result.atomic, "error": error})
+    elif dry_run:
+        typer.echo(f"{counted(result.wanted, 'dead letter')} of {path} would go to {destination}.")
+    else:
+        typer.echo(f"{counted(result.done, 'dead letter')} of {path} resubmitted to {destination}.")
+    sys.stdout.flush()
+    if result.missing:
+        typer.echo(f"Not in the dead-letter queue: {', '.join(map(str, result.missing))}.", err=True)
+    if result.error is not None:
+        raise type(result.error)(f"{left:,} stay dead: {result.error.text}")
+    if result.interrupted:
+        raise typer.Exit(work.INTERRUPTED)
+    if left and not dry_run:
+        typer.echo(f"{left:,} stay dead: somebody else holds them.", err=True)
+    if result.missing or (left and not dry_run):
+        raise typer.Exit(1)

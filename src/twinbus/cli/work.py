@@ -1,0 +1,107 @@
+"""Work that takes a while: it can be interrupted, and a terminal sees how far it is.
+
+Rules:
+- The first Ctrl-C asks the work to end in good order, and what was done is told; the second one does not wait.
+- Progress goes to the error stream, and only to a terminal: what is piped stays plain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+T = TypeVar("T")
+
+INTERRUPTED = 130
+
+
+class Stop(asyncio.Event):
+    """Set when the work is to end early."""
+
+    async def or_done(self, work: Awaitable[T]) -> T | None:
+        """The result of `work`, or None when we are stopped before it is done; then it is cancelled."""
+        task = asyncio.ensure_future(work)
+        waiting = asyncio.ensure_future(self.wait())
+        try:
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            return None
+        finally:
+            waiting.cancel()
+            if not task.done():
+                task.cancel()
+
+
+def run(work: Callable[[Stop], Awaitable[T]]) -> T:
+    """Do the work until it ends; it is told by `Stop` when it should."""
+
+    async def running() -> T:
+        stop = Stop()
+        loop = asyncio.get_running_loop()
+
+        def told() -> None:
+            stop.set()
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(each)
+
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, told)
+        return await work(stop)
+
+    return asyncio.run(running())
+
+
+class Counter:
+    """A line on the terminal that counts; used with `with`."""
+
+    def __init__(self, text: str, total: int | None = None) -> None:
+        # What is counted.
+        self._text = text
+        # How many there will be; None when nobody knows.
+        self._total = total
+        # What has been counted.
+        self.done = 0
+        # The line; None where there is no terminal.
+        self._progress: Progress | None = None
+        # The line's name for itself.
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Counter:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._progress.add_task(self._text, total=self._total)
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def add(self, count: int = 1) -> None:
+        self.done += count
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=self.done)
