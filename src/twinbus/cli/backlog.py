@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.group import group
 from twinbus.cli.pairing import (
     CaFile,
     Json,
@@ -34,8 +35,14 @@ if TYPE_CHECKING:
     from twinbus.client import BusClient, ReceivedMessage
     from twinbus.paired.syphon.survey import QueueLook
 
-backlogs = typer.Typer(
-    help="What is diverted: the backlog queues of a secondary.", no_args_is_help=True, rich_markup_mode=None
+backlogs = group(
+    """See and mend what is diverted: the backlog queues of a secondary.
+
+\b
+Example:
+  twinbus backlog list --secondary-file secondary.txt
+  twinbus backlog peek --secondary-file secondary.txt --dead
+"""
 )
 
 Queue = Annotated[str | None, typer.Option(metavar="QUEUE", help="One backlog queue; all of them unless given.")]
@@ -52,7 +59,12 @@ def list_backlog(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the backlog queues: how many messages, for whom, how old, and the reasons of dead letters."""
+    """List the backlog queues: how many messages, for whom, how old, and the reasons of dead letters.
+
+    \b
+    Example:
+      twinbus backlog list --secondary-file secondary.txt
+    """
     need_sdk()
     text = connection_string("secondary", secondary, secondary_file)
     looks = asyncio.run(looked(text, primary_name, ca_file))
@@ -96,7 +108,13 @@ def peek(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Look at messages without locking them."""
+    """Look at diverted messages without locking them.
+
+    \b
+    Example:
+      twinbus backlog peek --secondary-file secondary.txt --path orders --count 5
+      twinbus backlog peek --secondary-file secondary.txt --dead --json
+    """
     need_sdk()
     from twinbus.paired.syphon import survey
 
@@ -135,7 +153,13 @@ def resubmit(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put dead letters back into their backlog queue, for the syphon to try again."""
+    """Put dead letters back into their backlog queue, for the syphon to try again.
+
+    \b
+    Example:
+      twinbus backlog resubmit --secondary-file secondary.txt
+      twinbus backlog resubmit --secondary-file secondary.txt --to orders-new
+    """
     need_sdk()
     text = connection_string("secondary", secondary, secondary_file)
 
@@ -168,7 +192,13 @@ def remove_unused(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List, and with --yes delete, empty backlog queues whose number the pair does not use."""
+    """List, and with --yes delete, empty backlog queues whose number the pair does not use.
+
+    \b
+    Example:
+      twinbus backlog remove-unused --secondary-file secondary.txt --primary-name contoso
+      twinbus backlog remove-unused --secondary-file secondary.txt --primary-name contoso --yes
+    """
     need_sdk()
     from twinbus.paired.syphon import survey
 

@@ -4,36 +4,74 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, TaskID
 
-from twinbus.cli.folders import default_data, namespaces_in
-from twinbus.cli.view import show_table
-from twinbus.entities import records
-from twinbus.store.check import Report, verify
-from twinbus.store.facts import Table
+from twinbus.cli.settings import Json
+from twinbus.cli.view import show_json, show_table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from twinbus.store.check import Report
 
 
 def check(
-    data: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The data folder.", show_default=False)] = None,
+    data: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The data folder [the user's own].", show_default=False)
+    ] = None,
+    json: Json = False,
 ) -> None:
-    """Verify every checksum and reference in a data folder. The broker must be stopped."""
+    """Verify every checksum and reference in a data folder. The broker must be stopped.
+
+    \b
+    Example:
+      twinbus check ./data
+      twinbus check ./data --json | jq '.[].ok'
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from twinbus.cli.folders import default_data, namespaces_in
+    from twinbus.store.check import verify
+
     errors = Console(stderr=True)
     reports: dict[str, Report] = {}
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         for name, folder in namespaces_in(data if data is not None else default_data()).items():
             task = progress.add_task(f"checking {name}", total=None)
             reports[name] = verify(folder, _body_of, partial(_tell, progress, task))
+    if json:
+        show_json([_described(name, report) for name, report in reports.items()])
+    else:
+        _show(reports)
+    if not all(report.ok for report in reports.values()):
+        raise typer.Exit(1)
+
+
+def _show(reports: dict[str, Report]) -> None:
     numbers = ("messages", "bodies", "bytes", "damaged", "dangling", "orphans")
     show_table(["namespace", *numbers, "verdict"], [_row(name, report) for name, report in reports.items()], numbers)
     for name, report in reports.items():
         for line in _findings(report):
             typer.echo(f"{name}: {line}")
-    if not all(report.ok for report in reports.values()):
-        raise typer.Exit(1)
+
+
+def _described(name: str, report: Report) -> dict[str, Any]:
+    from twinbus.store.facts import Table
+
+    return {
+        "namespace": name,
+        "ok": report.ok,
+        "messages": report.rows[Table.INDEX],
+        "bodies": report.rows[Table.BODIES],
+        "bytes": report.body_bytes,
+        "damaged": report.bad_bodies + report.bad_index,
+        "dangling": report.dangling,
+        "orphans": report.orphans,
+        "findings": _findings(report),
+    }
 
 
 def _tell(progress: Progress, task: TaskID, done: int, total: int) -> None:
@@ -41,19 +79,14 @@ def _tell(progress: Progress, task: TaskID, done: int, total: int) -> None:
 
 
 def _row(name: str, report: Report) -> list[str]:
-    return [
-        name,
-        f"{report.rows[Table.INDEX]:,}",
-        f"{report.rows[Table.BODIES]:,}",
-        f"{report.body_bytes:,}",
-        f"{report.bad_bodies + report.bad_index:,}",
-        f"{report.dangling:,}",
-        f"{report.orphans:,}",
-        "whole" if report.ok else "damaged",
-    ]
+    found = _described(name, report)
+    numbers = [f"{found[each]:,}" for each in ("messages", "bodies", "bytes", "damaged", "dangling", "orphans")]
+    return [name, *numbers, "whole" if report.ok else "damaged"]
 
 
 def _body_of(value: bytes) -> int:
+    from twinbus.entities import records
+
     return records.unpack(value).body
 
 

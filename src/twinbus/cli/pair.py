@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinbus.cli.backlog import age, looked, show_looks
+from twinbus.cli.group import group
 from twinbus.cli.pairing import (
     CaFile,
     Json,
@@ -29,14 +30,21 @@ from twinbus.errors import ServiceError
 if TYPE_CHECKING:
     from twinbus.paired.syphon.survey import QueueLook
 
-pairs = typer.Typer(help="Paired namespaces.", no_args_is_help=True, rich_markup_mode=None)
+pairs = group(
+    """See how paired namespaces do.
+
+\b
+Example:
+  twinbus pair status --primary-file primary.txt --secondary-file secondary.txt
+"""
+)
 
 _REACH_MS = 5_000
 
 
 @pairs.callback()
 def _pairs() -> None:
-    """Paired namespaces."""
+    pass
 
 
 @pairs.command()
@@ -49,7 +57,13 @@ def status(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is diverted."""
+    """Show whether the primary can be reached and what is diverted.
+
+    \b
+    Example:
+      twinbus pair status --primary-file primary.txt --secondary-file secondary.txt
+      twinbus pair status --json | jq .diverted
+    """
     need_sdk()
     first = connection_string("primary", primary, primary_file)
     second = connection_string("secondary", secondary, secondary_file)

@@ -82,7 +82,14 @@ def serve(
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="What the log shows, on the error stream.")] = LogLevel.WARNING,
 ) -> None:
-    """Run the broker."""
+    """Run the broker until Ctrl-C; what it keeps is there again at the next start.
+
+    \b
+    Example:
+      twinbus serve --dev --namespace contoso:5672
+      twinbus serve --namespace north --namespace south --data ./data --ready-file ready.json
+      twinbus serve --config config.json --amqp-port 5672 --admin-port 5300
+    """
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     told = merged(
         load_config(config) if config is not None else TomlConfig(),

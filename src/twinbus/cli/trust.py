@@ -14,18 +14,23 @@ from typing import Annotated
 
 import typer
 
-from twinbus.broker.config_file import load_config
-from twinbus.broker.config_toml import TomlConfig
-from twinbus.cli.folders import default_data
-
 
 def trust(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="The broker's data folder.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The broker's configuration file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show how clients come to trust the broker's certificate."""
+    """Show how clients come to trust the broker's certificate.
+
+    \b
+    Example:
+      twinbus trust --data ./data
+      export SSL_CERT_FILE=$(twinbus trust --data ./data --json | jq -r .ca)
+    """
     from twinbus.broker.certificates import ensure_ca
+    from twinbus.broker.config_file import load_config
+    from twinbus.broker.config_toml import TomlConfig
+    from twinbus.cli.folders import default_data
 
     file = load_config(config) if config is not None else TomlConfig()
     if file.tls_certificate is not None:
