@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from twinbus.auth.jwt import JwtVerifier
     from twinbus.broker.admin.api import AdminApi
     from twinbus.broker.connection import Connection
+    from twinbus.broker.console.console import Console
     from twinbus.broker.http_app import HttpApp
 
 logger = logging.getLogger(__name__)
@@ -158,6 +159,8 @@ class NamespaceHost:
         self._http: HttpApp | None = None
         # Loads it; whoever comes meanwhile waits for the same.
         self._http_opening: asyncio.Task[HttpApp] | None = None
+        # Gives the console of the whole process; None: there is none.
+        self.console: Callable[[], Console] | None = None
         # The loop everything runs on, set by start().
         self.loop: asyncio.AbstractEventLoop
 

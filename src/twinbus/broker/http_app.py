@@ -1,4 +1,4 @@
-"""HTTP on the namespace's port: the WebSocket of AMQP clients, health, and the admin API for everything else.
+"""HTTP on the namespace's port: the WebSocket of AMQP clients, health, console, and the admin API for everything else.
 
 Imported with the first HTTP client: aiohttp takes a third of a second to load. Rules:
 - A request's head, its body, and the reading of the answer each have a deadline; a peer that misses it is cut.
@@ -39,12 +39,14 @@ from twinbus.limits import (
 )
 
 if TYPE_CHECKING:
+    from twinbus.broker.console.console import Console
     from twinbus.broker.host import NamespaceHost
 
 logger = logging.getLogger(__name__)
 
 HEALTH_PATH = "/health"
 METRICS_PATH = "/metrics"
+CONSOLE_PREFIX = "/console"
 
 
 class HttpApp:
@@ -139,6 +141,10 @@ class HttpApp:
             return await self._metrics(request)
         if path == FAULTS_PATH:
             return await self._faults(request)
+        if path.startswith(CONSOLE_PREFIX) and self._host.console is not None:
+            found = await self._console(request, path, self._host.console)
+            if found is not None:
+                return found
         await self._suffer()
         place = place_of(request.method, path)
         if place is not None:
@@ -171,6 +177,18 @@ class HttpApp:
         self._held_bytes -= len(body)
         answer = handle_faults(self._host, request.method, dict(request.query), request.headers, body)
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _console(
+        self, request: web.BaseRequest, path: str, console: Callable[[], Console]
+    ) -> web.StreamResponse | None:
+        """The console's answer; None when the path is an entity's. Faults do not touch it: it shows them."""
+        from twinbus.broker.console.console import is_console
+
+        if not is_console(path, request.method, request.query):
+            return None
+        body = await self._body(request)
+        self._held_bytes -= len(body)
+        return await console().answer(self._host, request, body)
 
     async def _suffer(self) -> None:
         """What a fault of the namespace does to its administration."""

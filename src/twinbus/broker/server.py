@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from twinbus.auth.policies import Policy
 from twinbus.broker.certificates import Certificates
@@ -21,6 +22,9 @@ from twinbus.broker.listener import Listener
 from twinbus.broker.scribe import Scribe
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from twinbus.broker.console.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +63,8 @@ class Server:
         self._listeners: list[Listener] = []
         # Writes the ledger of all namespaces; None when there is none.
         self._scribe: Scribe | None = None
+        # The web console; None until the first browser asks for it.
+        self._console: Console | None = None
         # What TLS clients are shown; set by start().
         self.certificates: Certificates
         # Told when a connection string has changed.
@@ -103,6 +109,7 @@ class Server:
             allow_faults=self._config.allow_faults,
             scribe=self._scribe,
         )
+        host.console = self.console
         self.hosts[namespace.name] = host
         host.start()
         make_entities(host, namespace)
@@ -117,6 +124,14 @@ class Server:
             admin_port=await self._listen(listener, namespace.name, namespace.admin_port),
         )
         host.keyring.on_change = functools.partial(self._policy_changed, namespace)
+
+    def console(self) -> Console:
+        """The web console of all namespaces."""
+        if self._console is None:
+            from twinbus.broker.console.console import Console
+
+            self._console = Console(self.hosts, self.endpoints, self._clock)
+        return self._console
 
     def _policy_changed(self, namespace: NamespaceConfig, policy: Policy) -> None:
         """Whoever asks for a connection string gets one that works, also after its key was rotated."""
@@ -177,6 +192,8 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        if self._console is not None:
+            self._console.close()
         for host in self.hosts.values():
             await host.stop()
         self.hosts.clear()

@@ -1,0 +1,193 @@
+// The page's frame: which view is shown, the way to it, the theme, the shortcuts.
+//
+// #/                        the namespaces
+// #/n/NAME                  a namespace's entities      (also /backlog, /ledger)
+// #/n/NAME/e/PATH/PART      an entity: messages, dead, transfer, about
+
+import { greet, tell, unwatch, whenLoggedOut } from "./api.js";
+import { backlogPage } from "./backlog.js";
+import { note, open, trying } from "./dialogs.js";
+import { el, show } from "./dom.js";
+import { entitiesPage } from "./entities.js";
+import { entityPage } from "./entity.js";
+import { ledgerPage } from "./ledger.js";
+import { loginPage } from "./login.js";
+import { namespacesPage } from "./namespaces.js";
+
+const main = document.getElementById("main");
+let turn = 0;
+let leave = null;
+let shortcuts = {};
+export const session = { dev: false, namespace: "", version: "" };
+
+const SHORTCUTS = [
+  ["?", "this list"],
+  ["/", "go to the filter"],
+  ["n", "new entity"],
+  ["s", "send a test message"],
+  ["r", "read the list again"],
+  ["t", "light or dark"],
+  ["u", "up: to the namespace, to all namespaces"],
+  ["↑ ↓", "from row to row of a list"],
+  ["Esc", "close a dialog"],
+];
+
+/** What a page is given: where to draw, whether it is still the one shown, and what keys do on it. */
+function frame() {
+  const own = ++turn;
+  return {
+    main,
+    current: () => own === turn,
+    keys: (found) => {
+      shortcuts = found;
+    },
+    onleave: (work) => {
+      leave = work;
+    },
+  };
+}
+
+function parts() {
+  const hash = location.hash.startsWith("#/") ? location.hash.slice(2) : "";
+  return hash.split("/").map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return "";
+    }
+  });
+}
+
+async function route() {
+  if (leave) leave();
+  leave = null;
+  shortcuts = {};
+  unwatch();
+  document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
+  const page = frame();
+  const [kind, name, what, path, part] = parts();
+  trail(kind === "n" ? name : "", what === "e" ? path : "");
+  try {
+    if (kind !== "n") await namespacesPage(page);
+    else if (what === "e") await entityPage(page, name, path, part || "messages");
+    else if (what === "backlog") await backlogPage(page, name);
+    else if (what === "ledger") await ledgerPage(page, name);
+    else await entitiesPage(page, name);
+  } catch (error) {
+    if (page.current() && error.status !== 401) {
+      show(main, el("h1", {}, "That did not work"), el("p", { role: "alert" }, error.message),
+        el("p", {}, el("a", { href: "#/" }, "All namespaces")));
+    }
+  }
+}
+
+function trail(namespace, entity) {
+  const steps = [];
+  if (namespace) {
+    const href = `#/n/${encodeURIComponent(namespace)}`;
+    steps.push(el("a", { href, "aria-current": entity ? null : "page" }, namespace));
+  }
+  if (entity) steps.push(el("a", { href: location.hash, "aria-current": "page" }, entity));
+  show(document.getElementById("trail"), steps);
+  document.title = [entity, namespace, "Twinbus console"].filter(Boolean).join(" · ");
+}
+
+function askForKey(namespace) {
+  unwatch();
+  document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
+  document.getElementById("logout").hidden = true;
+  loginPage(frame(), namespace || session.namespace, start);
+}
+
+async function start() {
+  const found = await greet();
+  Object.assign(session, { dev: found.dev, namespace: found.namespace, version: found.version });
+  document.getElementById("logout").hidden = found.dev || !found.token;
+  if (found.token) await route();
+  else askForKey();
+}
+
+// --- theme ------------------------------------------------------------------------------------------------------------
+
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+function theme() {
+  return document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light");
+}
+
+function nameTheme() {
+  const other = theme() === "dark" ? "Light" : "Dark";
+  const button = document.getElementById("theme");
+  button.textContent = other;
+  button.setAttribute("aria-label", `${other} colours`);
+}
+
+function switchTheme() {
+  const wanted = theme() === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = wanted;
+  try {
+    localStorage.setItem("twinbus-theme", wanted);
+  } catch {
+    // It lasts as long as the page then.
+  }
+  nameTheme();
+}
+
+// --- keys -------------------------------------------------------------------------------------------------------------
+
+function listShortcuts() {
+  open("Keyboard shortcuts", () => el("dl", { class: "keys" }, SHORTCUTS.map(([key, does]) => [
+    el("dt", {}, key.split(" ").map((each) => el("kbd", {}, each))),
+    el("dd", {}, does),
+  ])), { class: "small" });
+}
+
+function up() {
+  const [kind, name, what] = parts();
+  location.hash = kind === "n" && what ? `#/n/${encodeURIComponent(name)}` : "#/";
+}
+
+function stepRow(step) {
+  const stops = [...main.querySelectorAll("tbody [data-row]")];
+  if (!stops.length) return false;
+  const at = stops.indexOf(document.activeElement);
+  const next = at < 0 ? (step > 0 ? 0 : stops.length - 1) : Math.min(Math.max(at + step, 0), stops.length - 1);
+  stops[next].focus();
+  return true;
+}
+
+const ALWAYS = { "?": listShortcuts, t: switchTheme, u: up };
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest?.("input, textarea, select, dialog, [contenteditable]");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    const inTable = event.target === document.body || event.target === main || event.target.closest?.("table");
+    if (inTable && stepRow(event.key === "ArrowDown" ? 1 : -1)) event.preventDefault();
+    return;
+  }
+  const work = shortcuts[event.key] ?? ALWAYS[event.key];
+  if (work) {
+    event.preventDefault();
+    work();
+  }
+});
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+document.getElementById("theme").addEventListener("click", switchTheme);
+document.getElementById("help").addEventListener("click", listShortcuts);
+document.getElementById("logout").addEventListener("click", () => trying(async () => {
+  await tell("logout", {});
+  location.hash = "#/";
+  askForKey();
+}));
+system.addEventListener("change", nameTheme);
+addEventListener("hashchange", route);
+whenLoggedOut(() => askForKey(parts()[0] === "n" ? parts()[1] : ""));
+nameTheme();
+start().catch((error) => {
+  if (error.status !== 401) note(error.message, "bad");
+});

@@ -1,0 +1,109 @@
+// Dialogs and notes. The browser's own <dialog> keeps the focus inside, closes with Esc, and gives the focus back.
+
+import { el } from "./dom.js";
+
+/** Open a dialog; `build(close)` gives its content. Resolves with what it was closed with, undefined for Esc. */
+export function open(title, build, attributes = {}) {
+  return new Promise((resolve) => {
+    let result;
+    const close = (value) => {
+      result = value;
+      dialog.close();
+    };
+    const heading = el("h2", { id: `d${++open.count}` }, title);
+    const away = el("button", { type: "button", class: "tool", "aria-label": "Close", onclick: () => close() }, "✕");
+    const dialog = el(
+      "dialog",
+      { "aria-labelledby": heading.id, ...attributes },
+      el("div", { class: "dialog-head" }, heading, away),
+      build(close),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(result);
+    });
+    dialog.addEventListener("click", (event) => {
+      // A click on the backdrop is one on the dialog itself.
+      if (event.target === dialog) close();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    (dialog.querySelector("[autofocus]") ?? dialog.querySelector("input, select, textarea, button")).focus();
+  });
+}
+open.count = 0;
+
+/** Ask before something that cannot be undone; the safe answer has the focus. */
+export function sure(title, text, yes) {
+  return open(
+    title,
+    (close) => [
+      el("p", {}, text),
+      el(
+        "div",
+        { class: "actions" },
+        el("button", { type: "button", class: "plain", autofocus: true, onclick: () => close(false) }, "Cancel"),
+        el("button", { type: "button", class: "danger", onclick: () => close(true) }, yes),
+      ),
+    ],
+    { role: "alertdialog", class: "small" },
+  );
+}
+
+/** A form in a dialog: `work()` may throw, and the error is shown in it. Resolves with what `work` gives. */
+export function form(title, parts, yes, work) {
+  return open(title, (close) => {
+    const wrong = el("p", { class: "wrong", role: "alert" });
+    const button = el("button", { type: "submit", class: "primary" }, yes);
+    return el(
+      "form",
+      {
+        novalidate: true,
+        onsubmit: async (event) => {
+          event.preventDefault();
+          button.disabled = true;
+          wrong.textContent = "";
+          try {
+            close((await work()) ?? true);
+          } catch (error) {
+            wrong.textContent = error.message;
+            button.disabled = false;
+          }
+        },
+      },
+      parts,
+      wrong,
+      el(
+        "div",
+        { class: "actions" },
+        el("button", { type: "button", class: "plain", onclick: () => close() }, "Cancel"),
+        button,
+      ),
+    );
+  });
+}
+
+/** Say something that goes away by itself; errors stay until they are closed. */
+export function note(text, kind = "good") {
+  const gone = () => shown.remove();
+  const shown = el(
+    "div",
+    { class: `note ${kind}` },
+    el("span", {}, text),
+    el("button", { type: "button", class: "tool", "aria-label": "Close this note", onclick: gone }, "✕"),
+  );
+  const notes = document.getElementById("notes");
+  while (notes.children.length > 3) notes.firstChild.remove();
+  notes.append(shown);
+  if (kind === "good") setTimeout(gone, 6000);
+}
+
+/** Do something, and say so when it fails. */
+export async function trying(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (error.status !== 401) note(error.message, "bad");
+    return undefined;
+  }
+}

@@ -1,0 +1,55 @@
+// Logging in to a namespace: with a policy's name and key, or with a connection string that has both.
+
+import { ask, tell } from "./api.js";
+import { el, field, show } from "./dom.js";
+
+export async function loginPage(page, wanted, done) {
+  let names = [wanted];
+  try {
+    // Known once any namespace is open.
+    names = (await ask("namespaces")).namespaces.map((each) => each.name);
+  } catch {
+    // The one whose port this is, then.
+  }
+  if (!page.current()) return;
+  const namespace = el("select", {}, names.map((name) => el("option", { value: name, selected: name === wanted }, name)));
+  const policy = el("input", { type: "text", value: "RootManageSharedAccessKey", autocomplete: "username", spellcheck: "false" });
+  const key = el("input", { type: "password", autocomplete: "current-password" });
+  const text = el("input", { type: "password", autocomplete: "off", placeholder: "Endpoint=sb://…" });
+  const wrong = el("p", { class: "wrong", role: "alert" });
+  const button = el("button", { type: "submit", class: "primary" }, "Log in");
+  const form = el(
+    "form",
+    {
+      class: "card login",
+      novalidate: true,
+      onsubmit: async (event) => {
+        event.preventDefault();
+        button.disabled = true;
+        wrong.textContent = "";
+        const given = text.value.trim()
+          ? { connection_string: text.value }
+          : { policy: policy.value, key: key.value };
+        try {
+          await tell("login", { namespace: namespace.value, ...given });
+          await done();
+        } catch (error) {
+          wrong.textContent = error.message;
+          button.disabled = false;
+          key.focus();
+        }
+      },
+    },
+    el("h1", {}, "Log in"),
+    el("p", { class: "quiet" }, "What you may see and do here is what your policy may: Listen to look, Send to send, Manage for the rest."),
+    names.length > 1 ? field("Namespace", namespace) : el("p", {}, "Namespace ", el("strong", {}, wanted)),
+    field("Policy", policy),
+    field("Key", key),
+    el("p", { class: "or" }, "or"),
+    field("Connection string", text, "One with SharedAccessKeyName and SharedAccessKey."),
+    wrong,
+    el("div", { class: "actions" }, button),
+  );
+  show(page.main, form);
+  key.focus();
+}

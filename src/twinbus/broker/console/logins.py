@@ -1,0 +1,152 @@
+"""Who is logged in to the console, and with which keys.
+
+Rules:
+- A login lives in memory: a random cookie, a second token against forged requests, and for each namespace the policy
+  and a digest of the key. The key itself is not kept.
+- Rights are looked up anew for each request: a key that is rotated or a policy that is deleted ends what it opened.
+- Logins and wrong keys are bounded; nothing runs to clean up, what is over goes when room is needed or it is met.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+from twinbus.auth.claims import EVERYTHING, Claim, decide_key
+from twinbus.broker.console.answers import Refused
+from twinbus.clock import Clock
+from twinbus.limits import (
+    CONSOLE_ADDRESSES_MAX,
+    CONSOLE_FAILURES_MAX,
+    CONSOLE_FAILURES_MS,
+    CONSOLE_LOGIN_IDLE_MS,
+    CONSOLE_LOGIN_MS_MAX,
+    CONSOLE_LOGINS_MAX,
+)
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+# Stands for the addresses that are not told apart.
+_OTHERS = ""
+
+
+class Opened(NamedTuple):
+    """What opened a namespace: a policy of a scope, and which of its keys."""
+
+    policy: str
+    scope: str
+    digest: bytes
+
+
+class Login:
+    """One browser."""
+
+    __slots__ = ("created_ms", "opened", "token", "used_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        # Must come with every request that changes something: other sites cannot know it.
+        self.token = secrets.token_urlsafe(24)
+        # When it began, and when it was last used.
+        self.created_ms = now_ms
+        self.used_ms = now_ms
+        # By lower-case namespace name.
+        self.opened: dict[str, Opened] = {}
+
+    def claim(self, host: NamespaceHost) -> Claim | None:
+        """What it may do in a namespace now; None: nothing."""
+        if host.dev:
+            return EVERYTHING
+        opened = self.opened.get(host.name.lower())
+        if opened is None:
+            return None
+        for policy in host.policies.named(opened.policy):
+            if policy.scope == opened.scope and any(
+                hmac.compare_digest(opened.digest, _digest(k)) for k in policy.keys
+            ):
+                return Claim(policy.scope, policy.rights)
+        return None
+
+    def policy(self, host: NamespaceHost) -> str | None:
+        """The name it is known by there."""
+        opened = self.opened.get(host.name.lower())
+        return None if opened is None else opened.policy
+
+    def over(self, now_ms: int) -> bool:
+        # A clock that was set back ends it, too.
+        idle_ms, age_ms = now_ms - self.used_ms, now_ms - self.created_ms
+        return not (0 <= idle_ms < CONSOLE_LOGIN_IDLE_MS and 0 <= age_ms < CONSOLE_LOGIN_MS_MAX)
+
+
+class Logins:
+    """All logins of the process."""
+
+    def __init__(self, clock: Clock) -> None:
+        # The time.
+        self._clock = clock
+        # By cookie, the one that was idle longest first.
+        self._logins: OrderedDict[str, Login] = OrderedDict()
+        # By address: when its wrong keys came.
+        self._failures: OrderedDict[str, list[int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._logins)
+
+    def find(self, cookie: str, *, use: bool = True) -> Login | None:
+        """The login of a cookie, unless it is over; `use` counts as a sign of life."""
+        login = self._logins.get(cookie)
+        now_ms = self._clock.now_ms()
+        if login is None or login.over(now_ms):
+            self._logins.pop(cookie, None)
+            return None
+        if use:
+            login.used_ms = now_ms
+            self._logins.move_to_end(cookie)
+        return login
+
+    def open(self) -> tuple[str, Login]:
+        """A new login that opens nothing yet, and its cookie."""
+        while len(self._logins) >= CONSOLE_LOGINS_MAX:
+            self._logins.popitem(last=False)
+        cookie = secrets.token_urlsafe(32)
+        login = self._logins[cookie] = Login(self._clock.now_ms())
+        return cookie, login
+
+    def close(self, cookie: str) -> None:
+        self._logins.pop(cookie, None)
+
+    def enter(self, host: NamespaceHost, policy: str, key: str, address: str) -> Opened:
+        """Check a key; UnauthorizedError when it is wrong, Refused when there were too many wrong ones."""
+        failures = self._recent(address)
+        if len(failures) >= CONSOLE_FAILURES_MAX:
+            raise Refused(
+                429, f"Too many wrong keys: wait {CONSOLE_FAILURES_MS // 1000} seconds, then try with the right one."
+            )
+        # Counted before the key is looked at, and taken back when it was right: none comes past the bound.
+        failures.append(self._clock.now_ms())
+        claim = decide_key(policy, key, host.policies)
+        failures.pop()
+        return Opened(policy, claim.path, _digest(key))
+
+    def _recent(self, address: str) -> list[int]:
+        """The wrong keys of an address that still count."""
+        now_ms = self._clock.now_ms()
+        if address not in self._failures and len(self._failures) >= CONSOLE_ADDRESSES_MAX:
+            self._forget(now_ms)
+        if address not in self._failures and len(self._failures) >= CONSOLE_ADDRESSES_MAX:
+            address = _OTHERS
+        failures = self._failures.setdefault(address, [])
+        failures[:] = [at_ms for at_ms in failures if 0 <= now_ms - at_ms < CONSOLE_FAILURES_MS]
+        return failures
+
+    def _forget(self, now_ms: int) -> None:
+        for address, failures in list(self._failures.items()):
+            if not failures or not 0 <= now_ms - failures[-1] < CONSOLE_FAILURES_MS:
+                del self._failures[address]
+
+
+def _digest(key: str) -> bytes:
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()
