@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from twinbus.cli import syphon as syphon_module
 from twinbus.cli.main import run
 from twinbus.client import BusClient, Message
 from twinbus.client.envelope import wrap
@@ -21,6 +22,8 @@ from twinbus.testing import Broker
 
 Command = Callable[..., tuple[int, str, str]]
 
+# Without Spark, which has tests of its own: a session takes seconds to start.
+LOCAL = ["--engine", "local"]
 QUEUES = [f"first/x-servicebus-transfer/{index}" for index in range(3)]
 
 
@@ -84,7 +87,7 @@ def diverted(path: str, *names: str) -> list[bytes]:
 def test_until_it_is_empty(command: Command, primary: Broker, secondary: Broker) -> None:
     put(secondary, QUEUES[0], diverted("orders", "a", "b"))
     put(secondary, QUEUES[1], diverted("nowhere", "c"))
-    code, out, err = command("syphon", "--once", "--primary-name", "first", "--backlog-queue-count", "3")
+    code, out, err = command("syphon", *LOCAL, "--once", "--primary-name", "first", "--backlog-queue-count", "3")
     assert (code, out) == (0, "2 messages syphoned, 1 dead-lettered.\n")
     assert "backlog peek --dead" in err
     assert taken(primary, "orders", 2) == ["a", "b"]
@@ -95,7 +98,7 @@ def test_json(command: Command, primary: Broker, secondary: Broker, tmp_path: Pa
     text = tmp_path / "primary.txt"
     text.write_text(primary.connection_string() + "\n")
     options = ["--primary-file", str(text), "--primary-name", "first", "--backlog-queue-count", "4", "--json"]
-    code, out, _ = command("syphon", "--once", *options)
+    code, out, _ = command("syphon", *LOCAL, "--once", "--quiet", *options)
     found = json.loads(out)
     assert code == 0
     assert (found["syphoned"], found["missing"]) == (1, ["first/x-servicebus-transfer/3"])
@@ -107,7 +110,7 @@ def test_what_is_left_is_told(command: Command, secondary: Broker) -> None:
     put(secondary, QUEUES[0], diverted("orders", "a"))
     nobody = "Endpoint=sb://localhost:1;SharedAccessKeyName=n;SharedAccessKey=hidden;UseDevelopmentEmulator=true"
     options = ["--primary", nobody, "--primary-name", "first", "--backlog-queue-count", "1", "--patience", "1"]
-    code, out, err = command("syphon", "--once", *options)
+    code, out, err = command("syphon", *LOCAL, "--once", *options)
     assert code == 1
     assert "0 messages" in out
     assert f"Not empty: {QUEUES[0]}" in err
@@ -116,7 +119,7 @@ def test_what_is_left_is_told(command: Command, secondary: Broker) -> None:
 
 
 def test_no_backlog_queue(command: Command) -> None:
-    code, _, err = command("syphon", "--once", "--primary-name", "other", "--backlog-queue-count", "2")
+    code, _, err = command("syphon", *LOCAL, "--once", "--primary-name", "other", "--backlog-queue-count", "2")
     assert code == 1
     assert "There is no backlog queue" in err
 
@@ -125,7 +128,12 @@ def test_no_backlog_queue(command: Command) -> None:
     ("options", "text"),
     [
         (["--engine", "steam"], "steam"),
-        (["--transport", "pigeon"], "pigeon"),
+        (["--transport", "pigeon", "--engine", "local"], "pigeon"),
+        (["--transport", "sdk", "--engine", "spark"], "--engine local"),
+        (["--slots", "2", "--engine", "local"], "--slots is for --engine spark"),
+        (["--master", "local[1]", "--transport", "sdk"], "--engine local"),
+        (["--slots", "33"], "from 1 to 32"),
+        (["--round-seconds", "0.5"], "from 1 to 3600"),
         (["--primary-name", "a/b"], "primary_name"),
         (["--primary", "nonsense"], "connection string"),
         (["--secondary-file", "/nowhere"], "cannot be read"),
@@ -135,6 +143,25 @@ def test_what_is_wrong_is_told(command: Command, options: list[str], text: str) 
     code, _, err = command("syphon", "--primary-name", "first", *options)
     assert code == 2
     assert text in err
+
+
+@pytest.mark.parametrize("lacking", ["pyspark", "java"])
+def test_without_spark_it_runs_here_and_says_so(
+    command: Command, secondary: Broker, primary: Broker, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lacking == "pyspark":
+        monkeypatch.setattr(syphon_module, "find_spec", lambda name: None)
+    else:
+        # Neither found nor supplied.
+        monkeypatch.setenv("TWINBUS_JAVA", "found")
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+    put(secondary, QUEUES[0], diverted("orders", "a"))
+    code, out, err = command("syphon", "--once", "--primary-name", "first", "--backlog-queue-count", "3")
+    assert (code, out) == (0, "1 messages syphoned, 0 dead-lettered.\n")
+    assert "runs in this process" in err
+    assert "twinbus[spark]" in err
+    assert taken(primary, "orders", 1) == ["a"]
 
 
 def test_the_same_namespace_twice(command: Command, primary: Broker) -> None:
@@ -151,6 +178,7 @@ def test_it_runs_until_it_is_told_to_stop(primary: Broker, secondary: Broker) ->
             "-c",
             "from twinbus.cli.main import run; run()",
             "syphon",
+            *LOCAL,
             "--primary-name",
             "first",
             "--json",
@@ -200,7 +228,7 @@ def test_the_backlog_is_listed_and_peeked(command: Command, secondary: Broker) -
 def test_dead_letters_go_back(command: Command, primary: Broker, secondary: Broker) -> None:
     ca = ["--ca-file", str(secondary.ca_file)]
     put(secondary, QUEUES[0], [*diverted("nowhere", "a"), Message(b"x", message_id="b").encode()])
-    syphon = ["syphon", "--once", "--primary-name", "first", "--backlog-queue-count", "3"]
+    syphon = ["syphon", *LOCAL, "--once", "--primary-name", "first", "--backlog-queue-count", "3"]
     command(*syphon)
     code, out, _ = command("backlog", "peek", "--dead", "--json", *ca)
     found = {each["message_id"]: each for each in json.loads(out)}

@@ -223,7 +223,16 @@ def syphon(log: Log, primary: str, secondary: str) -> None:
 
     watch_syphon(log)
     pair = ["--primary", primary, "--secondary", secondary, "--primary-name", "contoso"]
-    sys.argv = ["twinbus", "syphon", "--quiet", *pair, "--backlog-queue-count", str(BACKLOG_QUEUES)]
+    sys.argv = [
+        "twinbus",
+        "syphon",
+        "--engine",
+        "local",
+        "--quiet",
+        *pair,
+        "--backlog-queue-count",
+        str(BACKLOG_QUEUES),
+    ]
     run()
 
 

@@ -89,7 +89,7 @@ def account(sent: Iterable[str], received: Iterable[str]) -> Account:
 
 def command(primary: Broker, secondary: Broker, *more: str) -> list[str]:
     """`twinbus syphon`, in a process of its own."""
-    main = [sys.executable, "-c", "from twinbus.cli.main import run; run()", "syphon", "--quiet"]
+    main = [sys.executable, "-c", "from twinbus.cli.main import run; run()", "syphon", "--engine", "local", "--quiet"]
     pair = ["--primary", primary.connection_string(), "--secondary", secondary.connection_string()]
     return [*main, *pair, "--primary-name", NAME, "--backlog-queue-count", str(QUEUES), *more]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -14,15 +14,34 @@ from rich.table import Table
 from twinbus.clock import Clock, MonotonicClock
 
 if TYPE_CHECKING:
-    from twinbus.paired.syphon import Syphon
+    from twinbus.paired.syphon.tally import Tally
 
 _NUMBERS = ("depth", "received", "syphoned", "dead-lettered", "tried again", "per second")
+
+
+class Shown(Protocol):
+    """What is asked of a syphon, local or on Spark."""
+
+    @property
+    def tally(self) -> Tally: ...
+
+    @property
+    def outage(self) -> str: ...
+
+    @property
+    def outages(self) -> dict[str, str]: ...
+
+    @property
+    def failing(self) -> list[str]: ...
+
+    @property
+    def state(self) -> str: ...
 
 
 class Progress:
     """Shows a syphon from time to time; `depths` are filled in by whoever can count."""
 
-    def __init__(self, syphon: Syphon, *, as_json: bool, quiet: bool = False, clock: Clock | None = None) -> None:
+    def __init__(self, syphon: Shown, *, as_json: bool, quiet: bool = False, clock: Clock | None = None) -> None:
         # What is shown.
         self._syphon = syphon
         # Lines of JSON instead of a table.
@@ -67,6 +86,7 @@ class Progress:
         rates = self._rates()
         total = self._syphon.tally.total()
         return {
+            "state": self._syphon.state,
             "received": total.received,
             "syphoned": total.syphoned,
             "dead_lettered": total.dead_lettered,
@@ -78,7 +98,7 @@ class Progress:
 
     def _table(self) -> Table:
         rates = self._rates()
-        state = f"the primary cannot be reached: {self._syphon.outage}" if self._syphon.outage else "syphoning"
+        state = f"the primary cannot be reached: {self._syphon.outage}" if self._syphon.outage else self._syphon.state
         failing = self._syphon.failing
         if failing:
             state += f"; refusing for now: {', '.join(failing[:5])}"

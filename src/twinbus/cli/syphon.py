@@ -1,17 +1,25 @@
 """`twinbus syphon`: brings diverted messages home, until it is stopped or the backlog is empty.
 
-Exit codes: 0 the backlog is empty, or it was told to stop; 1 something is left, or there is no backlog queue; 2 the
-command line is wrong. Dead letters are no failure: they are told at the end, and `twinbus backlog` shows them.
+Rules:
+- The engine is Spark where Spark can run, and this process otherwise, which one line says.
+- Exit codes: 0 the backlog is empty, or it was told to stop; 1 something is left, or there is no backlog queue; 2 the
+  command line is wrong. Dead letters are no failure: they are told at the end, and `twinbus backlog` shows them.
+- The first signal ends it in good order, what is in hand is given back; a second one does not wait for that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,16 +36,32 @@ from twinbus.cli.pairing import (
     primary_name,
     tls_of,
 )
-from twinbus.cli.progress import Progress
+from twinbus.cli.progress import Progress, Shown
 from twinbus.cli.view import show_json
 from twinbus.errors import ConfigError
-from twinbus.limits import BACKLOG_QUEUES_DEFAULT
+from twinbus.limits import BACKLOG_QUEUES_DEFAULT, SYPHON_ROUND_S
 
 if TYPE_CHECKING:
     from twinbus.paired.syphon import Report, Syphon
 
 _SHOW_S = 1.0
 _DEPTH_S = 3.0
+ENGINES = ("spark", "local")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What was asked for, whatever the engine."""
+
+    primary: str = field(repr=False)
+    secondary: str = field(repr=False)
+    name: str
+    count: int
+    websocket: bool
+    ledger: Path | None
+    ca_file: Path | None
+    once: bool
+    patience_s: float
 
 
 def syphon(
@@ -49,8 +73,22 @@ def syphon(
     backlog_queue_count: Annotated[
         int, typer.Option(min=1, help="How many backlog queues the pair has.")
     ] = BACKLOG_QUEUES_DEFAULT,
-    engine: Annotated[str, typer.Option(help="Where it runs: local.")] = "local",
-    transport: Annotated[str, typer.Option(help="client (our own, fast) or sdk (the official one).")] = "client",
+    engine: Annotated[
+        str | None, typer.Option(help="spark, or local: in this process.", show_default="spark where it is installed")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark's master.", show_default="every core of this machine")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="On Spark: tasks on one backlog queue at once.", show_default="1")
+    ] = None,
+    round_seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="On Spark: how long a round receives.", show_default=f"{SYPHON_ROUND_S:g}"
+        ),
+    ] = None,
+    transport: Annotated[str, typer.Option(help="client (our own, fast) or sdk (the official one; local).")] = "client",
     websocket: Annotated[bool, typer.Option("--websocket", help="AMQP over WebSocket, for port 443.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End when the backlog is empty.")] = False,
     patience: Annotated[
@@ -59,57 +97,103 @@ def syphon(
     ledger: Annotated[Path | None, typer.Option(metavar="DIR", help="Where operations are recorded.")] = None,
     ca_file: CaFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON: a line a second, and the result.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Lines of JSON: one a second, and the result.")] = False,
 ) -> None:
     """Bring messages home from the backlog queues of the secondary to the primary.
 
-    Example: twinbus syphon --primary-file primary.txt --secondary-file secondary.txt --once
+    \b
+    Examples:
+      twinbus syphon --primary-file primary.txt --secondary-file secondary.txt --once
+      twinbus syphon --primary-file primary.txt --secondary-file secondary.txt --engine local
+      twinbus syphon --primary-file primary.txt --secondary-file secondary.txt --master spark://host:7077
     """
     need_sdk()
     logging.getLogger("azure").setLevel(logging.CRITICAL)
     first = connection_string("primary", primary, primary_file)
     second = connection_string("secondary", secondary, secondary_file)
-    if engine != "local":
-        raise ConfigError(f"--engine is {engine!r}: this command runs it as 'local'.")
-    name = _name(primary_name, first, ca_file)
+    chosen = _engine(engine, transport, {"--master": master, "--slots": slots, "--round-seconds": round_seconds})
+    order = _Order(
+        primary=first,
+        secondary=second,
+        name=_name(primary_name, first, ca_file),
+        count=backlog_queue_count,
+        websocket=websocket,
+        ledger=ledger,
+        ca_file=ca_file,
+        once=once,
+        patience_s=patience,
+    )
 
-    async def run() -> Report:
-        made = _made(first, second, name, backlog_queue_count, transport, websocket, ledger, ca_file)
-        progress = Progress(made, as_json=as_json, quiet=quiet or (once and as_json))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, made.stop)
-        showing = asyncio.create_task(_show(progress))
-        counting = asyncio.create_task(_count(progress, second, name, ca_file))
-        progress.start()
-        try:
-            return await made.run(once=once, patience_s=patience)
-        finally:
-            for task in (showing, counting):
-                task.cancel()
-            await asyncio.gather(showing, counting, return_exceptions=True)
-            progress.stop()
+    def show(running: Shown) -> Progress:
+        return Progress(running, as_json=as_json, quiet=quiet)
 
-    report = asyncio.run(run())
-    _tell(report, as_json, once)
+    if chosen == "spark":
+        report = _on_spark(order, show, master, slots or 1, round_seconds or SYPHON_ROUND_S)
+    else:
+        report = asyncio.run(_here(order, show, transport))
+    _tell(report, as_json, quiet, once)
     if (once and report.undrained) or not (set(report.queues) - set(report.missing)):
         raise typer.Exit(1)
+
+
+def _engine(given: str | None, transport: str, of_spark: dict[str, Any]) -> str:
+    """Spark or local; what was said of Spark must not be said for nothing."""
+    if given is not None and given not in ENGINES:
+        raise ConfigError(f"--engine is {given!r}: it is one of {', '.join(ENGINES)}.")
+    asked = [name for name, value in of_spark.items() if value is not None]
+    if transport == "sdk":
+        if given == "spark" or asked:
+            raise ConfigError("--transport sdk is for --engine local: on Spark, messages go by our own client.")
+        return "local"
+    if given == "local" and asked:
+        raise ConfigError(f"{asked[0]} is for --engine spark.")
+    if given is None and not asked and (lacking := _lacking()):
+        typer.echo(f"{lacking} The syphon runs in this process; --engine local says so, too.", err=True)
+        return "local"
+    if given != "local":
+        from twinbus.spark.session import need_pyspark
+
+        need_pyspark()
+    return given or "spark"
+
+
+def _lacking() -> str:
+    """Why Spark cannot run here; empty when it can."""
+    if any(find_spec(name) is None for name in ("pyspark", "pyarrow")):
+        return "Spark is not installed (pip install 'twinbus[spark]')."
+    from twinbus.spark.java import find_java
+
+    try:
+        find_java()
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _name(given: str | None, primary: str, ca_file: Path | None) -> str:
     return primary_name(given, primary, ca_file)
 
 
-def _made(
-    primary: str,
-    secondary: str,
-    name: str,
-    count: int,
-    transport: str,
-    websocket: bool,
-    ledger: Path | None,
-    ca_file: Path | None,
-) -> Syphon:
+# --- in this process --------------------------------------------------------------------------------------------------
+
+
+async def _here(order: _Order, show: Callable[[Shown], Progress], transport: str) -> Report:
+    running = _made(order, transport)
+    progress = show(running)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, running.stop)
+    showing = asyncio.create_task(_show(progress, order))
+    progress.start()
+    try:
+        return await running.run(once=order.once, patience_s=order.patience_s)
+    finally:
+        showing.cancel()
+        await asyncio.gather(showing, return_exceptions=True)
+        progress.stop()
+
+
+def _made(order: _Order, transport: str) -> Syphon:
     from twinbus.paired.syphon import Syphon
     from twinbus.paired.syphon.syphon import TRANSPORTS
 
@@ -117,28 +201,108 @@ def _made(
         raise ConfigError(f"--transport is {transport!r}: it is one of {', '.join(TRANSPORTS)}.")
     try:
         return Syphon.from_connection_strings(
-            primary,
-            secondary,
-            primary_name=name,
-            backlog_queue_count=count,
-            primary_tls=tls_of(primary, ca_file),
-            secondary_tls=tls_of(secondary, ca_file),
-            websocket=websocket,
+            order.primary,
+            order.secondary,
+            primary_name=order.name,
+            backlog_queue_count=order.count,
+            primary_tls=tls_of(order.primary, order.ca_file),
+            secondary_tls=tls_of(order.secondary, order.ca_file),
+            websocket=order.websocket,
             transport=transport,
-            ca_file=ca_file,
-            ledger=ledger,
+            ca_file=order.ca_file,
+            ledger=order.ledger,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-async def _show(progress: Progress) -> None:
-    while True:
-        await asyncio.sleep(_SHOW_S)
-        progress.show()
+# --- on Spark ---------------------------------------------------------------------------------------------------------
 
 
-async def _count(progress: Progress, secondary: str, name: str, ca_file: Path | None) -> None:
+def _on_spark(
+    order: _Order, show: Callable[[Shown], Progress], master: str | None, slots: int, round_s: float
+) -> Report:
+    from twinbus.paired.options import backlog_names
+    from twinbus.paired.syphon import Pairing
+    from twinbus.spark.session import spark_session
+    from twinbus.spark.syphon.job import check_round
+    from twinbus.spark.syphon.rounds import Rounds
+
+    check_round(slots, round_s)
+    try:
+        pairing = Pairing(
+            order.primary,
+            order.secondary,
+            order.name,
+            ca=None if order.ca_file is None else order.ca_file.read_text(),
+            websocket=order.websocket,
+            # Executors have working folders of their own.
+            ledger=None if order.ledger is None else str(order.ledger.absolute()),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    with spark_session("twinbus syphon", master=master, brisk=True) as spark:
+        rounds = Rounds(spark, pairing, backlog_names(order.name, order.count), slots=slots, round_s=round_s)
+        with _stopped_by_signals(rounds.stop), _shown(show(rounds), order):
+            return rounds.run(once=order.once, patience_s=order.patience_s)
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal stops in good order, the second at once. Spark's own answer to Ctrl-C kills tasks."""
+    seen: list[int] = []
+
+    def told(number: int, frame: Any) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        stop()
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown(progress: Progress, order: _Order) -> Iterator[None]:
+    """Show it from a thread, because the driver waits for its tasks."""
+    loop = asyncio.new_event_loop()
+    showing = loop.create_task(_show(progress, order))
+
+    def run() -> None:
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(showing)
+        loop.close()
+
+    thread = threading.Thread(target=run, name="twinbus-progress", daemon=True)
+    progress.start()
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(showing.cancel)
+        thread.join()
+        progress.stop()
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+async def _show(progress: Progress, order: _Order) -> None:
+    counting = asyncio.create_task(_count(progress, order))
+    try:
+        while True:
+            await asyncio.sleep(_SHOW_S)
+            progress.show()
+    finally:
+        counting.cancel()
+        await asyncio.gather(counting, return_exceptions=True)
+
+
+async def _count(progress: Progress, order: _Order) -> None:
     """Depths, where the administration API can be asked: without it the rest goes on."""
     from azure.core.exceptions import AzureError
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -146,18 +310,22 @@ async def _count(progress: Progress, secondary: str, name: str, ca_file: Path | 
     from twinbus.ledger.words import BACKLOG_MARK
 
     with suppress(AzureError, ValueError):
-        options = {**admin_options(ca_file), "retry_total": 0, "connection_timeout": _DEPTH_S}
-        async with ServiceBusAdministrationClient.from_connection_string(secondary, **options) as admin:
+        options = {**admin_options(order.ca_file), "retry_total": 0, "connection_timeout": _DEPTH_S}
+        async with ServiceBusAdministrationClient.from_connection_string(order.secondary, **options) as admin:
             while True:
                 async for queue in admin.list_queues_runtime_properties():
-                    if queue.name.lower().startswith(f"{name}{BACKLOG_MARK}".lower()):
+                    if queue.name.lower().startswith(f"{order.name}{BACKLOG_MARK}".lower()):
                         progress.depths[queue.name] = queue.active_message_count or 0
                 await asyncio.sleep(_DEPTH_S)
 
 
-def _tell(report: Report, as_json: bool, once: bool) -> None:
+def _tell(report: Report, as_json: bool, quiet: bool, once: bool) -> None:
     if as_json:
-        show_json(report.as_dict())
+        if quiet:
+            show_json(report.as_dict())
+        else:
+            # The last of the lines.
+            typer.echo(json.dumps(report.as_dict()))
         return
     total = report.total
     typer.echo(f"{total.syphoned:,} messages syphoned, {total.dead_lettered:,} dead-lettered.")

@@ -179,3 +179,18 @@ def drain(
         cleared=tuple(path for path in told if path not in still),
         outages=errand.syphon.outages,
     )
+
+
+def name_of(primary: str, ca_file: Path | None = None) -> str:
+    """The primary's name in the names of backlog queues, as the paired client finds it: of its host, or what it says
+    itself where the official SDK is there to ask it, or where it is."""
+    place = Address.parse(endpoint_of(primary))
+    if place.label is not None:
+        return place.label
+    try:
+        from twinbus.paired._async.namespaces import AsyncNamespace
+        from twinbus.paired._async.provision import async_name_of
+    except ImportError:
+        return place.plain_name
+    options = {} if ca_file is None else {"connection_verify": str(ca_file)}
+    return asyncio.run(async_name_of(AsyncNamespace.of_string(primary), options))

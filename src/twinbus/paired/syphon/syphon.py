@@ -163,6 +163,11 @@ class Syphon:
         return self._works.outage
 
     @property
+    def state(self) -> str:
+        """What it is doing, in a word."""
+        return "syphoning"
+
+    @property
     def outages(self) -> dict[str, str]:
         """Backlog queues that cannot be received from, and why."""
         return {intake.queue: intake.outage for intake in self._works.intakes if intake.outage}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ class Rounds:
         round_s: float = SYPHON_ROUND_S,
         messages_max: int = SYPHON_ROUND_MESSAGES,
         watch_messages: int = SYPHON_WATCH_MESSAGES,
+        on_round: Callable[[Rounds], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not queues:
@@ -71,6 +72,8 @@ class Rounds:
         self._messages_max = messages_max
         # How much the driver moves by itself before a round is worth while.
         self._watch_messages = watch_messages
+        # Told when a round has ended.
+        self._on_round = on_round
         # Measures.
         self._clock = clock or MonotonicClock()
         # Who is left alone for how long, and the pauses between rounds that moved nothing.
@@ -83,7 +86,7 @@ class Rounds:
         self._watch: Errand | None = None
         # What rounds and waits that have ended came to.
         self._tally = Tally()
-        # Held while a wait becomes part of that: it is to be counted once.
+        # Held while that changes: others look at it, and a wait that ends is to be counted once.
         self._lock = threading.Lock()
         # Of each queue, as it was last seen: whether it was empty, is not there, or why it could not be received from.
         self._drained: set[str] = set()
@@ -102,7 +105,7 @@ class Rounds:
         """Counters by backlog queue: of rounds that have ended, and of a wait as it goes on."""
         with self._lock:
             watching = self._watched
-            return self._tally if watching is None else _sum(self._tally, watching.tally)
+            return _sum(self._tally, Tally() if watching is None else watching.tally)
 
     @property
     def outage(self) -> str:
@@ -143,6 +146,8 @@ class Rounds:
         try:
             while not self._stopping.is_set():
                 moved = self._round(self._left() if once else self._queues)
+                if self._on_round is not None:
+                    self._on_round(self)
                 if moved:
                     moved_ms = self._clock.now_ms()
                     self._pauses.succeed()
@@ -222,7 +227,8 @@ class Rounds:
                 self._missing.discard(queue)
                 self._outages.pop(queue, None)
             counts = QueueTally(**{name: row[name] for name in COUNTERS})
-            _add(self._tally.of(queue), counts)
+            with self._lock:
+                _add(self._tally.of(queue), counts)
             moved += counts.syphoned + counts.dead_lettered
             if row["drained"]:
                 self._drained.add(queue)
