@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,37 @@ def test_the_examples_of_configuration_load(language: str, name: str, tmp_path: 
 def test_every_setting_of_a_queue_is_documented() -> None:
     text = (ROOT / "docs" / "config.md").read_text()
     assert [key for key in QUEUE_KEYS if f"`{key}`" not in text] == []
+
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=ids)
+def test_a_decision_says_what_was_chosen_and_what_would_change_it(page: Path) -> None:
+    text = page.read_text()
+    number = int(page.name[:4])
+    assert re.match(rf"# 0*{number}\. ", text), "the title begins with the page's number"
+    for title in ("## Context", "## Choice", "## What would change our mind"):
+        assert f"\n{title}\n" in text, f"{ids(page)} has no part {title!r}"
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [int(page.name[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+
+
+def test_every_dependency_has_a_decision() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {name: each for name, each in project["optional-dependencies"].items() if name not in ("dev", "compat")}
+    wanted = [*project["dependencies"], *(each for some in extras.values() for each in some)]
+    texts = " ".join(page.read_text() for page in DECISIONS)
+    names = {re.split(r"[^\w.-]", each)[0] for each in wanted}
+    assert {name for name in names if not re.search(rf"\b{re.escape(name)}\b", texts)} == set()
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
+    assert [page.name for page in [*pages, *DECISIONS] if f"{page.name})" not in index] == []
 
 
 def test_make_targets_are_the_documented_ones() -> None:
