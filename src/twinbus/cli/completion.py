@@ -33,12 +33,20 @@ def topic_names(incomplete: str) -> list[str]:
 
 def subscription_names(ctx: Context, incomplete: str) -> list[str]:
     """Subscriptions of the topic that the line names."""
-    topic = ctx.params.get("topic") or ctx.params.get("entity")
+    topic = ctx.params.get("topic") or ctx.params.get("entity") or _first_word(str(ctx.info_name))
     return _starting(_found("subscriptions", "name", topic=topic), incomplete) if topic else []
 
 
 def policy_names(incomplete: str) -> list[str]:
     return _starting(_found("policies", "name"), incomplete)
+
+
+def _first_word(command: str) -> str | None:
+    """What stands behind a command on the line: while an option has no value yet, its arguments are not parsed."""
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = line.split()
+    behind = words[words.index(command) + 1 :] if command in words else []
+    return next((word for word in behind if not word.startswith("-")), None)
 
 
 def _starting(names: list[str], incomplete: str) -> list[str]:

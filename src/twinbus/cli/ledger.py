@@ -13,19 +13,27 @@ import typer
 
 from twinbus.broker.config import LEDGER_NAME
 from twinbus.cli.folders import default_data
+from twinbus.cli.group import group
 from twinbus.cli.view import show_json, show_table
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import complete_files, open_files
 from twinbus.ledger.totals import Group, Totals
 
-ledgers = typer.Typer(help="What was done, counted.", no_args_is_help=True, rich_markup_mode=None)
+ledgers = group(
+    """Count what was done.
+
+\b
+Example:
+  twinbus ledger show --data ./data
+"""
+)
 
 _NUMBERS = ("operations", "bytes", "units")
 
 
 @ledgers.callback()
 def _ledgers() -> None:
-    """What was done, counted."""
+    pass
 
 
 @ledgers.command()
@@ -35,7 +43,13 @@ def show(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
-    """Sum the ledger by entity and kind of operation."""
+    """Sum the ledger by entity and kind of operation.
+
+    \b
+    Example:
+      twinbus ledger show --data ./data
+      twinbus ledger show --json | jq .operations
+    """
     folder = find_ledger(data if data is not None else default_data())
     totals = Totals()
     totals.read(complete_files(folder))
