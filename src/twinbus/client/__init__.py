@@ -1,5 +1,6 @@
 """A small asyncio Service Bus client on our own engine, for bulk work: pipelined sends, credit-based receives."""
 
+from twinbus.auth.connection_string import ConnectionString
 from twinbus.client.batch import batches, encode_batch
 from twinbus.client.client import BusClient
 from twinbus.client.credentials import credential_tokens
@@ -15,6 +16,7 @@ from twinbus.client.tokens import KeyTokens, SignatureTokens, Token, TokenSource
 __all__ = [
     "Backoff",
     "BusClient",
+    "ConnectionString",
     "KeyTokens",
     "Management",
     "Message",

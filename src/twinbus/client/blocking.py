@@ -1,0 +1,241 @@
+"""The client for code that blocks: a loop of its own on a thread, and calls that wait for their answer.
+
+    with BlockingBus(lambda: BusClient.from_connection_string(text)) as bus:
+        for message in bus.peek("orders", 250):
+            ...
+
+Rules:
+- The thread keeps the connection alive between two calls, however far apart they are.
+- What can be asked twice without harm (peeking, receiving) is tried again while the service is away, `attempts_max`
+  times in all; what cannot (deleting, sending) tells its outcome, and the caller decides.
+- A call that is only started (`start_...`) runs while the caller does something else; its result is asked for later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from twinbus.amqp import Symbol, state_modified
+from twinbus.client import management as by_request
+from twinbus.client.batch import FORMAT, encode_batch
+from twinbus.client.client import BusClient
+from twinbus.client.message import ReceivedMessage
+from twinbus.client.receiver import Receiver
+from twinbus.client.reconnect import Backoff, retried
+from twinbus.client.sender import Sender
+from twinbus.errors import OperationTimeoutError, ServiceError
+from twinbus.limits import BLOCKING_ATTEMPTS_MAX, CLIENT_TIMEOUT_MS
+
+T = TypeVar("T")
+
+Outcomes = list[ServiceError | None]
+
+_CLOSE_S = 10.0
+
+
+def fresh_id() -> str:
+    """An id that nobody else has."""
+    return uuid4().hex
+
+
+class BlockingBus:
+    """One namespace, asked by blocking calls. `make` is called on the loop's thread, when the first call needs it."""
+
+    def __init__(self, make: Callable[[], BusClient], *, attempts_max: int = BLOCKING_ATTEMPTS_MAX) -> None:
+        # Makes the client.
+        self._make = make
+        # How often a call that may be repeated is tried.
+        self._attempts_max = attempts_max
+        # The client; None before the first call.
+        self._client: BusClient | None = None
+        # Receivers and senders by the entity's path; one that was lost is replaced by the next call.
+        self._receivers: dict[str, Receiver] = {}
+        self._senders: dict[str, Sender] = {}
+        # The loop and its thread; None before the first call and after `close`.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> BlockingBus:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close everything in good order; a later call opens it anew."""
+        loop, thread, client = self._loop, self._thread, self._client
+        self._loop = self._thread = self._client = None
+        self._receivers, self._senders = {}, {}
+        if loop is None or thread is None:
+            return
+        if client is not None:
+            with suppress(ServiceError, TimeoutError):
+                asyncio.run_coroutine_threadsafe(client.close(), loop).result(_CLOSE_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_CLOSE_S)
+        if not thread.is_alive():
+            loop.close()
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def peek(self, path: str, count: int = 1, *, first: int = 1) -> list[ReceivedMessage]:
+        """Look at up to `count` messages from the sequence number `first` on."""
+        return self.start_peek(path, count, first=first).result()
+
+    def start_peek(self, path: str, count: int = 1, *, first: int = 1) -> Future[list[ReceivedMessage]]:
+        async def work(client: BusClient) -> list[ReceivedMessage]:
+            node = await client.management(path)
+            return await node.peek(count, from_sequence_number=first)
+
+        return self._start(work)
+
+    # --- taking by request --------------------------------------------------------------------------------------------
+
+    def delete_batch(self, path: str, count: int, *, before_ms: int) -> int:
+        """Delete up to `count` of the oldest messages enqueued before a time; returns how many it were.
+
+        It is not tried again: an answer that was lost has deleted all the same, and a second try would go further.
+        """
+
+        async def work(client: BusClient) -> int:
+            node = await client.management(path)
+            return await node.delete_batch(count, before_ms=before_ms)
+
+        return self._start(work, attempts_max=1).result()
+
+    def take_deferred(self, path: str, numbers: Sequence[int]) -> list[ReceivedMessage]:
+        """Take deferred messages out for good; MessageNotFoundError if one of them is not there."""
+
+        async def work(client: BusClient) -> list[ReceivedMessage]:
+            node = await client.management(path)
+            return await node.receive_deferred(numbers, lock=False)
+
+        return self._start(work, attempts_max=1).result()
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def open_receiver(self, path: str) -> None:
+        """Open the link of `receive`; what is wrong with the entity or the right to it is said here."""
+
+        async def work(client: BusClient) -> None:
+            await self._receiver(client, path)
+
+        self._start(work).result()
+
+    def receive(self, path: str, count: int, wait_s: float) -> list[ReceivedMessage]:
+        """Up to `count` messages, locked: what is there, or the first that come within `wait_s`."""
+
+        async def work(client: BusClient) -> list[ReceivedMessage]:
+            receiver = await self._receiver(client, path)
+            return await receiver.receive_batch(count, wait_s)
+
+        # A link that broke took its locks along: nothing is held by nobody when it is tried again.
+        return self._start(work).result()
+
+    def complete(self, path: str, messages: Iterable[ReceivedMessage]) -> Outcomes:
+        """Complete received messages; the outcome of each."""
+        return self._on_receiver(path, lambda receiver: receiver.complete_many(messages))
+
+    def defer(self, path: str, messages: Iterable[ReceivedMessage], properties: dict[str, Any]) -> Outcomes:
+        """Put received messages aside, with properties merged into their own; the outcome of each."""
+        state = state_modified(True, True, {Symbol(name): value for name, value in properties.items()})
+        return self._on_receiver(
+            path,
+            lambda receiver: receiver.settle_many(messages, state, by_request.DEFERRED, properties=properties),
+        )
+
+    def release(self, path: str, messages: Iterable[ReceivedMessage]) -> None:
+        """Give received messages back, as if they had not been delivered."""
+
+        async def work(receiver: Receiver) -> None:
+            if receiver.error is None:
+                receiver.release(messages)
+
+        self._on_receiver(path, work)
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def start_send(self, path: str, parcels: Sequence[Sequence[bytes]]) -> Future[Outcomes]:
+        """Send parcels of encoded messages, each one accepted whole or not at all; the outcome of each parcel.
+
+        A parcel whose outcome is not known has an error that is retryable: sending it again may repeat it.
+        """
+
+        async def work(client: BusClient) -> Outcomes:
+            try:
+                sender = await self._sender(client, path)
+            except ServiceError as error:
+                return [error] * len(parcels)
+            return list(await asyncio.gather(*[_sent(sender, parcel) for parcel in parcels]))
+
+        return self._start(work, attempts_max=1)
+
+    def largest_message_bytes(self, path: str) -> int:
+        """How large a message, or a parcel, an entity takes."""
+
+        async def work(client: BusClient) -> int:
+            return (await self._sender(client, path)).max_message_bytes
+
+        return self._start(work).result()
+
+    def pause(self, pauses: Backoff) -> None:
+        """Wait as long as the next pause is."""
+        threading.Event().wait(pauses.next_ms() / 1000)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def _start(self, work: Callable[[BusClient], Awaitable[T]], *, attempts_max: int | None = None) -> Future[T]:
+        attempts = self._attempts_max if attempts_max is None else attempts_max
+
+        async def tried() -> T:
+            if self._client is None:
+                self._client = self._make()
+            client = self._client
+            return await retried(lambda: work(client), attempts_max=attempts)
+
+        return self._submit(tried())
+
+    def _on_receiver(self, path: str, work: Callable[[Receiver], Coroutine[Any, Any, T]]) -> T:
+        return self._submit(work(self._receivers[path])).result()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="twinbus-blocking", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _receiver(self, client: BusClient, path: str) -> Receiver:
+        receiver = self._receivers.get(path)
+        if receiver is None or receiver.error is not None:
+            receiver = self._receivers[path] = await client.receiver(path)
+        return receiver
+
+    async def _sender(self, client: BusClient, path: str) -> Sender:
+        sender = self._senders.get(path)
+        if sender is None or sender.error is not None:
+            sender = self._senders[path] = await client.sender(path)
+        return sender
+
+
+async def _sent(sender: Sender, parcel: Sequence[bytes]) -> ServiceError | None:
+    try:
+        async with asyncio.timeout(CLIENT_TIMEOUT_MS / 1000):
+            if len(parcel) == 1:
+                await sender.send(parcel[0])
+            else:
+                await sender.send(encode_batch(parcel), message_format=FORMAT)
+    except ServiceError as error:
+        return error
+    except TimeoutError:
+        return OperationTimeoutError(f"No outcome of a send to {sender.path!r} within {CLIENT_TIMEOUT_MS} ms.")
+    return None

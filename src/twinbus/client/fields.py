@@ -1,0 +1,214 @@
+"""What a received message says of itself, read in one pass for those who read many: no object for each section.
+
+Rules:
+- Only what is asked for is decoded; the body is one slice of the payload.
+- The layouts that services write are read by hand; everything else goes through the general decoder, to the same end.
+- Ids that are not text become text; a time is milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import Any, Final, NamedTuple
+
+from twinbus.amqp import Symbol, decode_section, locate
+from twinbus.amqp.codec import decode
+from twinbus.amqp.sections import DATA, SEQUENCE, VALUE, data_sections, section_kind
+from twinbus.client.message import ENQUEUED_TIME, PARTITION_KEY, SCHEDULED, SEQUENCE_NUMBER, STATE
+from twinbus.client.typed_json import to_json
+from twinbus.errors import DecodeError
+
+ACTIVE: Final = 0
+DEFERRED: Final = 1
+SCHEDULED_STATE: Final = 2
+
+_PROPERTY_FIELDS: Final = 13
+_NOTHING: Final = [None] * _PROPERTY_FIELDS
+
+# The broker's own annotations as they mostly come: a large map that begins with number and time.
+_OPEN: Final = b"\x00\x53\x72\xd1"
+_NUMBER: Final = b"\xa3\x15x-opt-sequence-number\x81"
+_TIME: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_NUMBER_AT: Final = len(_OPEN) + 8
+_TIME_AT: Final = _NUMBER_AT + len(_NUMBER) + 8
+_COMMON_BYTES: Final = _TIME_AT + len(_TIME) + 8
+_I64: Final = Struct(">q").unpack_from
+_U32: Final = Struct(">I").unpack_from
+
+
+class Fields(NamedTuple):
+    """One message, in the order of the names below; `properties` are the application's own, decoded."""
+
+    sequence_number: int
+    enqueued_ms: int | None
+    state: int
+    delivery_count: int
+    message_id: str | None
+    to: str | None
+    subject: str | None
+    reply_to: str | None
+    correlation_id: str | None
+    content_type: str | None
+    session_id: str | None
+    expires_ms: int | None
+    partition_key: str | None
+    scheduled_ms: int | None
+    properties: dict[str, Any] | None
+    body: bytes | None
+
+
+def read_fields(payload: bytes, *, with_properties: bool = True, with_body: bool = True) -> Fields:
+    """The fields of an encoded message; DecodeError if it does not read."""
+    try:
+        return _read(payload, with_properties, with_body)
+    except (UnicodeDecodeError, IndexError, error) as failure:
+        raise DecodeError(f"a field of a message does not read: {failure}") from failure
+
+
+def _read(payload: bytes, with_properties: bool, with_body: bool) -> Fields:
+    found = locate(payload)
+    number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, found.message_annotations)
+    ttl_ms, count = _header(payload, found.header)
+    listed = _NOTHING if found.properties is None else _list(payload, found.properties)
+    expires_ms = listed[8]
+    if expires_ms is None and ttl_ms is not None and enqueued_ms is not None:
+        expires_ms = enqueued_ms + ttl_ms
+    message_id, correlation_id, session_id = listed[0], listed[5], listed[10]
+    return Fields(
+        number,
+        enqueued_ms,
+        state,
+        count,
+        message_id if type(message_id) is str else _text(message_id),
+        _text(listed[2]),
+        _text(listed[3]),
+        _text(listed[4]),
+        correlation_id if type(correlation_id) is str else _text(correlation_id),
+        _text(listed[6]),
+        session_id if type(session_id) is str else _text(session_id),
+        expires_ms,
+        key,
+        scheduled_ms,
+        decode_section(payload, found.application_properties)
+        if with_properties and found.application_properties is not None
+        else None,
+        _body(payload, found.body) if with_body else None,
+    )
+
+
+def sequence_number(payload: bytes) -> int:
+    """Only the number: for those who go through many messages and want none of them."""
+    return _annotations(payload, locate(payload).message_annotations)[0]
+
+
+def _annotations(payload: bytes, span: tuple[int, int] | None) -> tuple[int, int | None, int, str | None, int | None]:
+    """Sequence number, enqueued time, state, partition key, scheduled time."""
+    if span is None:
+        return 0, None, ACTIVE, None, None
+    start, end = span
+    if (
+        end - start == _COMMON_BYTES
+        and payload.startswith(_NUMBER, start + _NUMBER_AT)
+        and payload.startswith(_TIME, start + _TIME_AT)
+    ):
+        return (
+            _I64(payload, start + _TIME_AT - 8)[0],
+            _I64(payload, end - 8)[0],
+            ACTIVE,
+            None,
+            None,
+        )
+    found = decode_section(payload, span)
+    if not isinstance(found, dict):
+        raise DecodeError("the annotations of a message are not a map")
+    enqueued = found.get(ENQUEUED_TIME)
+    key = found.get(PARTITION_KEY)
+    scheduled = found.get(SCHEDULED)
+    return (
+        int(found.get(SEQUENCE_NUMBER) or 0),
+        None if enqueued is None else int(enqueued),
+        int(found.get(STATE) or ACTIVE),
+        None if key is None else str(key),
+        None if scheduled is None else int(scheduled),
+    )
+
+
+def _header(payload: bytes, span: tuple[int, int] | None) -> tuple[int | None, int]:
+    """Time to live and delivery count."""
+    if span is None:
+        return None, 0
+    start, end = span
+    # Durable, priority and first acquirer one byte each, no time to live, the count in four bytes: the usual one.
+    if end - start == 15 and payload[start + 8] == 0x40 and payload[start + 10] == 0x70 and payload[start + 3] == 0xC0:
+        return None, _U32(payload, start + 11)[0]
+    listed = decode_section(payload, span)
+    if not isinstance(listed, list):
+        raise DecodeError("the header of a message is not a list")
+    ttl = listed[2] if len(listed) > 2 else None
+    count = listed[4] if len(listed) > 4 else None
+    return None if ttl is None else int(ttl), int(count or 0)
+
+
+def _list(payload: bytes, span: tuple[int, int]) -> list[Any]:
+    """The fixed properties; text and nulls by hand, the rest by the decoder."""
+    start, end = span
+    if payload[start + 1] != 0x53 or payload[start + 3] != 0xC0:
+        listed = decode_section(payload, span)
+        if not isinstance(listed, list):
+            raise DecodeError("the properties of a message are not a list")
+        return listed + [None] * (_PROPERTY_FIELDS - len(listed))
+    count = payload[start + 5]
+    offset = start + 6
+    found: list[Any] = []
+    for _ in range(count):
+        code = payload[offset]
+        if code == 0x40:
+            found.append(None)
+            offset += 1
+        elif code == 0xA1:
+            stop = offset + 2 + payload[offset + 1]
+            found.append(payload[offset + 2 : stop].decode())
+            offset = stop
+        elif code == 0xA3:
+            stop = offset + 2 + payload[offset + 1]
+            found.append(payload[offset + 2 : stop].decode("ascii"))
+            offset = stop
+        else:
+            value, offset = decode(payload, offset)
+            found.append(value)
+    if offset != end:
+        raise DecodeError("the properties of a message do not end where their size says")
+    if count < _PROPERTY_FIELDS:
+        found += _NOTHING[count:]
+    return found
+
+
+def _body(payload: bytes, span: tuple[int, int] | None) -> bytes:
+    if span is None:
+        return b""
+    start, end = span
+    # One data section, in its two usual forms.
+    if payload[start + 1] == 0x53 and payload[start + 2] == DATA:
+        if payload[start + 3] == 0xB0 and start + 8 + _U32(payload, start + 4)[0] == end:
+            return payload[start + 8 : end]
+        if payload[start + 3] == 0xA0 and start + 5 + payload[start + 4] == end:
+            return payload[start + 5 : end]
+    code, _ = section_kind(payload, span)
+    if code == DATA:
+        return b"".join(data_sections(payload, span))
+    if code not in (SEQUENCE, VALUE):
+        raise DecodeError("a message has no body that we know")
+    value = decode_section(payload, span)
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str) and not isinstance(value, Symbol):
+        return value.encode()
+    return to_json(value).encode()
+
+
+def _text(value: Any) -> str | None:
+    if value is None or type(value) is str:
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)

@@ -1,0 +1,1 @@
+"""`spark.read`, `readStream`, `write` and `writeStream` with `.format("servicebus")`."""

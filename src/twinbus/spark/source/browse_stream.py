@@ -1,0 +1,199 @@
+"""The stream that browses: an offset is a sequence number, and the entity has no consumer but this stream.
+
+Rules:
+- Executors look at a range of numbers: nothing is locked, a range is read again exactly as it was.
+- What a batch has read is taken out when the engine shows that the batch is in its commit log: at the head of
+  `latestOffset`, whose `start` is, and in `commit`. It is done once for each number, however often it is asked for.
+- While nothing comes the stream waits on a link, one operation for each `maxWaitTime`. The one message that ends the
+  wait is given back uncounted.
+- An entity that was deleted and made anew begins its numbers again; times tell, and nothing of it is taken for old.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from twinbus.client.fields import ACTIVE, Fields
+from twinbus.errors import ConfigError, MessageNotFoundError
+from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
+from twinbus.spark.source.browsing import PARTITIONED, Browser, head_of
+from twinbus.spark.source.options import Options
+from twinbus.spark.source.rows import RowMaker
+from twinbus.spark.source.settling import MadeAnew, Mark, Settler, is_old
+from twinbus.spark.source.spans import divided
+from twinbus.spark.source.stream import Stream
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Browsed(InputPartition):
+    """Numbers to look at. `ends`: a message with the number `last` was there when the batch was planned."""
+
+    first: int
+    last: int
+    ends: bool
+
+    def __init__(self, first: int, last: int, ends: bool) -> None:
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "last", last)
+        object.__setattr__(self, "ends", ends)
+
+
+class BrowseStream(Stream):
+    """Reads by looking, settles what is committed."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        # Takes out what is committed; None before the first time.
+        self._settler: Settler | None = None
+        # The start at which nothing lay behind it the last time: then waiting is enough, and no look is needed.
+        self._idle_at: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_settler": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return _offset(0, 0, 1, False)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return {"sequenceNumber": self._last} if self._last else None
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        mark = Mark.of(start)
+        try:
+            self._settling.settle(mark)
+            head = self._next(mark)
+        except MadeAnew as error:
+            self._say_lost(str(error))
+            # What is there now has not been read, whatever its numbers are.
+            mark = Mark(0, 0)
+            self._last = 0
+            head = self._browser.first_active(1)
+        if head is None:
+            return start
+        return self._planned(head, limit) or start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        first, last = int(end["first"]), int(end["sequenceNumber"])
+        ranges = divided((first, last), self._options.partitions, SPARK_PARTITION_MESSAGES_MIN)
+        return [Browsed(low, high, high == last and bool(end["ends"])) for low, high in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Browsed)
+        options = self._options
+        with options.access.bus() as bus:
+            browser = Browser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
+            maker = self._maker()
+            yield from self._batches(self._active(browser, partition, maker), maker)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._settling.settle(Mark.of(end))
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _settling(self) -> Settler:
+        if self._settler is None:
+            self._settler = Settler(self._opened, self._path)
+        return self._settler
+
+    def _next(self, mark: Mark) -> Fields | None:
+        """The first message behind what was read; when there is none, the first that comes in time."""
+        if self._target is not None and mark.number >= self._target:
+            return None
+        if self._idle_at != mark.number or self._target is not None:
+            head = self._browser.first_active(mark.number + 1)
+            if head is not None or self._target is not None:
+                return head
+        self._idle_at = mark.number
+        if not self._waited(mark):
+            return None
+        self._idle_at = None
+        return self._browser.first_active(mark.number + 1)
+
+    def _waited(self, mark: Mark) -> bool:
+        """Wait for a message; whether one came."""
+        bus = self._opened
+        messages = bus.receive(self._path, 1, self._options.wait_s)
+        for message in messages:
+            try:
+                committed = is_old(head_of(message.payload), mark)
+            except MadeAnew:
+                bus.release(self._path, [message])
+                raise
+            if committed:
+                # Somebody held it while the others were taken out.
+                bus.complete(self._path, [message])
+            else:
+                bus.release(self._path, [message])
+        return bool(messages)
+
+    def _planned(self, head: Fields, limit: ReadLimit) -> dict[str, Any] | None:
+        """The offset at which the next batch ends; None if there is nothing after all."""
+        first = head.sequence_number
+        if first >= PARTITIONED:
+            raise ConfigError(
+                f"{self._path!r} is partitioned: its sequence numbers do not grow in one line, which readMode browse "
+                "needs. Take readMode claim."
+            )
+        self._last = self._browser.last(max(self._last, first))
+        messages, size = self._limits(limit)
+        end = min(first + messages - 1, self._last if self._target is None else min(self._last, self._target))
+        if end < first:
+            return None
+        if size is not None:
+            end = self._within(first, end, size)
+        found = self._browser.first(end)
+        if found is None or found.state != ACTIVE:
+            # What waits for its time has a time to come, which must not be the mark's; or the last ones lapsed.
+            found = self._browser.last_active(first, end)
+            if found is None:
+                return None
+            end = found.sequence_number
+        mark = Mark(end, found.enqueued_ms or 0)
+        self._settling.saw(mark)
+        # A message with a time to live may be gone when its batch is read, and nobody is to blame.
+        return _offset(end, mark.enqueued_ms, first, found.sequence_number == end and found.expires_ms is None)
+
+    def _within(self, first: int, last: int, size: int) -> int:
+        """The last number up to which messages have so many bytes; the first message is always within."""
+        total = 0
+        end = first
+        for page in self._browser.pages(first, last):
+            for fields, each in page:
+                total += each
+                if total > size and fields.sequence_number > first:
+                    return end
+                end = fields.sequence_number
+        return last
+
+    def _active(self, browser: Browser, partition: Browsed, maker: RowMaker) -> Iterator[Fields]:
+        last = 0
+        for page in browser.pages(partition.first, partition.last, maker.fields):
+            for fields, _ in page:
+                if fields.state == ACTIVE:
+                    yield fields
+            last = page[-1][0].sequence_number if page else last
+        if partition.ends and last != partition.last:
+            self._say_lost(f"The message {partition.last} of {self._path!r} is gone: the batch is not whole.")
+
+    def _say_lost(self, text: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise MessageNotFoundError(
+                f"{text} If that was meant, set failOnDataLoss to false and start the query again: it goes on with "
+                "what is there."
+            )
+        _logger.warning("%s failOnDataLoss is false: going on with what is there.", text)
+
+
+def _offset(number: int, enqueued_ms: int, first: int, ends: bool) -> dict[str, Any]:
+    return {"sequenceNumber": number, "enqueuedTime": enqueued_ms, "first": first, "ends": ends}

@@ -1,0 +1,138 @@
+"""Looking through an entity by sequence number: what is first, what is last, and everything between.
+
+Rules:
+- Looking locks nothing and counts no delivery.
+- First and last are found by single looks, a number of them that grows with the logarithm of the distance: a look is an
+  operation, and every message looked at is one more.
+- While one page is worked at, the next is on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+from twinbus.client import ReceivedMessage
+from twinbus.client.blocking import BlockingBus
+from twinbus.client.fields import ACTIVE, Fields, read_fields
+from twinbus.errors import DecodeError
+from twinbus.limits import PEEK_MESSAGES_MAX
+
+# From here on a number has its partition in the upper bits.
+PARTITIONED = 1 << 48
+NUMBER_MAX = 2**63 - 2
+
+
+def head_of(payload: bytes) -> Fields:
+    """What a message says of itself, without its properties and body."""
+    return read_fields(payload, with_properties=False, with_body=False)
+
+
+class Browser:
+    """One entity, looked through."""
+
+    def __init__(self, bus: BlockingBus, path: str, *, page: int = PEEK_MESSAGES_MAX, ahead: bool = True) -> None:
+        # The namespace.
+        self._bus = bus
+        # The entity.
+        self.path = path
+        # How many messages one look asks for.
+        self._page = min(max(page, 1), PEEK_MESSAGES_MAX)
+        # Whether the next page is fetched while one is worked at.
+        self._ahead = ahead
+
+    def first(self, number: int) -> Fields | None:
+        """The first message from `number` on: one operation."""
+        found = self._bus.peek(self.path, 1, first=number)
+        return head_of(found[0].payload) if found else None
+
+    def last(self, known: int) -> int:
+        """The number of the last message, when there was one with the number `known`, or none beyond it was known."""
+        found = self.first(known + 1)
+        if found is None:
+            return known
+        low, step = found.sequence_number, 1
+        # Ever larger steps until there is nothing behind, then halves.
+        while (found := self.first(low + step)) is not None:
+            low = found.sequence_number
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self.first(middle)
+            if found is None:
+                high = middle
+            else:
+                low = found.sequence_number
+        return low
+
+    def first_since(self, enqueued_ms: int, low: int, high: int) -> int:
+        """The first number whose message was enqueued at that time or later, between two numbers; `high + 1` if none.
+
+        Times grow with the numbers, so halves lead there.
+        """
+        high += 1
+        while low < high:
+            middle = (low + high) // 2
+            found = self.first(middle)
+            if (
+                found is None
+                or found.sequence_number >= high
+                or found.enqueued_ms is None
+                or found.enqueued_ms >= enqueued_ms
+            ):
+                high = middle
+            else:
+                low = found.sequence_number + 1
+        return low
+
+    def first_active(self, number: int, last: int | None = None) -> Fields | None:
+        """The first message from `number` on, up to `last`, that a receiver could have: none that waits for its time or
+        was put aside. Usually one operation."""
+        found = self.first(number)
+        if found is None or found.state == ACTIVE:
+            return found if found is None or last is None or found.sequence_number <= last else None
+        for page in self.pages(found.sequence_number + 1, NUMBER_MAX if last is None else last):
+            for fields, _ in page:
+                if fields.state == ACTIVE:
+                    return fields
+        return None
+
+    def last_active(self, first: int, last: int) -> Fields | None:
+        """The last message between two numbers that a receiver could have: all between are looked at."""
+        found = None
+        for page in self.pages(first, last):
+            for fields, _ in page:
+                if fields.state == ACTIVE:
+                    found = fields
+        return found
+
+    def pages(
+        self, first: int, last: int, read: Callable[[bytes], Fields] = head_of
+    ) -> Iterator[list[tuple[Fields, int]]]:
+        """Messages from one number to another, both included, as `read` gives them, with their sizes."""
+        coming: Future[list[ReceivedMessage]] | None = None
+        try:
+            while first <= last:
+                page = (coming or self._start(first, last)).result()
+                coming = None
+                if not page:
+                    return
+                low, high = first, _number(page[-1])
+                if high < low:
+                    raise DecodeError(f"{self.path!r} showed number {high} when asked for {low} and on.")
+                first = high + 1
+                if self._ahead and first <= last:
+                    coming = self._start(first, last)
+                found = [(read(message.payload), len(message.payload)) for message in page]
+                yield found if high <= last else [each for each in found if each[0].sequence_number <= last]
+        finally:
+            if coming is not None:
+                coming.cancel()
+
+    def _start(self, first: int, last: int) -> Future[list[ReceivedMessage]]:
+        return self._bus.start_peek(self.path, min(self._page, last - first + 1), first=first)
+
+
+def _number(message: ReceivedMessage) -> int:
+    return head_of(message.payload).sequence_number

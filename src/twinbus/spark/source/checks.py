@@ -1,0 +1,55 @@
+"""Whether a destination detects duplicates: asked of the administration API, once for each worker process.
+
+Rules:
+- A key without the right to manage cannot ask; then nobody knows, and that is said.
+- `duplicateDetection` decides: warn, require or ignore.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from twinbus.client.description import describe
+from twinbus.errors import ConfigError, ServiceError
+from twinbus.spark.source.options import Detection, Options
+
+_logger = logging.getLogger(__name__)
+
+# Entities that were looked at by this process, by namespace and path: True, False, or None when nobody could tell.
+_KNOWN: Final[dict[tuple[str, str], bool | None]] = {}
+
+
+def check_duplicates(options: Options, entity: str, *, loud: bool = True) -> None:
+    """Warn or raise if the destination keeps duplicates, as the options say; `loud`: this one is to warn."""
+    if options.detection is Detection.IGNORE:
+        return
+    key = (options.access.namespace, entity)
+    fresh = key not in _KNOWN
+    if fresh:
+        _KNOWN[key] = _detects(options, entity)
+    detects = _KNOWN[key]
+    if detects:
+        return
+    if detects is None:
+        text = f"Nobody can tell whether {entity!r} detects duplicates: that needs a key with the right to manage."
+    else:
+        text = f"{entity!r} does not detect duplicates: a batch that is written again shows twice."
+    if options.detection is Detection.REQUIRE:
+        raise ConfigError(
+            f"{text} Make it with duplicate detection on (it cannot be switched on later), or set duplicateDetection "
+            "to warn or ignore."
+        )
+    if fresh and loud:
+        _logger.warning("%s", text)
+
+
+def _detects(options: Options, entity: str) -> bool | None:
+    if options.access.secret is None:
+        return None
+    try:
+        found = describe(options.access.secret, entity, ca_file=options.access.ca_file)
+    except ServiceError as error:
+        _logger.info("The administration API does not tell about %r: %s", entity, error)
+        return None
+    return found.get("RequiresDuplicateDetection") == "true"

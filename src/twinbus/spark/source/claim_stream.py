@@ -1,0 +1,253 @@
+"""The stream that claims: for an entity with other consumers, and for sub-queues.
+
+Rules:
+- The driver receives messages and defers them, marked with the stream's `claimName`; the offset names them. Deferred
+  messages outlive locks, driver and executors, and nobody else receives them.
+- Executors look at the claimed numbers. What the engine has committed is taken out for good, at the head of
+  `latestOffset` and in `commit`.
+- Messages that were claimed by a driver that died before its offset was written belong to no batch. They are found by
+  their mark when the stream starts, and join the next batch: nothing is lost, and no claim is adopted from another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from twinbus.client import Backoff, ReceivedMessage
+from twinbus.client.fields import DEFERRED, Fields, read_fields
+from twinbus.errors import ConfigError, DecodeError, MessageNotFoundError, ServiceError
+from twinbus.limits import BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX, SPARK_PARTITION_MESSAGES_MIN
+from twinbus.spark.source.browsing import Browser, head_of
+from twinbus.spark.source.options import Options
+from twinbus.spark.source.rows import CLAIM, RowMaker
+from twinbus.spark.source.spans import Span, count_of, from_text, numbers_of, shared_out, spans_of, to_text
+from twinbus.spark.source.stream import Stream
+
+_logger = logging.getLogger(__name__)
+
+# Taken out by one request: their bodies come with the answer.
+_TAKEN_AT_ONCE = 100
+# Numbers between two claims that are cheaper to look at than to ask around.
+_GAP = 50
+
+
+@dataclass(frozen=True)
+class Claimed(InputPartition):
+    """Numbers to look at."""
+
+    spans: tuple[Span, ...]
+
+    def __init__(self, spans: tuple[Span, ...]) -> None:
+        object.__setattr__(self, "spans", spans)
+
+
+class ClaimStream(Stream):
+    """Reads what it has claimed, settles what is committed."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        # The claims that were taken out last.
+        self._taken: str | None = None
+        # Whether claims without a batch may lie about: at the start, and after an answer that was lost.
+        self._searching = True
+        # Claims without a batch that were found, by number, with their sizes.
+        self._found: dict[int, int] = {}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"claims": ""}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return {"sequenceNumber": self._last} if self._last else None
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        committed = _claims(start)
+        self._take(committed)
+        if self._searching:
+            self._found = self._search()
+            self._searching = False
+        messages, size = self._limits(limit)
+        claimed = self._claim(messages, size)
+        if not claimed:
+            return start
+        self._last = self._browser.last(max(self._last, *claimed))
+        return {"claims": to_text(spans_of(claimed))}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        spans = from_text(_claims(end))
+        shares = shared_out(spans, self._options.partitions, SPARK_PARTITION_MESSAGES_MIN)
+        return [Claimed(tuple(share)) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Claimed)
+        options = self._options
+        with options.access.bus() as bus:
+            browser = Browser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
+            maker = self._maker()
+            yield from self._batches(self._claimed(browser, partition.spans, maker), maker)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._take(_claims(end))
+
+    # --- claiming -----------------------------------------------------------------------------------------------------
+
+    def _claim(self, messages: int, size: int | None) -> list[int]:
+        """Numbers for the next batch: what was left behind first, then what there is, or what comes in time."""
+        claimed: list[int] = []
+        total = 0
+        while self._found and len(claimed) < messages and (size is None or total < size):
+            number = min(self._found)
+            total += self._found.pop(number)
+            claimed.append(number)
+        while len(claimed) < messages and (size is None or total < size):
+            asked = min(messages - len(claimed), self._options.prefetch or PEEK_MESSAGES_MAX, PEEK_MESSAGES_MAX)
+            if size is not None:
+                # One more could be one too many.
+                asked = max(1, min(asked, (size - total) // max(total // max(len(claimed), 1), 1)))
+            wait_s = 0.0 if claimed or self._target is not None else self._options.wait_s
+            received = self._opened.receive(self._path, asked, wait_s)
+            wanted = self._wanted(received)
+            kept = self._defer(wanted) if wanted else []
+            claimed += [number for number, _ in kept]
+            total += sum(each for _, each in kept)
+            if not received or len(wanted) < len(received) or self._searching:
+                break
+        return claimed
+
+    def _wanted(self, received: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Without those that came after an AvailableNow run began."""
+        target = self._target
+        if target is None:
+            return received
+        wanted = [message for message in received if message.sequence_number <= target]
+        late = [message for message in received if message not in wanted]
+        if late:
+            self._opened.release(self._path, late)
+        return wanted
+
+    def _defer(self, messages: list[ReceivedMessage]) -> list[tuple[int, int]]:
+        """Mark them as ours and put them aside; numbers and sizes of those that are."""
+        try:
+            outcomes = self._opened.defer(self._path, messages, {CLAIM: self._options.claim_name})
+        except ServiceError as failure:
+            outcomes = [failure] * len(messages)
+        kept = []
+        for message, error in zip(messages, outcomes, strict=True):
+            if error is None:
+                kept.append((message.sequence_number, len(message.payload)))
+            else:
+                # It comes back by itself, or it is ours and the answer was lost.
+                _logger.warning("A message of %r could not be claimed: %s", self._path, error)
+                self._searching = True
+        return kept
+
+    def _search(self) -> dict[int, int]:
+        """Messages with our mark that belong to no batch: those of the committed one are taken out already."""
+        found: dict[int, int] = {}
+        browser = self._browser
+        head = browser.first(1)
+        if head is None:
+            return found
+        self._last = browser.last(max(self._last, head.sequence_number))
+        for page in browser.pages(head.sequence_number, self._last, _with_properties):
+            for fields, size in page:
+                if self._ours(fields):
+                    found[fields.sequence_number] = size
+        if found:
+            _logger.warning("%d messages of %r were claimed before and are read now.", len(found), self._path)
+        return found
+
+    def _ours(self, fields: Fields) -> bool:
+        return fields.state == DEFERRED and (fields.properties or {}).get(CLAIM) == self._options.claim_name
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _claimed(self, browser: Browser, spans: tuple[Span, ...], maker: RowMaker) -> Iterator[Fields]:
+        missing = 0
+        for group in _grouped(spans):
+            wanted = set(numbers_of(group))
+            for page in browser.pages(group[0][0], group[-1][1], maker.fields):
+                for fields, _ in page:
+                    if fields.sequence_number in wanted:
+                        wanted.discard(fields.sequence_number)
+                        yield fields
+            missing += len(wanted)
+        if missing:
+            self._say_missing(missing, count_of(spans))
+
+    def _say_missing(self, missing: int, total: int) -> None:
+        text = (
+            f"{missing} of {total} messages claimed from {self._path!r} are gone: somebody took them, or they lapsed."
+        )
+        if self._options.fail_on_data_loss:
+            raise MessageNotFoundError(f"{text} To go on without them set failOnDataLoss to false.")
+        _logger.warning("%s failOnDataLoss is false: going on without them.", text)
+
+    # --- settling -----------------------------------------------------------------------------------------------------
+
+    def _take(self, claims: str) -> None:
+        """Take committed messages out for good; those that are gone already are no error."""
+        if claims == self._taken:
+            return
+        numbers = list(numbers_of(from_text(claims)))
+        for at in range(0, len(numbers), _TAKEN_AT_ONCE):
+            self._take_some(numbers[at : at + _TAKEN_AT_ONCE])
+        self._taken = claims
+
+    def _take_some(self, numbers: list[int]) -> None:
+        pauses = Backoff()
+        while numbers:
+            try:
+                self._opened.take_deferred(self._path, numbers)
+                return
+            except ServiceError as error:
+                if not isinstance(error, MessageNotFoundError):
+                    if not error.retryable or pauses.failures + 1 >= BLOCKING_ATTEMPTS_MAX:
+                        raise
+                    self._opened.pause(pauses)
+                numbers = self._still_there(numbers)
+
+    def _still_there(self, numbers: list[int]) -> list[int]:
+        """Those that a look still finds: one answer was lost, or an earlier run had begun."""
+        wanted = set(numbers)
+        left = []
+        for page in self._browser.pages(numbers[0], numbers[-1], _with_properties):
+            left += [each.sequence_number for each, _ in page if each.sequence_number in wanted and self._ours(each)]
+        return left
+
+
+def _with_properties(payload: bytes) -> Fields:
+    try:
+        return read_fields(payload, with_body=False)
+    except DecodeError:
+        # Its properties do not read, and ours are not among them.
+        return head_of(payload)
+
+
+def _claims(offset: dict[str, Any]) -> str:
+    claims = offset.get("claims")
+    if not isinstance(claims, str):
+        raise ConfigError(
+            "The checkpoint is not one of a stream with readMode claim: give this stream a checkpointLocation of its "
+            "own."
+        )
+    return claims
+
+
+def _grouped(spans: tuple[Span, ...]) -> Iterator[list[Span]]:
+    """Spans that lie close together."""
+    group: list[Span] = []
+    for span in spans:
+        if group and span[0] - group[-1][1] > _GAP:
+            yield group
+            group = []
+        group.append(span)
+    if group:
+        yield group

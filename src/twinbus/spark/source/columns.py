@@ -1,0 +1,140 @@
+"""The columns of the source and the sink: one table, from which schemas and checks are made.
+
+Rules:
+- The source gives every column, or those that a schema of the user's own names; it decodes no others.
+- The sink takes any of them. Those that only a service can set are let pass and not sent, so that what was read can be
+  written as it is.
+- A column that nobody knows, or of a type that does not fit, is an error that says which would.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from twinbus.errors import ConfigError
+
+_TEXT: Final = StringType()
+_TIME: Final = TimestampType()
+_MAP: Final = MapType(_TEXT, _TEXT, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its type, whether the source gives it, and whether the sink sends it."""
+
+    name: str
+    kind: DataType
+    read: bool = True
+    written: bool = True
+    # Other types that the sink takes, and the source gives when a schema asks for them.
+    also: tuple[type[DataType], ...] = ()
+
+
+_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
+
+COLUMNS: Final = (
+    Column("body", BinaryType(), also=(StringType,)),
+    Column("messageId", _TEXT),
+    Column("sessionId", _TEXT),
+    Column("correlationId", _TEXT),
+    Column("subject", _TEXT),
+    Column("contentType", _TEXT),
+    Column("to", _TEXT),
+    Column("replyTo", _TEXT),
+    Column("partitionKey", _TEXT),
+    Column("sequenceNumber", LongType(), written=False),
+    Column("enqueuedTime", _TIME, written=False),
+    Column("scheduledEnqueueTime", _TIME, also=(TimestampNTZType,)),
+    Column("expiresAt", _TIME, written=False),
+    Column("deliveryCount", IntegerType(), written=False),
+    Column("state", _TEXT, written=False),
+    Column("deadLetterReason", _TEXT, written=False),
+    Column("deadLetterErrorDescription", _TEXT, written=False),
+    Column("entity", _TEXT),
+    Column("namespace", _TEXT, written=False),
+    Column("properties", _MAP),
+    Column("replyToSessionId", _TEXT, read=False),
+    Column("timeToLive", LongType(), read=False, also=(*_WHOLE, DayTimeIntervalType)),
+)
+_BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}
+
+
+def source_schema(*, include_body: bool) -> StructType:
+    """What the source gives when nothing else is asked for."""
+    fields = [
+        StructField(column.name, column.kind)
+        for column in COLUMNS
+        if column.read and (include_body or column.name != "body")
+    ]
+    return StructType(fields)
+
+
+def check_source(schema: StructType) -> None:
+    """Whether the source can give a schema of the user's own."""
+    for field in schema.fields:
+        column = _known(field.name, reading=True)
+        if column.name != field.name:
+            raise ConfigError(f"The source's column is written {column.name!r}, not {field.name!r}.")
+        asked = type(field.dataType)
+        if asked is not type(column.kind) and not (column.name == "body" and asked is StringType):
+            raise ConfigError(
+                f"The source gives {field.name!r} as {column.kind.simpleString()}, not "
+                f"{field.dataType.simpleString()}: read it so and cast it."
+            )
+
+
+def check_sink(schema: StructType) -> dict[str, int]:
+    """Where in a row the columns to send are; ConfigError for one that cannot be sent."""
+    places: dict[str, int] = {}
+    for index, field in enumerate(schema.fields):
+        column = _known(field.name, reading=False)
+        if not column.written:
+            continue
+        if column.name in places:
+            raise ConfigError(f"The rows have the column {column.name!r} twice.")
+        asked = type(field.dataType)
+        if asked is not type(column.kind) and asked not in column.also:
+            raise ConfigError(
+                f"The sink takes {column.name!r} as {column.kind.simpleString()}, not "
+                f"{field.dataType.simpleString()}: cast it."
+            )
+        if column.name == "properties" and field.dataType.simpleString() != _MAP.simpleString():
+            raise ConfigError("The sink takes 'properties' as map<string,string>: make the values JSON text.")
+        places[column.name] = index
+    if "body" not in places:
+        raise ConfigError(
+            "The rows have no column 'body'. Make one, for example "
+            "df.selectExpr('to_json(struct(*)) AS body'), binary or string."
+        )
+    return places
+
+
+def _known(name: str, *, reading: bool) -> Column:
+    column = _BY_NAME.get(name.lower())
+    if column is not None and (column.read or not reading):
+        return column
+    known = [each.name for each in COLUMNS if each.read or not reading]
+    near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.5)
+    side = "source" if reading else "sink"
+    if near:
+        proper = next(each for each in known if each.lower() == near[0])
+        raise ConfigError(f"The servicebus {side} has no column {name!r}. Did you mean {proper!r}?")
+    raise ConfigError(f"The servicebus {side} has no column {name!r}. It has {', '.join(known)}.")

@@ -1,0 +1,173 @@
+"""Rows to parcels: encoded messages in groups that are sent whole.
+
+Rules:
+- Rows keep their order within an entity and a session.
+- A parcel is for one entity and, where there is one, one session or partition key: services want it so.
+- A row that cannot be encoded says which row it is and why, and never what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from twinbus.client.batch import envelope
+from twinbus.client.outgoing import encode_message
+from twinbus.client.typed_json import from_json
+from twinbus.errors import ArgumentError, EncodeError
+from twinbus.limits import MESSAGE_ID_CHARS_MAX
+from twinbus.spark.source.options import IdMode
+
+# What a message costs in a parcel besides its own bytes.
+_SECTION_BYTES: Final = 8
+
+Parcel = list[bytes]
+
+
+class Outgoing(NamedTuple):
+    """One row, ready to be sent."""
+
+    entity: str
+    # The session id, else the partition key, else None.
+    key: str | None
+    payload: bytes
+
+
+class Encoder:
+    """Encodes the rows of one task."""
+
+    def __init__(
+        self,
+        places: dict[str, int],
+        *,
+        entity: str | None,
+        use_entity_column: bool,
+        id_mode: IdMode,
+        id_prefix: str,
+    ) -> None:
+        # Where in a row each column is.
+        self._places = places
+        # Where rows go that do not say so themselves; None: all must.
+        self._entity = entity
+        # Whether rows may say so.
+        self._use_entity_column = use_entity_column and "entity" in places
+        # Where ids come from.
+        self._id_mode = id_mode
+        # What ids by position start with.
+        self._id_prefix = id_prefix
+        # The place of the next row in the task.
+        self._row = 0
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[Outgoing | ArgumentError]:
+        """The rows of a batch; an error in the place of one that cannot be sent."""
+        columns = {name: _values(batch.column(at)) for name, at in self._places.items()}
+        nothing = [None] * batch.num_rows
+
+        def column(name: str) -> Sequence[Any]:
+            return columns.get(name, nothing)
+
+        ids = nothing if self._id_mode is IdMode.POSITION else column("messageId")
+        entities = column("entity") if self._use_entity_column else nothing
+        for body, given, entity, session, key, properties, scheduled, ttl, *texts in zip(
+            column("body"),
+            ids,
+            entities,
+            column("sessionId"),
+            column("partitionKey"),
+            column("properties"),
+            column("scheduledEnqueueTime"),
+            column("timeToLive"),
+            column("subject"),
+            column("contentType"),
+            column("correlationId"),
+            column("to"),
+            column("replyTo"),
+            column("replyToSessionId"),
+            strict=True,
+        ):
+            row = self._row
+            self._row += 1
+            try:
+                path = entity or self._entity
+                if path is None:
+                    raise EncodeError("its column 'entity' is null, and there is no queueName or topicName")
+                payload = encode_message(
+                    body if type(body) is bytes else _bytes(body),
+                    given if given is not None else self._id(row),
+                    session_id=session,
+                    subject=texts[0],
+                    content_type=texts[1],
+                    correlation_id=texts[2],
+                    to=texts[3],
+                    reply_to=texts[4],
+                    reply_to_session_id=texts[5],
+                    partition_key=key,
+                    ttl_ms=None if ttl is None else _milliseconds(ttl),
+                    scheduled_ms=None if scheduled is None else _milliseconds(scheduled),
+                    application_properties=_properties(properties) if properties else None,
+                )
+            except (EncodeError, UnicodeError, OverflowError) as error:
+                yield ArgumentError(f"Row {row} cannot be sent: {error}.")
+            else:
+                yield Outgoing(path, session if session is not None else key, payload)
+
+    def _id(self, row: int) -> str:
+        if self._id_mode is IdMode.COLUMN:
+            raise EncodeError("messageIdMode is column, and its column 'messageId' is null")
+        made = f"{self._id_prefix}/{row}"
+        assert len(made) <= MESSAGE_ID_CHARS_MAX
+        return made
+
+
+def parcels_of(rows: Sequence[Outgoing], largest_bytes: int, count_max: int) -> Iterator[Parcel]:
+    """Rows for one entity, cut into parcels that fit."""
+    by_key: dict[str | None, list[bytes]] = {}
+    for row in rows:
+        by_key.setdefault(row.key, []).append(row.payload)
+    for payloads in by_key.values():
+        held: Parcel = []
+        size = 0
+        for payload in payloads:
+            cost = len(payload) + _SECTION_BYTES
+            if held and (size + cost > largest_bytes or len(held) >= count_max):
+                yield held
+                held = []
+            if not held:
+                # One that does not fit into a parcel goes alone; if it is too large, the service says so.
+                size = len(envelope(payload))
+            held.append(payload)
+            size += cost
+        if held:
+            yield held
+
+
+def _values(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        # As whole microseconds; milliseconds are what goes over the wire.
+        return [None if value is None else _Micros(value) for value in column.view(pa.int64()).to_pylist()]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+class _Micros(int):
+    """A time or a duration in microseconds."""
+
+    __slots__ = ()
+
+
+def _milliseconds(value: int) -> int:
+    return value // 1000 if isinstance(value, _Micros) else int(value)
+
+
+def _bytes(body: Any) -> bytes:
+    if body is None:
+        return b""
+    return body.encode() if isinstance(body, str) else bytes(body)
+
+
+def _properties(given: Any) -> dict[str, Any]:
+    pairs = given.items() if isinstance(given, dict) else given
+    return {name: None if text is None else from_json(text) for name, text in pairs}

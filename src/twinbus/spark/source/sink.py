@@ -1,0 +1,215 @@
+"""`df.write` and `writeStream`: rows become messages, and a message that was accepted is on the service's disk.
+
+Rules:
+- A row's message id is its column `messageId`, else made of query, batch, partition and row: the same row of a batch
+  that is written again has the same id, and a destination with duplicate detection drops it.
+- A delivery that failed for a passing reason is sent again with the same ids; what is refused for good fails the task,
+  or is left out and counted when `onError` is skip.
+- A task returns when everything has its outcome. There is nothing to undo: `commit` and `abort` only log counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from twinbus.client import Backoff
+from twinbus.client.blocking import BlockingBus, Outcomes, fresh_id
+from twinbus.errors import ArgumentError, ConfigError, MessageTooLargeError, NotAllowedError, ServiceError
+from twinbus.limits import SPARK_ATTEMPTS_MAX, SPARK_PARCELS_WAITING_MAX
+from twinbus.spark.source.checks import check_duplicates
+from twinbus.spark.source.columns import check_sink
+from twinbus.spark.source.options import IdMode, OnError, Options
+from twinbus.spark.source.parcels import Encoder, Outgoing, Parcel, parcels_of
+
+_logger = logging.getLogger(__name__)
+
+# What is wrong with one message, and not with its destination.
+_OF_THE_MESSAGE = (MessageTooLargeError, ArgumentError, NotAllowedError)
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """What one task has done."""
+
+    messages: int
+    deliveries: int
+    skipped: int
+
+
+class _Writer:
+    """What both kinds of writer do."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        # What was asked for.
+        self._options = options
+        # Where in a row the columns to send are.
+        self._places = check_sink(schema)
+        # What ids by position start with when there is no query: one for each write, the same for all tries of a task.
+        self._job_id = options.job_id or fresh_id()
+        if options.id_mode is IdMode.COLUMN and "messageId" not in self._places:
+            raise ConfigError("messageIdMode is column, and the rows have no column 'messageId': make one.")
+        if options.use_entity_column and "entity" not in self._places and options.entity is None:
+            raise ConfigError("Where are the rows to go? Give queueName or topicName, or make a column 'entity'.")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._options.entity!r} of {self._options.access.namespace!r})"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        options = self._options
+        encoder = Encoder(
+            self._places,
+            entity=options.entity,
+            use_entity_column=options.use_entity_column,
+            id_mode=options.id_mode,
+            id_prefix=self._id_prefix(),
+        )
+        with options.access.bus() as bus:
+            task = _Task(bus, options)
+            for batch in iterator:
+                task.send(list(encoder.encode(batch)))
+            return task.finish()
+
+    def _id_prefix(self) -> str:
+        context = TaskContext.get()
+        partition = _partition()
+        query = batch = None
+        if context is not None:
+            query = context.getLocalProperty("sql.streaming.queryId")
+            batch = context.getLocalProperty("streaming.sql.batchId")
+        if query is None or batch is None:
+            return f"{self._job_id}/{partition}"
+        return f"{self._options.job_id or query}/{batch}/{partition}"
+
+    def _log(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+        done = [each for each in messages if isinstance(each, Sent)]
+        _logger.info(
+            "%s: %d messages in %d deliveries to %r, %d skipped.",
+            what,
+            sum(each.messages for each in done),
+            sum(each.deliveries for each in done),
+            self._options.entity,
+            sum(each.skipped for each in done),
+        )
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._log("Written", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._log("Failed, and already accepted", messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the batches of a stream."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._log(f"Batch {batchId}", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._log(f"Batch {batchId} failed, and already accepted", messages)
+
+
+class _Task:
+    """The sending of one task: a bounded number of deliveries on their way while the next rows are encoded."""
+
+    def __init__(self, bus: BlockingBus, options: Options) -> None:
+        # The namespace.
+        self._bus = bus
+        # What was asked for.
+        self._options = options
+        # Deliveries on their way, with the entity they go to.
+        self._waiting: deque[tuple[str, list[Parcel], Future[Outcomes]]] = deque()
+        # How large a parcel each entity takes.
+        self._largest: dict[str, int] = {}
+        # What was done.
+        self._messages = 0
+        self._deliveries = 0
+        self._skipped = 0
+
+    def send(self, rows: list[Outgoing | ArgumentError]) -> None:
+        """Send rows; returns when they are on their way."""
+        by_entity: dict[str, list[Outgoing]] = {}
+        for row in rows:
+            if isinstance(row, ArgumentError):
+                self._refused(row)
+            else:
+                by_entity.setdefault(row.entity, []).append(row)
+        for entity, some in by_entity.items():
+            for parcels in _few(parcels_of(some, self._largest_bytes(entity), self._options.batch_size)):
+                while len(self._waiting) >= SPARK_PARCELS_WAITING_MAX:
+                    self._settle_first()
+                self._waiting.append((entity, parcels, self._bus.start_send(entity, parcels)))
+
+    def finish(self) -> Sent:
+        """Wait for all outcomes."""
+        while self._waiting:
+            self._settle_first()
+        return Sent(self._messages, self._deliveries, self._skipped)
+
+    def _settle_first(self) -> None:
+        entity, parcels, future = self._waiting.popleft()
+        outcomes = future.result()
+        pauses = Backoff()
+        while True:
+            again: list[Parcel] = []
+            for parcel, error in zip(parcels, outcomes, strict=True):
+                if error is None:
+                    self._messages += len(parcel)
+                    self._deliveries += 1
+                elif error.retryable and pauses.failures + 1 < SPARK_ATTEMPTS_MAX:
+                    again.append(parcel)
+                elif len(parcel) > 1 and isinstance(error, _OF_THE_MESSAGE):
+                    # One of them is refused: the others must not go with it, and the error is to be about that one.
+                    again += [[payload] for payload in parcel]
+                else:
+                    self._refused(error)
+            if not again:
+                return
+            if any(error is not None and error.retryable for error in outcomes):
+                self._bus.pause(pauses)
+            parcels, outcomes = again, self._bus.start_send(entity, again).result()
+
+    def _refused(self, error: ServiceError) -> None:
+        if self._options.on_error is OnError.FAIL or not isinstance(error, _OF_THE_MESSAGE):
+            raise type(error)(*error.args)
+        self._skipped += 1
+        _logger.warning("A message is left out, because onError is skip: %s", error)
+
+    def _largest_bytes(self, entity: str) -> int:
+        largest = self._largest.get(entity)
+        if largest is None:
+            # The first time that this task sends there.
+            check_duplicates(self._options, entity, loud=_partition() == 0)
+            largest = self._largest[entity] = self._bus.largest_message_bytes(entity)
+        return largest
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def _few(parcels: Iterator[Parcel]) -> Iterator[list[Parcel]]:
+    """Parcels by the handful: one call for several small ones, none waits for many large ones."""
+    held: list[Parcel] = []
+    count = 0
+    for parcel in parcels:
+        held.append(parcel)
+        count += len(parcel)
+        if count >= 500 or len(held) >= 100:
+            yield held
+            held, count = [], 0
+    if held:
+        yield held

@@ -1,0 +1,76 @@
+"""The data source `servicebus`: `spark.read`, `readStream`, `write` and `writeStream` of queues and topics.
+
+Name: `servicebus`. Spark finds it by itself (package `pyspark_servicebus`), on every node where this is installed.
+
+    df = (spark.read.format("servicebus")
+          .option("connectionString", text).option("queueName", "orders").load())
+
+Options and columns: `options.py`, `columns.py`, and for people `docs/spark.md`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from twinbus.errors import ConfigError
+from twinbus.spark.source.columns import check_source, source_schema
+from twinbus.spark.source.options import Options, ReadMode, for_reading, for_writing
+
+
+class ServiceBusSource(DataSource):
+    """Queues, topics and subscriptions of a Service Bus namespace or a Twinbus broker."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "servicebus"
+
+    def __repr__(self) -> str:
+        # The options hold the connection string.
+        return "ServiceBusSource()"
+
+    def schema(self) -> StructType:
+        return source_schema(include_body=self._parsed().include_body)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from twinbus.spark.source.batch import BatchReader, FilteringReader
+
+        options = for_reading(self._parsed(), stream=False)
+        check_source(schema)
+        return (FilteringReader if options.pushdown else BatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from twinbus.spark.source.browse_stream import BrowseStream
+        from twinbus.spark.source.claim_stream import ClaimStream
+
+        options = for_reading(self._parsed(), stream=True)
+        check_source(schema)
+        return (BrowseStream if options.read_mode is ReadMode.BROWSE else ClaimStream)(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from twinbus.spark.source.sink import BatchWriter
+
+        _refuse_overwrite(overwrite)
+        return BatchWriter(for_writing(self._parsed()), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from twinbus.spark.source.sink import StreamWriter
+
+        _refuse_overwrite(overwrite)
+        return StreamWriter(for_writing(self._parsed()), schema)
+
+    def _parsed(self) -> Options:
+        return Options.parse(self.options)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError(
+            "A queue cannot be overwritten: write with mode('append'), or as a stream with outputMode('append')."
+        )

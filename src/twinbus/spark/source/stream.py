@@ -1,0 +1,124 @@
+"""What both kinds of stream have in common: the connection of the driver, limits, and the end of an AvailableNow run.
+
+Rules:
+- A reader is pickled to workers before it is used: it connects when it is first asked for something, and what is
+  connected does not travel.
+- `stop` is not called by Spark 4.3, which ends the process instead: nothing may depend on it.
+- What a user got wrong is said when the stream starts, with the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from twinbus.client.blocking import BlockingBus
+from twinbus.client.fields import Fields
+from twinbus.errors import ConfigError, NotAllowedError
+from twinbus.limits import SPARK_BATCH_ROWS, SPARK_TRIGGER_MESSAGES_MAX
+from twinbus.spark.source.browsing import Browser
+from twinbus.spark.source.options import Options
+from twinbus.spark.source.rows import RowMaker
+
+
+class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of one entity."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        assert options.path is not None
+        # What was asked for.
+        self._options = options
+        # The path of the entity or its sub-queue.
+        self._path = options.path
+        # The columns.
+        self._schema = schema
+        # The last number of an AvailableNow run; None while there is no end.
+        self._target: int | None = None
+        # The last number seen in the entity.
+        self._last = 0
+        # The driver's connection; None before it is needed, and in workers.
+        self._bus: BlockingBus | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._path!r} of {self._options.access.namespace!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bus": None}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.messages_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        head = self._browser.first(1)
+        self._target = 0 if head is None else self._browser.last(head.sequence_number)
+        self._last = self._target
+
+    def stop(self) -> None:
+        bus, self._bus = self._bus, None
+        if bus is not None:
+            bus.close()
+
+    # --- for the two kinds --------------------------------------------------------------------------------------------
+
+    @property
+    def _opened(self) -> BlockingBus:
+        """The driver's connection, with a link to the entity."""
+        if self._bus is None:
+            bus = self._options.access.bus()
+            try:
+                bus.open_receiver(self._path)
+            except NotAllowedError as error:
+                bus.close()
+                if "session" in str(error).lower():
+                    raise ConfigError(
+                        f"{self._path!r} requires sessions, and a stream cannot hold sessions over its batches. Read "
+                        "it with spark.read, or forward it to a queue without sessions and stream that."
+                    ) from error
+                raise
+            except BaseException:
+                bus.close()
+                raise
+            self._bus = bus
+        return self._bus
+
+    @property
+    def _browser(self) -> Browser:
+        return Browser(self._opened, self._path)
+
+    def _limits(self, limit: ReadLimit) -> tuple[int, int | None]:
+        """How many messages, and how many bytes, the next batch may have."""
+        messages, size = self._options.messages_max, self._options.bytes_max
+        if isinstance(limit, ReadMaxRows):
+            messages = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        elif isinstance(limit, ReadAllAvailable):
+            messages, size = SPARK_TRIGGER_MESSAGES_MAX, None
+        return max(messages, 1), size
+
+    def _batches(self, messages: Iterator[Fields], maker: RowMaker) -> Iterator[pa.RecordBatch]:
+        rows: list[Fields] = []
+        for fields in messages:
+            rows.append(fields)
+            if len(rows) >= SPARK_BATCH_ROWS:
+                yield maker.batch(rows)
+                rows = []
+        if rows:
+            yield maker.batch(rows)
+
+    def _maker(self) -> RowMaker:
+        return RowMaker(self._schema, entity=self._path, namespace=self._options.access.namespace)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError
