@@ -70,7 +70,7 @@ async def send(visitor: Visitor, fields: Fields) -> Fields:
     if host.store.full:
         raise QuotaExceededError("The disk that holds this namespace is full: receive messages or make room.")
     copies = _whole(fields, "copies", 1, CONSOLE_COPIES_MAX)
-    own = fields.get("properties") or {}
+    own = fields.get("properties", {})
     if not isinstance(own, dict) or any(isinstance(value, list | dict) or value is None for value in own.values()):
         raise ArgumentError("Properties are names with texts, numbers, true or false.")
     if len(own) > CONSOLE_PROPERTIES_MAX:
@@ -198,7 +198,7 @@ def _rule(host: NamespaceHost, name: str, fields: Fields) -> Rule:
 
 
 def _settings(fields: Fields, names: tuple[str, ...]) -> Fields:
-    given = fields.get("settings") or {}
+    given = fields.get("settings", {})
     if not isinstance(given, dict):
         raise ArgumentError("'settings' is an object.")
     for name, value in given.items():
