@@ -13,14 +13,21 @@ KNOWN = {
     "primary": "TWINBUS_PRIMARY",
     "secondary": "TWINBUS_SECONDARY",
 }
+# The session that a Spark shell or notebook has.
+SESSION = "spark"
 
 
 def missing(source: str) -> set[str]:
     """Names that a program uses and nobody gives it."""
+    used = _globals(symtable.symtable(source, "page", "exec"))
+    return {name for name in used - bound(source) if not hasattr(builtins, name)} - {"__file__"}
+
+
+def bound(source: str) -> set[str]:
+    """Names that a program gives to something, at its top level."""
     table = symtable.symtable(source, "page", "exec")
-    bound = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
-    bound |= {child.get_name() for child in table.get_children() if child.get_type() in ("function", "class")}
-    return {name for name in _globals(table) if name not in bound and not hasattr(builtins, name)} - {"__file__"}
+    found = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    return found | {child.get_name() for child in table.get_children() if child.get_type() in ("function", "class")}
 
 
 def _globals(table: symtable.SymbolTable) -> set[str]:
@@ -36,6 +43,18 @@ def _globals(table: symtable.SymbolTable) -> set[str]:
 def is_whole(source: str) -> bool:
     """Whether it can be run as it stands, with no more than the connection strings given."""
     return not missing(source) - set(KNOWN)
+
+
+def notebook(sources: list[str]) -> list[str]:
+    """Those of a page's programs that need a Spark session, or what an earlier one of them has made."""
+    found: list[str] = []
+    made: set[str] = set()
+    for source in sources:
+        lacks = missing(source) - set(KNOWN)
+        if lacks and lacks <= made | {SESSION}:
+            found.append(source)
+            made |= bound(source)
+    return found
 
 
 def completed(source: str) -> str:
