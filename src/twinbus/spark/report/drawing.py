@@ -65,7 +65,7 @@ _CONTROL: Final = re.compile(
 
 
 @contextmanager
-def drawing(width: float, height: float) -> Iterator[Figure]:
+def drawing(width: float, height: float) -> Iterator[Any]:
     """A figure of so many inches, with our settings while it is drawn and written."""
     import warnings
 
@@ -119,4 +119,5 @@ def save(figure: Figure, path: Path) -> None:
 def quiet(axes: Axes) -> None:
     """Take away what an axis has besides its labels."""
     axes.tick_params(length=0)
+    axes.tick_params(axis="x", pad=6)
     axes.spines["left"].set_visible(False)

@@ -1,0 +1,316 @@
+"""From the tables to the facts of a report.
+
+Rules:
+- Spark adds up; what is brought here is bounded by pieces, stages or a limit, never by the size of the tables.
+- Costs are those of the sheet that is asked for. The charges know days, so they are those of every day that the period
+  touches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from twinbus.limits import REPORT_ENTITIES, REPORT_FAILOVERS, REPORT_POINTS_MAX
+from twinbus.plan.bill import list_amount
+from twinbus.spark.report import queries
+from twinbus.spark.report.facts import (
+    Backlog,
+    Cost,
+    DayCost,
+    EntityCost,
+    Episode,
+    Latency,
+    Operations,
+    Outage,
+    QueuePeak,
+    Report,
+)
+from twinbus.spark.report.period import Period, day
+from twinbus.spark.report.sentence import CAUSED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+    from twinbus.ledger.prices import Sheet
+    from twinbus.spark.ledger.tables import Tables
+
+_NAMESPACES_SHOWN = 5
+# Stages that are no operations.
+_FIXED = ("base", "connections")
+_DAYS = (1, 7, 28, 84, 364)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked for; a time that is None is where the tables begin or end."""
+
+    sheet: Sheet
+    start_s: int | None = None
+    end_s: int | None = None
+    namespace: str | None = None
+    entities: int = REPORT_ENTITIES
+
+
+def gather(tables: Tables, question: Question) -> Report:
+    """Work out the report."""
+    return _Gathering(tables, question).report()
+
+
+class _Gathering:
+    def __init__(self, tables: Tables, question: Question) -> None:
+        self._question = question
+        self._sheet = question.sheet
+        # The tables, of the namespace that is asked for.
+        self._operations = self._of(tables.operations)
+        self._charges = self._of(tables.charges)
+        self._failovers = self._of(tables.failovers, "target")
+        self._backlog = self._of(tables.backlog)
+        self._latency = self._of(tables.latency)
+        self._quarantine = tables.quarantine
+
+    def _of(self, frame: DataFrame, *other: str) -> DataFrame:
+        name = self._question.namespace
+        if name is None:
+            return frame
+        return frame.where(reduce(lambda a, b: a | b, (F.col(each) == name for each in ("namespace", *other))))
+
+    def report(self) -> Report:
+        period = self._period()
+        blank: dict[str, Any] = {
+            "period": period,
+            "namespace": self._question.namespace,
+            "sheet": self._sheet.name,
+            "currency": self._sheet.currency,
+            "quarantined": self._quarantine.count(),
+        }
+        if period is None:
+            return Report(**blank)
+        parts: dict[str, Any] = {}
+        for part in (self._named, self._costs, self._episodes, self._pieces, self._backlogs, self._latencies):
+            parts |= part(period)
+        return Report(**blank, **parts)
+
+    def _period(self) -> Period | None:
+        given = self._question
+        ends = [
+            queries.extent(self._operations, "minute", "minute"),
+            queries.extent(self._backlog, "minute", "minute"),
+            queries.extent(self._latency, "minute", "minute"),
+            queries.extent(
+                self._failovers.select("started", F.coalesce("ended", "started").alias("ended")), "started", "ended"
+            ),
+        ]
+        found = reduce(lambda a, b: a.unionByName(b), ends).agg(
+            F.min("first").alias("first"), F.max("last").alias("last")
+        )
+        row = _only(found)
+        if row["first"] is None:
+            if given.start_s is None or given.end_s is None:
+                return None
+            return Period.between(given.start_s, given.end_s)
+        # A minute's row speaks of the whole minute.
+        first, last = math.floor(row["first"]), math.floor(row["last"]) // 60 * 60 + 60
+        start_s = first if given.start_s is None else given.start_s
+        return Period.between(start_s, max(last if given.end_s is None else given.end_s, start_s))
+
+    def _named(self, period: Period) -> dict[str, Any]:
+        names = queries.inside(self._operations, period).select("namespace").distinct()
+        shown = [row["namespace"] for row in names.orderBy("namespace").limit(_NAMESPACES_SHOWN).collect()]
+        count = len(shown) if len(shown) < _NAMESPACES_SHOWN else names.count()
+        return {"namespaces": tuple(shown), "namespaces_count": count}
+
+    def _costs(self, period: Period) -> dict[str, Any]:
+        dates = F.col("date").between(day(period.start_s), day(period.end_s - 1))
+        charges = self._charges.where(dates & (F.col("sheet") == self._sheet.name))
+        stages = {row["stage"]: self._cost(row, row["stage"]) for row in queries.costs(charges, "stage").collect()}
+        work = charges.where(~F.col("stage").isin(*_FIXED))
+        top = queries.dearest(work, self._question.entities)
+        tops = top.collect()
+        by_stage: dict[tuple[str, str], dict[str, int]] = {}
+        for row in queries.costs(queries.of_those(work, top), "namespace", "entity", "stage").collect():
+            by_stage.setdefault((row["namespace"], row["entity"]), {})[row["stage"]] = row["units"]
+        entities = tuple(
+            EntityCost(
+                namespace=row["namespace"],
+                entity=row["entity"],
+                cost=self._cost(row),
+                stages=by_stage.get((row["namespace"], row["entity"]), {}),
+            )
+            for row in tops
+        )
+        count = work.where(F.col("entity") != "").select("namespace", "entity").distinct().count()
+        length = (day(period.end_s - 1) - day(period.start_s)).days + 1
+        width = next((days for days in _DAYS if length / days <= 62), length // REPORT_POINTS_MAX + 1)
+        days: dict[int, dict[str, int]] = {}
+        for row in queries.by_day(work, width).collect():
+            days.setdefault(row["start"], {})[row["stage"]] = row["units"]
+        return {
+            "stages": stages,
+            "entities": entities,
+            "entities_count": count,
+            "others": _others(stages, entities) if count > len(entities) else None,
+            "days": tuple(DayCost(start_s=start, stages=days[start]) for start in sorted(days)),
+            "days_width": width,
+        }
+
+    def _cost(self, row: Row, stage: str = "") -> Cost:
+        amount = Decimal(row["amount"] or 0)
+        units = row["units"] or 0
+        listed = amount if stage in _FIXED else list_amount(self._sheet, units)
+        return Cost(count=row["count"] or 0, units=units, amount=amount, list_amount=listed)
+
+    def _episodes(self, period: Period) -> dict[str, Any]:
+        episodes = queries.overlapping(self._failovers, period)
+        sums = _only(
+            episodes.agg(
+                F.count("*").alias("count"),
+                F.countDistinct("namespace", "entity").alias("entities"),
+                *(F.sum(name).alias(name) for name in ("diverted", "syphoned", "dead_lettered")),
+            )
+        )
+        if not sums["count"]:
+            return {}
+        order = (F.desc("diverted"), "started", "namespace", "entity")
+        named = episodes.withColumns({"from": queries.seconds("started"), "until": queries.seconds("ended")})
+        shown = [_episode(row) for row in named.orderBy(*order).limit(REPORT_FAILOVERS).collect()]
+        found = queries.outages(episodes)
+        until = F.least("until", F.lit(float(period.end_s)))
+        from_s = F.greatest("from", F.lit(float(period.start_s)))
+        totals = _only(found.agg(F.count("*").alias("count"), F.sum(until - from_s).alias("length")))
+        return {
+            "episodes": tuple(sorted(shown, key=lambda each: (each.started_s, each.namespace, each.entity))),
+            "episodes_count": sums["count"],
+            "episodes_entities": sums["entities"],
+            **{name: sums[name] or 0 for name in ("diverted", "syphoned", "dead_lettered")},
+            "outages": self._outages(found, period),
+            "outages_count": totals["count"],
+            "failed_over_s": max(float(totals["length"] or 0), 0.0),
+        }
+
+    def _outages(self, found: DataFrame, period: Period) -> tuple[Outage, ...]:
+        top = found.orderBy(F.desc("diverted"), "from").limit(REPORT_FAILOVERS)
+        rows = top.collect()
+        work = queries.inside(self._operations, period)
+        work = queries.billed(queries.counted(work), self._sheet).where(F.col("stage").isin(*CAUSED))
+        done: dict[int, dict[str, Row]] = {}
+        sums = queries.during(work, top).groupBy("outage", "stage")
+        for row in sums.agg(F.sum("count").alias("count"), F.sum("units").alias("units")).collect():
+            done.setdefault(row["outage"], {})[row["stage"]] = row
+        late = (
+            queries.during(queries.inside(self._latency, period), top)
+            .groupBy("outage")
+            .agg(F.max("max_ms").alias("ms"))
+        )
+        longest = {row["outage"]: row["ms"] for row in late.collect()}
+        made = []
+        for row in sorted(rows, key=lambda each: each["from"]):
+            stages = done.get(row["outage"], {})
+            units = sum(self._sheet.units(each["count"], each["units"]) for each in stages.values())
+            made.append(
+                Outage(
+                    started_s=row["from"],
+                    ended_s=None if math.isinf(row["until"]) else row["until"],
+                    entities=row["entities"],
+                    episodes=row["episodes"],
+                    diverted=row["diverted"] or 0,
+                    syphoned=row["syphoned"] or 0,
+                    dead_lettered=row["dead_lettered"] or 0,
+                    operations={stage: stages[stage]["count"] for stage in CAUSED if stage in stages},
+                    units=units,
+                    list_amount=list_amount(self._sheet, units),
+                    longest_ms=longest.get(row["outage"]),
+                )
+            )
+        return tuple(made)
+
+    def _pieces(self, period: Period) -> dict[str, Any]:
+        work = queries.counted(queries.inside(self._operations, period))
+        found: dict[str, dict[int, int]] = {}
+        for row in queries.by_piece(work, period.width_s).collect():
+            found.setdefault(row["stage"], {})[row["piece"]] = row["count"]
+        if not found:
+            return {}
+        # The broker and the syphon do not look at the same clock: what was moved may come a minute early.
+        stages = {stage: tuple(max(found[stage].get(at, 0), 0) for at in period.pieces) for stage in sorted(found)}
+        return {"operations": Operations(stages={stage: counts for stage, counts in stages.items() if any(counts)})}
+
+    def _backlogs(self, period: Period) -> dict[str, Any]:
+        backlog = queries.inside(self._backlog, period)
+        rows = {row["piece"]: row for row in queries.backlog_by_piece(backlog, period.width_s).collect()}
+        if not rows:
+            return {}
+        names = ("depth", "fullest", "depth_bytes", "oldest_ms", "dead")
+        series = {name: tuple(rows[at][name] if at in rows else None for at in period.pieces) for name in names}
+        peaks = queries.queue_peaks(backlog, self._question.entities).collect()
+        return {
+            "backlog": Backlog(**series),
+            "queues": tuple(QueuePeak(**row.asDict()) for row in peaks),
+            "queues_count": backlog.select("namespace", "queue").distinct().count(),
+        }
+
+    def _latencies(self, period: Period) -> dict[str, Any]:
+        latency = queries.inside(self._latency, period)
+        everything = queries.latencies(latency).collect()
+        if not everything or not everything[0]["count"]:
+            return {}
+        by_entity = queries.latencies(latency, "namespace", "entity")
+        order = (F.desc("max_ms"), F.desc("count"), "namespace", "entity")
+        rows = by_entity.orderBy(*order).limit(self._question.entities).collect()
+        return {
+            "latency": _latency(everything[0], "", ""),
+            "latencies": tuple(_latency(row, row["namespace"], row["entity"]) for row in rows),
+            "latencies_count": by_entity.count(),
+        }
+
+
+def _only(frame: DataFrame) -> Row:
+    """The one row of a sum over everything."""
+    row = frame.first()
+    if row is None:
+        raise AssertionError("a sum without groups has a row")
+    return row
+
+
+def _others(stages: dict[str, Cost], entities: Iterable[EntityCost]) -> EntityCost:
+    """What the entities that are not shown have together."""
+    rest = sum((cost for stage, cost in stages.items() if stage not in _FIXED), Cost())
+    by_stage = {stage: cost.units for stage, cost in stages.items() if stage not in _FIXED}
+    for each in entities:
+        rest -= each.cost
+        for stage, units in each.stages.items():
+            by_stage[stage] -= units
+    return EntityCost(
+        namespace="", entity="", cost=rest, stages={name: units for name, units in by_stage.items() if units}
+    )
+
+
+def _episode(row: Row) -> Episode:
+    return Episode(
+        namespace=row["namespace"] or "",
+        entity=row["entity"] or "",
+        started_s=row["from"],
+        ended_s=row["until"],
+        target=row["target"] or "",
+        cause=row["cause"] or "",
+        diverted=row["diverted"] or 0,
+        syphoned=row["syphoned"] or 0,
+        dead_lettered=row["dead_lettered"] or 0,
+    )
+
+
+def _latency(row: Row, namespace: str, entity: str) -> Latency:
+    return Latency(
+        namespace=namespace,
+        entity=entity,
+        count=row["count"],
+        sum_ms=row["sum_ms"],
+        max_ms=row["max_ms"],
+        buckets=tuple(row["buckets"]),
+    )

@@ -1,0 +1,238 @@
+"""The tables of a report: the same on the page and on the terminal.
+
+Rules:
+- A cell is text that is ready to be read, and not yet escaped for anything.
+- A column of numbers is right-aligned; a row may have a stage, whose colour it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from twinbus.plan.wording import amount, plural, share, size, span
+from twinbus.spark.report.drawing import shown
+from twinbus.spark.report.facts import Cost, Latency, Report
+from twinbus.spark.report.palette import STAGE_WORDS, STAGES
+from twinbus.spark.report.percentiles import percentile_ms
+from twinbus.spark.report.period import clock_text, moment
+from twinbus.spark.report.sentence import CAUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table. `stages` has a row's stage, or an empty text; `last_is_sum` sets the last row apart."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    numbers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    stages: tuple[str, ...] = ()
+    last_is_sum: bool = False
+    note: str = ""
+    # What is said instead, where there are no rows.
+    nothing: str = field(default="Nothing in this period.")
+
+
+def listings(report: Report) -> Iterator[Listing]:
+    """All tables, in the order of the page."""
+    yield stages(report)
+    yield entities(report)
+    yield outages(report)
+    yield failovers(report)
+    yield queues(report)
+    yield operations(report)
+    yield latency(report)
+
+
+def ordered(names: Iterator[str] | list[str] | dict[str, object]) -> list[str]:
+    """Stages in their order; what is not known yet comes last."""
+    return sorted(names, key=lambda name: (STAGES.index(name) if name in STAGES else len(STAGES), name))
+
+
+def word(stage: str) -> str:
+    return STAGE_WORDS.get(stage, shown(stage))
+
+
+def _money(cost: Cost) -> tuple[str, ...]:
+    return f"{cost.count:,}", f"{cost.units:,}", amount(cost.amount), amount(cost.list_amount)
+
+
+def stages(report: Report) -> Listing:
+    """Cost by stage."""
+    names = ordered(list(report.stages))
+    rows = [(word(name), *_money(report.stages[name])) for name in names]
+    if rows:
+        rows.append(("all", *_money(report.cost)))
+    numbers = ("operations", "units", f"{report.currency} on the bill", f"{report.currency} at list price")
+    return Listing(
+        key="stages",
+        title="Cost by stage",
+        columns=("stage", *numbers),
+        numbers=numbers,
+        rows=tuple(rows),
+        stages=(*names, ""),
+        last_is_sum=True,
+        note="Costs are those of whole days. At list price: what the units cost once the included ones are used up.",
+        nothing=f"No charges by the price sheet {report.sheet} in this period.",
+    )
+
+
+def entities(report: Report) -> Listing:
+    """Cost by entity."""
+    rows = [(shown(each.entity), shown(each.namespace, 30), *_money(each.cost)) for each in report.entities]
+    if report.others is not None:
+        left = report.entities_count - len(report.entities)
+        rows.append((f"{plural(left, 'other', 'others')}", "", *_money(report.others.cost)))
+    numbers = ("operations", "units", f"{report.currency} on the bill", f"{report.currency} at list price")
+    return Listing(
+        key="entities",
+        title="Cost by entity",
+        columns=("entity", "namespace", *numbers),
+        numbers=numbers,
+        rows=tuple(rows),
+        last_is_sum=report.others is not None,
+        nothing=f"No charges by the price sheet {report.sheet} in this period.",
+    )
+
+
+def outages(report: Report) -> Listing:
+    """Outages: failovers that overlap."""
+    rows = []
+    for each in report.outages:
+        done = each.operations
+        lasted = "goes on" if each.ended_s is None else span(each.ended_s - each.started_s)
+        rows.append(
+            (
+                clock_text(each.started_s),
+                lasted,
+                f"{each.entities:,}",
+                f"{each.diverted:,}",
+                *(f"{done.get(stage, 0):,}" for stage in CAUSED),
+                amount(each.list_amount),
+                "-" if each.longest_ms is None else span(each.longest_ms / 1000),
+            )
+        )
+    words = tuple(word(stage) for stage in CAUSED)
+    numbers = ("lasted", "entities", "diverted", *words, f"{report.currency} at list price", "slowest")
+    left = report.outages_count - len(report.outages)
+    return Listing(
+        key="outages",
+        title="What each outage cost",
+        columns=("began (UTC)", *numbers),
+        numbers=numbers,
+        rows=tuple(rows),
+        note=f"The {len(rows)} that diverted most; {plural(left, 'other')} not shown." if left > 0 else "",
+        nothing="No failover in this period.",
+    )
+
+
+def failovers(report: Report) -> Listing:
+    """Failovers of single entities."""
+    rows = [
+        (
+            shown(each.entity),
+            shown(each.namespace, 30),
+            _second(each.started_s),
+            "goes on" if each.ended_s is None else span(each.ended_s - each.started_s),
+            shown(each.cause, 40) if each.cause else "-",
+            f"{each.diverted:,}",
+            f"{each.syphoned:,}",
+            f"{each.dead_lettered:,}",
+        )
+        for each in report.episodes
+    ]
+    left = report.episodes_count - len(rows)
+    numbers = ("lasted", "diverted", "brought home", "dead-lettered")
+    return Listing(
+        key="failovers",
+        title="Failovers",
+        columns=("entity", "namespace", "began (UTC)", "lasted", "cause", "diverted", "brought home", "dead-lettered"),
+        numbers=numbers,
+        rows=tuple(rows),
+        note=f"The {len(rows)} that diverted most; {plural(left, 'other')} not shown." if left > 0 else "",
+        nothing="No failover in this period.",
+    )
+
+
+def queues(report: Report) -> Listing:
+    """The backlog queues at their fullest."""
+    total = sum(each.depth for each in report.queues)
+    rows = [
+        (
+            shown(each.queue),
+            f"{each.depth:,}",
+            share(each.depth / total) if total else "-",
+            size(each.depth_bytes),
+            span(each.oldest_ms / 1000),
+            f"{each.dead:,}",
+        )
+        for each in report.queues
+    ]
+    left = report.queues_count - len(rows)
+    numbers = ("most messages", "share", "most bytes", "oldest", "dead letters")
+    return Listing(
+        key="queues",
+        title="Backlog queues at their fullest",
+        columns=("backlog queue", *numbers),
+        numbers=numbers,
+        rows=tuple(rows),
+        note=f"{plural(left, 'other queue')} not shown." if left > 0 else "",
+        nothing="No look at a backlog queue in this period.",
+    )
+
+
+def operations(report: Report) -> Listing:
+    """Operations by stage: all, a minute on average, and in the busiest piece."""
+    rows, names = [], []
+    if report.operations is not None and report.period is not None:
+        minutes = report.period.length_s / 60
+        piece = report.period.width_s / 60
+        for name in ordered(list(report.operations.stages)):
+            counts = report.operations.stages[name]
+            total, most = sum(counts), max(counts)
+            names.append(name)
+            rows.append((word(name), f"{total:,}", f"{total / minutes:,.1f}", f"{most / piece:,.1f}"))
+    numbers = ("operations", "a minute", "a minute at most")
+    return Listing(
+        key="operations",
+        title="Operations a minute",
+        columns=("stage", *numbers),
+        numbers=numbers,
+        rows=tuple(rows),
+        stages=tuple(names),
+        note="Everything that was counted, billed or not. What was settled counts as well.",
+        nothing="No operation in this period.",
+    )
+
+
+def latency(report: Report) -> Listing:
+    """Time through the backlog, of all and by entity."""
+    rows = []
+    if report.latency is not None:
+        rows = [("all entities", *_times(report.latency))]
+        rows += [(shown(each.entity), *_times(each)) for each in report.latencies]
+    left = report.latencies_count - len(report.latencies)
+    numbers = ("messages", "mean", "half within", "95 % within", "99 % within", "slowest")
+    return Listing(
+        key="latency",
+        title="Time through the backlog",
+        columns=("entity", *numbers),
+        numbers=numbers,
+        rows=tuple(rows),
+        note="Percentiles come from buckets that double, and are about right."
+        + (f" {plural(left, 'other entity', 'other entities')} not shown." if left > 0 else ""),
+        nothing="No message came through the backlog in this period.",
+    )
+
+
+def _times(each: Latency) -> tuple[str, ...]:
+    parts = (percentile_ms(each.buckets, each.max_ms, part) for part in (0.5, 0.95, 0.99))
+    mean = each.sum_ms / each.count if each.count else 0
+    return (f"{each.count:,}", span(mean / 1000), *(span(part / 1000) for part in parts), span(each.max_ms / 1000))
+
+
+def _second(at_s: float) -> str:
+    at = moment(at_s)
+    return f"{at.day} {at:%b %H:%M:%S}"

@@ -1,0 +1,215 @@
+"""The report as one page of HTML: nothing is loaded, nothing runs.
+
+Rules:
+- Every text goes through `escape`; a stage gets a class only if it is one of ours.
+- The page's policy allows styles that stand in it, and nothing else: no script, no network.
+- The same facts and the same "written at" give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from typing import Final
+
+from twinbus import __version__
+from twinbus.plan.wording import amount, plural, span
+from twinbus.spark.report import charts, listing, palette
+from twinbus.spark.report.drawing import shown
+from twinbus.spark.report.facts import Report
+from twinbus.spark.report.listing import Listing
+from twinbus.spark.report.period import clock_text, range_text
+from twinbus.spark.report.sentence import headline
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, what it is about, a chart, and its tables."""
+
+    title: str
+    lead: str
+    chart: Callable[[Report, charts.Shape], str | None]
+    tables: tuple[Callable[[Report], Listing], ...]
+    # The chart's caption.
+    caption: str
+
+
+_SECTIONS: Final = (
+    Section(
+        "What the outages cost",
+        "Each outage: entities that were failed over at the same time, and the operations that it was the reason of.",
+        charts.failovers,
+        (listing.outages, listing.failovers),
+        "When each entity was failed over, in UTC.",
+    ),
+    Section(
+        "Backlog",
+        "Messages that were diverted and not yet brought home.",
+        charts.backlog,
+        (listing.queues,),
+        "All backlog queues together and the fullest of them; the age of the oldest message. In UTC.",
+    ),
+    Section(
+        "Time through the backlog",
+        "From the diverted send to the primary's acceptance.",
+        charts.latency,
+        (listing.latency,),
+        "Messages by how long they were under way. Each bar reaches twice as far as the one before.",
+    ),
+    Section(
+        "Operations a minute",
+        "What the namespaces did, with the pings and the idle polls that pairing adds.",
+        charts.operations,
+        (listing.operations,),
+        "By stage, in UTC.",
+    ),
+    Section(
+        "Cost by stage",
+        "A diverted message takes four operations: to the backlog, from it, to the primary, and its receiver's.",
+        charts.stages,
+        (listing.stages,),
+        "Billed units by stage.",
+    ),
+    Section(
+        "Cost by entity",
+        "The entities with the most billed units.",
+        charts.entities,
+        (listing.entities,),
+        "Billed units by entity and stage.",
+    ),
+)
+
+
+def page(report: Report, written_at_s: float | None = None) -> str:
+    """The whole file."""
+    title = "What the bus did" if not report.outages_count else "What the outage cost"
+    if report.outages_count > 1:
+        title = "What the outages cost"
+    style = palette.style() + files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    calm = "" if report.outages_count else " calm"
+    parts = [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f"<title>{escape(_browser_title(report))}</title>",
+        f"<style>\n{style}</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+        f'<header>\n<p class="brand">Twinbus report</p>\n<h1>{escape(title)}</h1>',
+        f'<p class="scope">{_scope(report)}</p>\n</header>',
+        f'<p class="headline{calm}">{escape(headline(report))}</p>',
+    ]
+    if report.quarantined:
+        parts.append(
+            f'<p class="notice">{escape(plural(report.quarantined, "line"))} of the ledger could not be read and '
+            "are in the quarantine table: what they tell is missing here.</p>"
+        )
+    if report.period is not None:
+        parts.append(_numbers(report))
+        parts += [_section(section, report) for section in _SECTIONS]
+    written = "" if written_at_s is None else f" Written {escape(clock_text(written_at_s))} UTC."
+    parts += [
+        f"<footer>Twinbus {escape(__version__)}.{written} Prices by the sheet {escape(shown(report.sheet))}, in "
+        f"{escape(report.currency)}. All times are UTC.</footer>",
+        "</main>",
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _browser_title(report: Report) -> str:
+    if report.period is None:
+        return "Twinbus report"
+    return f"Twinbus report, {range_text(report.period.start_s, report.period.end_s)}"
+
+
+def _scope(report: Report) -> str:
+    if report.period is None:
+        return "Nothing was recorded."
+    period = report.period
+    texts = [f"{range_text(period.start_s, period.end_s)} UTC ({span(period.length_s)})"]
+    if report.namespaces_count:
+        names = ", ".join(shown(name, 40) for name in report.namespaces)
+        left = report.namespaces_count - len(report.namespaces)
+        texts.append(("namespace " if report.namespaces_count == 1 else "namespaces ") + names)
+        if left > 0:
+            texts[-1] += f" and {plural(left, 'other', 'others')}"
+    return escape(" · ".join(texts))
+
+
+def numbers(report: Report) -> list[tuple[str, str]]:
+    """The large numbers at the top: what they are, and how much."""
+    peak = max((each for each in (report.backlog.depth if report.backlog else ()) if each is not None), default=None)
+    counted = sum(sum(each) for each in report.operations.stages.values()) if report.operations else 0
+    return [
+        (f"{report.currency} on the bill", amount(report.cost.amount) if report.stages else "-"),
+        ("messages diverted", f"{report.diverted:,}"),
+        ("failed over", span(report.failed_over_s)),
+        ("slowest through the backlog", "-" if report.latency is None else span(report.latency.max_ms / 1000)),
+        ("most in the backlog", "-" if peak is None else f"{peak:,}"),
+        ("operations", f"{counted:,}"),
+    ]
+
+
+def _numbers(report: Report) -> str:
+    cells = "\n".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in numbers(report))
+    return f'<dl class="numbers">\n{cells}\n</dl>'
+
+
+def _section(section: Section, report: Report) -> str:
+    parts = [f"<section>\n<h2>{escape(section.title)}</h2>", f'<p class="lead">{escape(section.lead)}</p>']
+    drawn = [(shape, section.chart(report, shape)) for shape in (charts.WIDE, charts.NARROW)]
+    if all(chart is not None for _, chart in drawn):
+        shapes = "\n".join(f'<div class="{shape.name}">{chart}</div>' for shape, chart in drawn)
+        parts.append(f"<figure>\n{shapes}\n<figcaption>{escape(section.caption)}</figcaption>\n</figure>")
+    for at, make in enumerate(section.tables):
+        table = make(report)
+        if not table.rows and at:
+            continue
+        if len(section.tables) > 1 and table.rows:
+            parts.append(f"<h3>{escape(table.title)}</h3>")
+        parts.append(_table(table))
+    return "\n".join(parts) + "\n</section>"
+
+
+def _table(table: Listing) -> str:
+    if not table.rows:
+        return f'<p class="nothing">{escape(table.nothing)}</p>'
+    heads = "".join(f'<th scope="col" class={_kind(table, name)}>{escape(name)}</th>' for name in table.columns)
+    rows = []
+    for at, row in enumerate(table.rows):
+        stage = table.stages[at] if at < len(table.stages) else ""
+        cells = []
+        for place, (name, cell) in enumerate(zip(table.columns, row, strict=True)):
+            dot = _dot(stage) if place == 0 and stage else ""
+            cells.append(f"<td class={_kind(table, name)}>{dot}{escape(cell)}</td>")
+        last = " class=sum" if table.last_is_sum and at == len(table.rows) - 1 else ""
+        rows.append(f"<tr{last}>{''.join(cells)}</tr>")
+    note = f'\n<p class="note">{escape(table.note)}</p>' if table.note else ""
+    body = "\n".join(rows)
+    return (
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(table.title)}">\n<table>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>{note}"
+    )
+
+
+def _kind(table: Listing, column: str) -> str:
+    """How a column's cells are set."""
+    if column in table.numbers:
+        return "number"
+    return "time" if column.endswith("(UTC)") else "name"
+
+
+def _dot(stage: str) -> str:
+    name = stage if stage in palette.STAGES else "other"
+    return f'<span class="dot" style="background:var(--{name})"></span>'

@@ -1,0 +1,33 @@
+"""Percentiles from a histogram whose buckets double."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twinbus.ledger.records import LATENCY_BOUNDS_MS
+
+
+def percentile_ms(buckets: Sequence[int], max_ms: int, part: float) -> float:
+    """The time that `part` of all kept within: between a bucket's ends in proportion, and never above the longest."""
+    total = sum(buckets)
+    if not total:
+        return 0.0
+    wanted, before = part * total, 0
+    for at, count in enumerate(buckets):
+        if count and before + count >= wanted:
+            low = LATENCY_BOUNDS_MS[at - 1] if at else 0
+            high = LATENCY_BOUNDS_MS[at] if at < len(LATENCY_BOUNDS_MS) else max_ms
+            return min(low + (high - low) * (wanted - before) / count, float(max_ms))
+        before += count
+    return float(max_ms)
+
+
+def used(buckets: Sequence[int]) -> range:
+    """The buckets from the first to the last that has anything."""
+    filled = [at for at, count in enumerate(buckets) if count]
+    return range(filled[0], filled[-1] + 1) if filled else range(0)
+
+
+def bound_ms(at: int) -> int | None:
+    """The upper end of a bucket; the last one has none."""
+    return LATENCY_BOUNDS_MS[at] if at < len(LATENCY_BOUNDS_MS) else None

@@ -1,0 +1,87 @@
+"""The time a report speaks of, cut into so many pieces as a chart can show.
+
+Rules:
+- Times are UTC, in whole seconds since 1970; a piece begins at a multiple of its width, so that two reports agree.
+- However long the period is, it has at most REPORT_POINTS_MAX pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Final
+
+from twinbus.errors import ConfigError
+from twinbus.limits import REPORT_POINTS_MAX
+
+MINUTE_S: Final = 60
+DAY_S: Final = 86_400
+# Widths that people count in; beyond the last they are doubled.
+_WIDTHS_S: Final = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S, 2 * DAY_S, 7 * DAY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `start_s` on, up to and without `end_s`, in pieces of `width_s`."""
+
+    start_s: int
+    end_s: int
+    width_s: int
+
+    @classmethod
+    def between(cls, start_s: int, end_s: int) -> Period:
+        """The period with the narrowest pieces that it can have; widened to whole minutes."""
+        start_s = start_s // MINUTE_S * MINUTE_S
+        end_s = max(-(-end_s // MINUTE_S) * MINUTE_S, start_s + MINUTE_S)
+        widths = list(_WIDTHS_S)
+        while (end_s - 1) // widths[-1] - start_s // widths[-1] >= REPORT_POINTS_MAX:
+            widths.append(widths[-1] * 2)
+        width_s = next(w for w in widths if (end_s - 1) // w - start_s // w < REPORT_POINTS_MAX)
+        return cls(start_s, end_s, width_s)
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """The beginnings of all pieces."""
+        first = self.start_s // self.width_s * self.width_s
+        return tuple(range(first, self.end_s, self.width_s))
+
+    @property
+    def length_s(self) -> int:
+        return self.end_s - self.start_s
+
+    def clipped(self, start_s: float, end_s: float | None) -> tuple[float, float]:
+        """The part of an interval that lies in the period; one without an end goes on to the period's."""
+        return max(start_s, self.start_s), min(self.end_s if end_s is None else end_s, self.end_s)
+
+
+def instant(text: str) -> int:
+    """A moment that somebody wrote, with a zone or in UTC: `2026-11-15`, `2026-11-15T10:30`; else a ConfigError."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigError(
+            f"{text[:60]!r} is not a time: write 2026-11-15, 2026-11-15T10:30 or 2026-11-15T10:30Z."
+        ) from None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+
+
+def moment(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC)
+
+
+def day(at_s: float) -> date:
+    return moment(at_s).date()
+
+
+def clock_text(at_s: float) -> str:
+    """`15 Nov 2026 10:04`, in UTC."""
+    at = moment(at_s)
+    return f"{at.day} {at:%b %Y %H:%M}"
+
+
+def range_text(start_s: float, end_s: float) -> str:
+    """Two moments, the day once where it is the same: `15 Nov 2026 10:04 to 10:16`."""
+    same = day(start_s) == day(end_s)
+    return (
+        f"{clock_text(start_s)} to {moment(end_s):%H:%M}" if same else f"{clock_text(start_s)} to {clock_text(end_s)}"
+    )

@@ -1,0 +1,169 @@
+"""The tables, cut down to what a page can show. DataFrames in, small DataFrames out.
+
+Rules:
+- Nothing here brings rows to the driver; what comes out is bounded by pieces of the period, stages, or a limit.
+- Each operation is looked at once: per namespace the broker's count if it kept one, else the client's and the syphon's.
+  What the syphon sent to the primary is direct to the broker, so it is moved to its own stage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from twinbus.ledger.records import LATENCY_BOUNDS_MS
+from twinbus.ledger.words import OK, Source, Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from twinbus.ledger.prices import Sheet
+    from twinbus.spark.report.period import Period
+
+BUCKETS = len(LATENCY_BOUNDS_MS) + 1
+
+
+def seconds(column: str) -> Column:
+    """A timestamp as seconds since 1970, with its fraction."""
+    return F.unix_micros(column) / F.lit(1_000_000)
+
+
+def piece(column: str, width_s: int) -> Column:
+    """The beginning of the piece that a timestamp is in, in seconds."""
+    whole = F.unix_seconds(column)
+    return (whole - F.pmod(whole, F.lit(width_s))).cast("bigint")
+
+
+def extent(frame: DataFrame, start: str, end: str) -> DataFrame:
+    """The first and the last moment of a table."""
+    return frame.agg(F.min(seconds(start)).alias("first"), F.max(seconds(end)).alias("last"))
+
+
+def inside(frame: DataFrame, period: Period, column: str = "minute") -> DataFrame:
+    """The rows whose minute is in the period."""
+    at = F.unix_seconds(column)
+    return frame.where((at >= period.start_s) & (at < period.end_s))
+
+
+def overlapping(failovers: DataFrame, period: Period) -> DataFrame:
+    """The episodes of which some part is in the period."""
+    ended = F.coalesce(seconds("ended"), F.lit(float("inf")))
+    return failovers.where((seconds("started") < period.end_s) & (ended >= period.start_s))
+
+
+def counted(operations: DataFrame) -> DataFrame:
+    """Every operation once, with the stage that the best witness gives it."""
+    brokers = operations.where(F.col("source") == Source.BROKER).select("namespace").distinct()
+    kept = brokers.withColumn("kept", F.lit(True))
+    marked = operations.join(F.broadcast(kept), "namespace", "left")
+    by_broker = F.col("kept").isNotNull()
+    own = marked.where(F.when(by_broker, F.col("source") == Source.BROKER).otherwise(F.col("source") != Source.BROKER))
+    home = marked.where(by_broker & (F.col("source") == Source.SYPHON) & (F.col("stage") == Stage.TO_PRIMARY))
+    taken = home.withColumn("stage", F.lit(str(Stage.DIRECT)))
+    for name in ("count", "bytes", "units"):
+        taken = taken.withColumn(name, -F.col(name))
+    return own.unionByName(home).unionByName(taken).drop("kept")
+
+
+def billed(operations: DataFrame, sheet: Sheet) -> DataFrame:
+    """The operations that the sheet has a price for."""
+    frame = operations.where(~F.col("kind").isin(sorted(sheet.free_kinds))) if sheet.free_kinds else operations
+    return frame if sheet.refused else frame.where(F.col("outcome") == OK)
+
+
+def by_piece(operations: DataFrame, width_s: int) -> DataFrame:
+    """Operations of each piece and stage."""
+    return operations.groupBy(piece("minute", width_s).alias("piece"), "stage").agg(F.sum("count").alias("count"))
+
+
+def costs(charges: DataFrame, *keys: str) -> DataFrame:
+    """Charges summed by some columns."""
+    return charges.groupBy(*keys).agg(
+        F.sum("count").alias("count"), F.sum("units").alias("units"), F.sum("amount").alias("amount")
+    )
+
+
+def dearest(charges: DataFrame, limit: int) -> DataFrame:
+    """The entities with the most units."""
+    named = charges.where(F.col("entity") != "")
+    order = (F.desc("units"), F.desc("count"), "namespace", "entity")
+    return costs(named, "namespace", "entity").orderBy(*order).limit(limit)
+
+
+def of_those(frame: DataFrame, names: DataFrame) -> DataFrame:
+    """The rows of some entities."""
+    return frame.join(F.broadcast(names.select("namespace", "entity")), ["namespace", "entity"])
+
+
+def by_day(charges: DataFrame, days: int) -> DataFrame:
+    """Units by stage, for so many days at a time."""
+    number = F.unix_date("date")
+    start = (number - F.pmod(number, F.lit(days))).cast("bigint") * 86_400
+    return charges.groupBy(start.alias("start"), "stage").agg(F.sum("units").alias("units"))
+
+
+def outages(failovers: DataFrame) -> DataFrame:
+    """Episodes that overlap, joined into outages; `next` is when the following one starts, null for the last."""
+    endless = F.lit(float("inf"))
+    spans = failovers.select(
+        "*", seconds("started").alias("from"), F.coalesce(seconds("ended"), endless).alias("until")
+    )
+    # One window over all: outages are few, and an overlap does not end at the border of a partition.
+    order = Window.partitionBy(F.lit(0)).orderBy("from", "until", "namespace", "entity")
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    fresh = F.when(F.max("until").over(before) >= F.col("from"), 0).otherwise(1)
+    numbered = spans.withColumn("fresh", fresh).withColumn("outage", F.sum("fresh").over(order))
+    joined = numbered.groupBy("outage").agg(
+        F.min("from").alias("from"),
+        F.max("until").alias("until"),
+        F.countDistinct("namespace", "entity").alias("entities"),
+        F.count("*").alias("episodes"),
+        F.sum("diverted").alias("diverted"),
+        F.sum("syphoned").alias("syphoned"),
+        F.sum("dead_lettered").alias("dead_lettered"),
+    )
+    return joined.withColumn("next", F.lead("from").over(Window.partitionBy(F.lit(0)).orderBy("outage")))
+
+
+def during(frame: DataFrame, found: DataFrame, column: str = "minute") -> DataFrame:
+    """Rows with the outage they belong to: from its minute on until the next one's."""
+    spans = found.select(
+        "outage",
+        (F.floor(F.col("from") / 60) * 60).alias("first"),
+        F.coalesce(F.floor(F.col("next") / 60) * 60, F.lit(float("inf"))).alias("last"),
+    )
+    at = F.unix_seconds(column)
+    return frame.join(F.broadcast(spans), (at >= F.col("first")) & (at < F.col("last")))
+
+
+def backlog_by_piece(backlog: DataFrame, width_s: int) -> DataFrame:
+    """The backlog of all queues together, minute by minute, and of each piece the most."""
+    minutes = backlog.groupBy("minute").agg(
+        F.sum("depth").alias("depth"),
+        F.max("depth").alias("fullest"),
+        F.sum("depth_bytes").alias("depth_bytes"),
+        F.max("oldest_ms").alias("oldest_ms"),
+        F.sum("dead").alias("dead"),
+    )
+    names = ("depth", "fullest", "depth_bytes", "oldest_ms", "dead")
+    return minutes.groupBy(piece("minute", width_s).alias("piece")).agg(*(F.max(name).alias(name) for name in names))
+
+
+def queue_peaks(backlog: DataFrame, limit: int) -> DataFrame:
+    """The backlog queues that held most."""
+    names = ("depth", "depth_bytes", "oldest_ms", "dead")
+    peaks = backlog.groupBy("namespace", "queue").agg(*(F.max(name).alias(name) for name in names))
+    return peaks.orderBy(F.desc("depth"), "namespace", "queue").limit(limit)
+
+
+def latencies(latency: DataFrame, *keys: str) -> DataFrame:
+    """Times through the backlog by some columns; the buckets added up one by one."""
+    buckets = F.array(*(F.sum(F.coalesce(F.get("buckets", F.lit(at)), F.lit(0))) for at in range(BUCKETS)))
+    return latency.groupBy(*keys).agg(
+        F.sum("count").alias("count"),
+        F.sum("sum_ms").alias("sum_ms"),
+        F.max("max_ms").alias("max_ms"),
+        buckets.alias("buckets"),
+    )

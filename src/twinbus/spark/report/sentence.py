@@ -1,0 +1,86 @@
+"""What an outage cost, in one sentence.
+
+Rules:
+- The operations are those that were counted, not those that should have been: to the backlog, from it, to the primary,
+  and pings. Direct sends of the same messages are named beside them, since some would have been made anyway.
+- The amount is at list price; what is on the bill is said when it is another one.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+from twinbus.plan.wording import money, plural, span
+from twinbus.spark.report.facts import NOTHING, Outage, Report
+from twinbus.spark.report.period import clock_text, range_text
+
+# Stages that an outage is the reason of.
+CAUSED: Final = ("to-backlog", "from-backlog", "to-primary", "ping")
+
+
+def headline(report: Report) -> str:
+    """The sentence of the whole period."""
+    if report.period is None:
+        return "The tables are empty: there is nothing to report yet."
+    if not report.outages_count:
+        return "No failover in this period: every message took the direct way."
+    billed = sum((cost.amount for stage, cost in report.stages.items() if stage in CAUSED), NOTHING)
+    if report.outages_count == 1 and len(report.outages) == 1:
+        return sentence(report.outages[0], report.currency, billed if report.stages else None)
+    operations: dict[str, int] = {}
+    for outage in report.outages:
+        for stage, count in outage.operations.items():
+            operations[stage] = operations.get(stage, 0) + count
+    shown = "" if len(report.outages) == report.outages_count else f", of the {len(report.outages)} largest,"
+    longest = max((each.longest_ms for each in report.outages if each.longest_ms is not None), default=None)
+    return (
+        f"{plural(report.outages_count, 'outage')} with {span(report.failed_over_s)} of failover diverted "
+        f"{plural(report.diverted, 'message')}"
+        + _through(operations, report.diverted, shown)
+        + _amount(sum((each.list_amount for each in report.outages), NOTHING), report.currency, billed)
+        + _longest(longest)
+        + "."
+    )
+
+
+def sentence(outage: Outage, currency: str, billed: Decimal | None = None) -> str:
+    """One outage; `billed` is what it put on the bill, where that is known."""
+    entities = plural(outage.entities, "entity", "entities")
+    if outage.ended_s is None:
+        when = f"The outage that goes on since {clock_text(outage.started_s)} UTC has diverted"
+    else:
+        length = span(outage.ended_s - outage.started_s)
+        when = f"The outage of {range_text(outage.started_s, outage.ended_s)} UTC ({length}) diverted"
+    return (
+        f"{when} {plural(outage.diverted, 'message')} of {entities}"
+        + _through(outage.operations, outage.diverted, "")
+        + _amount(outage.list_amount, currency, billed)
+        + _longest(outage.longest_ms)
+        + "."
+    )
+
+
+def _through(operations: dict[str, int], diverted: int, shown: str) -> str:
+    pings = operations.get("ping", 0)
+    moved = sum(operations.get(stage, 0) for stage in CAUSED) - pings
+    parts = [plural(moved, "operation") + " through the backlog"] if moved or diverted else []
+    if pings:
+        parts.append(plural(pings, "ping"))
+    if not parts:
+        return ""
+    beside = f", where direct sends would have taken {diverted:,}" if diverted and moved else ""
+    return f":{shown} {' and '.join(parts)}{beside}"
+
+
+def _amount(listed: Decimal, currency: str, billed: Decimal | None) -> str:
+    text = f"; that is {money(listed, currency)} at list price"
+    if billed is not None and billed != listed:
+        text += f" and {money(billed, currency)} on the bill"
+        if not billed:
+            text += ", which the included operations cover"
+    return text
+
+
+def _longest(longest_ms: int | None) -> str:
+    return "" if longest_ms is None else f"; the slowest message took {span(longest_ms / 1000)} through the backlog"
