@@ -164,6 +164,9 @@ LEDGER_LINE_BYTES_MAX: Final = 16 * 1024
 LEDGER_WAITING_BYTES_MAX: Final = 4 * 1024 * 1024  # lines kept while the disk refuses them
 LEDGER_INTERVALS_WAITING_MAX: Final = 120  # of all namespaces, while the disk hangs
 LEDGER_GROUPS_MAX: Final = 100_000  # sums that a reader holds; what is beyond is summed as one
+LEDGER_BATCH_BYTES: Final = 16 * 1024**3  # of ledger files that a run reads before it commits
+TABLES_MERGED_PARTS: Final = 8  # so many parts of one level become one of the next
+TABLES_KEPT_MS: Final = 900_000  # how long what was replaced stays, for those who are reading it
 METRICS_ENTITIES_MAX: Final = 1_000  # with series of their own; the others are summed as one
 
 # --- configuration --------------------------------------------------------------------------------------------------
@@ -241,6 +244,8 @@ SYPHON_ROUND_FAILURES_MAX: Final = 3  # rounds that failed, one after the other,
 SYPHON_WATCH_MESSAGES: Final = 1_000  # what the driver moves by itself before it starts a round
 SYPHON_SLOTS_MAX: Final = 32  # tasks on one backlog queue at once
 SYPHON_FAILING_TOLD_MAX: Final = 1_000  # destinations that fail and are told to the next round
+BACKLOG_LOOK_S: Final = 60.0  # how often whoever runs a syphon writes down what lies in the backlog
+BACKLOG_LOOK_TIMEOUT_S: Final = 15.0
 PAIR_CLOSE_S: Final = 5.0  # after one namespace of a pair is gone, the other has this long to be closed
 
 # --- plan and report --------------------------------------------------------------------------------------------------
