@@ -6,6 +6,8 @@ Exit codes: 0 done; 1 the service, the disk or a check says no; 2 the command li
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -121,7 +123,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         _check_secrets(given)
-        code = app(args=given, prog_name="twinbus", standalone_mode=False)
+        code = _built(*given[:2])(args=given, prog_name="twinbus", standalone_mode=False)
         # What is still buffered must not fail after we have said that all is done.
         sys.stdout.flush()
     except TwinbusError as error:
@@ -143,6 +145,27 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         _misused(error)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@functools.cache
+def _built(*words: str) -> Any:
+    """The commands, or only the one that is named: building the others takes longer than most of them run."""
+    return typer.main.get_command(named(app, words))
+
+
+def named(commands: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """The group with nothing but the command that the words name; the whole of it when they name none."""
+    name = words[0] if words else ""
+    leaves = [each for each in commands.registered_commands if (each.name or each.callback.__name__) == name]  # type: ignore[union-attr]
+    groups = [copy.copy(each) for each in commands.registered_groups if each.name == name]
+    if len(leaves) + len(groups) != 1:
+        return commands
+    found = copy.copy(commands)
+    found.registered_commands, found.registered_groups = leaves, groups
+    for each in groups:
+        if each.typer_instance is not None:
+            each.typer_instance = named(each.typer_instance, words[1:])
+    return found
 
 
 def _say(text: str) -> None:

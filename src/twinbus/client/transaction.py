@@ -71,12 +71,10 @@ class Transactions(Endpoint):
         try:
             async with asyncio.timeout(CLIENT_TIMEOUT_MS / 1000):
                 state = state_transactional(declared.txn_id, None)
-                outcomes = await sender.send_many([payload for _, payload in moved], state=state)
+                _check(await sender.send_many([payload for _, payload in moved], state=state))
+                # Not before all are taken: what is settled in a transaction that fails stays locked.
                 state = state_transactional(declared.txn_id, STATE_ACCEPTED)
-                outcomes += await receiver.settle_nowait([message for message, _ in moved], state)
-            error = next((each for each in outcomes if each is not None), None)
-            if error is not None:
-                raise type(error)(*error.args)
+                _check(await receiver.settle_nowait([message for message, _ in moved], state))
         except TimeoutError:
             failed = True
             raise OperationTimeoutError(f"No answer in a transaction within {CLIENT_TIMEOUT_MS} ms.") from None
@@ -118,3 +116,9 @@ class Transactions(Endpoint):
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(self._reason())
+
+
+def _check(outcomes: list[ServiceError | None]) -> None:
+    error = next((each for each in outcomes if each is not None), None)
+    if error is not None:
+        raise type(error)(*error.args)
