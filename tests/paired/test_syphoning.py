@@ -11,9 +11,10 @@ from azure.servicebus import ServiceBusMessage
 
 from tests.paired.pairs import Pair, call, opened
 from twinbus.ledger.files import complete_files
+from twinbus.ledger.records import Backlog, decode
 from twinbus.ledger.totals import Totals
 from twinbus.paired import PairFaultedError
-from twinbus.paired.syphon import bond
+from twinbus.paired.syphon import bond, lookout
 
 
 async def test_diverted_messages_come_home(pair: Pair, tmp_path: Path) -> None:
@@ -88,3 +89,20 @@ async def test_without_the_syphon_nobody_is_faulted(pair: Pair, monkeypatch: pyt
         await asyncio.sleep(0.5)
         await call(sender.send_messages, ServiceBusMessage(b"x"))
     await pair.in_primary(1)
+
+
+async def test_the_ledger_has_the_backlogs_depth(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookout, "BACKLOG_LOOK_S", 0.2)
+    async with pair.sender(enable_syphon=True, failover_interval=0, ledger=tmp_path) as sender:
+        with pair.primary.fault("down"):
+            for number in range(5):
+                await call(sender.send_messages, ServiceBusMessage(b"x", message_id=f"m{number}"))
+            await asyncio.sleep(1)
+        await pair.in_primary(5, wait_s=10)
+        await asyncio.sleep(1)
+    records = [decode(line) for file in complete_files(tmp_path) for line in file.read_bytes().splitlines()]
+    looks = [record for record in records if isinstance(record, Backlog)]
+    assert max(look.depth for look in looks) == 5
+    assert {look.source for look in looks} == {"syphon"}
+    # The last that was said of each queue is that it is empty.
+    assert {*{look.entity: look.depth for look in sorted(looks, key=lambda look: look.start_ms)}.values()} == {0}

@@ -224,6 +224,7 @@ def _on_spark(
 ) -> Report:
     from twinbus.paired.options import backlog_names
     from twinbus.paired.syphon import Pairing
+    from twinbus.paired.syphon.syphon import counts_of
     from twinbus.spark.session import spark_session
     from twinbus.spark.syphon.job import check_round
     from twinbus.spark.syphon.rounds import Rounds
@@ -242,7 +243,14 @@ def _on_spark(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     with spark_session("twinbus syphon", master=master, brisk=True) as spark:
-        rounds = Rounds(spark, pairing, backlog_names(order.name, order.count), slots=slots, round_s=round_s)
+        rounds = Rounds(
+            spark,
+            pairing,
+            backlog_names(order.name, order.count),
+            slots=slots,
+            round_s=round_s,
+            counts=counts_of(order.secondary, order.name, order.ca_file),
+        )
         with _stopped_by_signals(rounds.stop), _shown(show(rounds), order):
             return rounds.run(once=order.once, patience_s=order.patience_s)
 

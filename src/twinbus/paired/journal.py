@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from twinbus.clock import Clock
-from twinbus.ledger.records import LATENCY_BOUNDS_MS, Failover, Latency, Operations, encode, units_of
+from twinbus.ledger.records import LATENCY_BOUNDS_MS, Backlog, Failover, Latency, Operations, encode, units_of
 from twinbus.ledger.words import OK, Event, Kind, Source, Stage
 from twinbus.ledger.writer import LedgerWriter
 from twinbus.limits import METER_INTERVAL_MS
@@ -59,6 +59,8 @@ class Journal:
         # By namespace, entity and backlog queue: how many messages of this interval were so long under way, by bucket;
         # and the sum and the longest of their times.
         self._latencies: dict[tuple[str, str, str], tuple[list[int], list[int]]] = {}
+        # Looks at backlog queues, with their moments.
+        self._looks: list[tuple[str, str, int, dict[str, int]]] = []
         # When this interval began.
         self._start_ms = clock.now_ms()
         # Held while sums are added to or taken.
@@ -132,6 +134,13 @@ class Journal:
         if self._thread is None:
             self._start()
 
+    def backlog(self, namespace: str, queue: str, **numbers: int) -> None:
+        """What lies in a backlog queue now: `depth`, `depth_bytes`, `oldest_ms`, `dead`."""
+        with self._lock:
+            self._looks.append((namespace, queue, self._clock.now_ms(), numbers))
+        if self._thread is None:
+            self._start()
+
     def flush(self) -> None:
         """Write what was counted so far; called by one thread at a time."""
         with self._lock:
@@ -139,6 +148,7 @@ class Journal:
             occasions, self._occasions = self._occasions, {}
             moments, self._moments = self._moments, []
             latencies, self._latencies = self._latencies, {}
+            looks, self._looks = self._looks, []
             start_ms, end_ms = self._start_ms, self._clock.now_ms()
             self._start_ms = end_ms
         start_ms = min(start_ms, end_ms)
@@ -180,6 +190,20 @@ class Journal:
                 )
             )
             for (namespace, entity, queue), (buckets, (total, longest)) in latencies.items()
+        ]
+        lines += [
+            encode(
+                Backlog(
+                    id=self._writer.next_id(),
+                    start_ms=at_ms,
+                    end_ms=at_ms,
+                    source=self._source,
+                    namespace=namespace,
+                    entity=queue,
+                    **numbers,
+                )
+            )
+            for namespace, queue, at_ms, numbers in looks
         ]
         if lines:
             self._writer.write("".join(lines), len(lines))

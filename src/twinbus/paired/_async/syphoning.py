@@ -19,6 +19,7 @@ from twinbus.paired.synchronization import AsyncSignal
 from twinbus.paired.syphon import Syphon
 from twinbus.paired.syphon.bond import Bond, Side
 from twinbus.paired.syphon.bus_port import BusPort, bus_options
+from twinbus.paired.syphon.lookout import Count
 from twinbus.paired.syphon.resident import AsyncResident
 
 
@@ -35,10 +36,13 @@ class AsyncSyphoning:
         wall_clock: Clock,
         primary_options: Mapping[str, Any],
         secondary_options: Mapping[str, Any],
+        admin_options: Mapping[str, Any],
         on_fault: Callable[[str], None],
     ) -> None:
         # The namespaces, and how the SDK's clients are told to reach them.
         self._sides = ((primary, primary_options), (secondary, secondary_options))
+        # Options of administration clients.
+        self._admin_options = admin_options
         # Tells what happens.
         self._events = events
         # The time of day.
@@ -72,7 +76,18 @@ class AsyncSyphoning:
             # Whoever reads the ledger tells the syphon's operations from the senders'.
             journal=None if journal is None else journal.beside(uuid4().hex, Source.SYPHON),
         )
-        return Syphon(ports[0], ports[1], self._queues, events=events)
+        return Syphon(ports[0], ports[1], self._queues, events=events, counts=self._counts)
+
+    async def _counts(self) -> dict[str, Count]:
+        """What lies in the backlog, for the ledger."""
+        secondary, _ = self._sides[1]
+        found = {}
+        async with secondary.admin(**{**self._admin_options, "retry_total": 0}) as admin:
+            async for queue in admin.list_queues_runtime_properties():
+                dead = queue.dead_letter_message_count or 0
+                count = Count((queue.total_message_count or 0) - dead, queue.size_in_bytes or 0, dead)
+                found[queue.name.lower()] = count
+        return found
 
     def _failed(self, error: BaseException) -> None:
         logger.error("the syphon of %s has ended: %s", self._events.primary, type(error).__name__)

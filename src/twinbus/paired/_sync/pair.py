@@ -111,6 +111,7 @@ class Pair:
                 wall_clock=wall_clock,
                 primary_options=primary_options,
                 secondary_options=secondary_options,
+                admin_options=admin_options,
                 on_fault=self._give_up,
             )
 

@@ -59,6 +59,10 @@ class BusPort:
     async def destination(self, path: str) -> BusDestination:
         return BusDestination(await self._client.sender(path, window=SYPHON_WINDOW))
 
+    async def oldest_ms(self, path: str) -> int | None:
+        found = await (await self._client.management(path)).peek(1)
+        return found[0].enqueued_ms if found else None
+
     async def close(self) -> None:
         await self._client.close()
 

@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinbus.client import BusClient
-from twinbus.clock import MonotonicClock
+from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.errors import ConfigError
 from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
 from twinbus.paired.events import Listener
 from twinbus.paired.options import Address, check_name, check_pair
 from twinbus.paired.syphon.bounds import Bounds
 from twinbus.paired.syphon.bus_port import BusPort
+from twinbus.paired.syphon.lookout import Counts, Lookout, LookoutThread
 from twinbus.paired.syphon.pauses import Failing, Pauses
 from twinbus.paired.syphon.syphon import Report, Syphon, endpoint_of, syphon_events
 
@@ -179,6 +180,40 @@ def drain(
         cleared=tuple(path for path in told if path not in still),
         outages=errand.syphon.outages,
     )
+
+
+def lookout_thread(
+    pairing: Pairing, queues: Sequence[str], counts: Counts, waits: Callable[[str], bool]
+) -> LookoutThread | None:
+    """Writes the backlog's depth into the pairing's ledger, from a thread; None when it has no ledger."""
+    events = syphon_events(
+        pairing.primary_name,
+        pairing.secondary_name,
+        ledger=None if pairing.ledger is None else Path(pairing.ledger),
+    )
+    journal = events.journal
+    if journal is None:
+        return None
+    ports: list[BusPort] = []
+
+    def make() -> Lookout:
+        ports.append(pairing.port(pairing.secondary))
+        return Lookout(
+            queues,
+            namespace=events.secondary,
+            counts=counts,
+            elder=ports[0],
+            journal=journal,
+            clock=SystemClock(),
+            waits=waits,
+        )
+
+    async def end() -> None:
+        for port in ports:
+            await port.close()
+        await asyncio.to_thread(journal.close)
+
+    return LookoutThread(make, end)
 
 
 def name_of(primary: str, ca_file: Path | None = None) -> str:

@@ -30,6 +30,8 @@ from twinbus.paired.syphon.works import Works, logger
 
 # For what is done to the old link before a new one is opened.
 _QUIET_S = 1.0
+# A receive that has waited for so long would have been given what was there.
+_WAITS_MS = 1_000
 # In a run that ends, how long a receive waits before the queue is looked at.
 _ONCE_S = 0.5
 
@@ -57,6 +59,8 @@ class Intake:
         self._idle.set()
         # By destination: messages set aside.
         self._aside: dict[str, list[Held]] = {}
+        # Since when a receive waits, by a clock that only measures; None while none does.
+        self._asked_ms: int | None = None
         # How large messages are on average, for how many to ask at once.
         self._mean_bytes = 1024.0
         # Why it does not receive; empty while it does.
@@ -100,12 +104,17 @@ class Intake:
         if self.aside_count >= SYPHON_ASIDE_MESSAGES_MAX:
             await self._renew_link()
         count = max(1, min(SYPHON_BATCH_MESSAGES, int(SYPHON_BATCH_BYTES / self._mean_bytes)))
-        received = await self._source.receive(count, self._receive_s)
+        self._asked_ms = works.clock.now_ms()
+        try:
+            received = await self._source.receive(count, self._receive_s)
+        finally:
+            self._asked_ms = None
         if not received:
             self._tally.polls += 1
             works.count(works.events.secondary, self.queue, Kind.EMPTY_POLL, Stage.POLL, [0])
             if self._once and not self.items and not self._aside:
                 self.drained = await self._source.is_empty()
+                works.count(works.events.secondary, self.queue, Kind.PEEK, Stage.DIRECT, [0])
             # Locked by somebody else, or for a destination that fails: neither is worth another receive now.
             self.rests = works.bounds.brief and not self._moving
             return
@@ -136,6 +145,13 @@ class Intake:
         # What it was is all that is needed from here on.
         held.payload = b""
         works.lane(restored.path, Lane).put(item)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the queue is known to be empty, because a receive has waited there for a while."""
+        if self.drained or self._asked_ms is None or self.items or self._aside:
+            return self.drained
+        return self._works.clock.now_ms() - self._asked_ms > _WAITS_MS
 
     @property
     def _moving(self) -> bool:

@@ -123,6 +123,16 @@ class SdkPort:
         await _asked(sender.__aenter__())
         return SdkDestination(sender)
 
+    async def oldest_ms(self, path: str) -> int | None:
+        receiver = self._client.get_queue_receiver(path)
+        try:
+            await _asked(receiver.__aenter__())
+            found = await _asked(receiver.peek_messages(1))
+        finally:
+            await receiver.close()
+        since = found[0].enqueued_time_utc if found else None
+        return None if since is None else round(since.timestamp() * 1000)
+
     async def close(self) -> None:
         with suppress(ServiceBusError, OSError):
             await self._client.close()

@@ -22,6 +22,7 @@ from twinbus.client.envelope import PACKED, PATH
 from twinbus.errors import ConnectionForcedError, DecodeError, EntityNotFoundError, ServiceError
 from twinbus.ledger.words import BACKLOG_MARK
 from twinbus.limits import PEEK_MESSAGES_MAX
+from twinbus.paired.syphon.lookout import Count, Counts
 
 _NAME = re.compile(rf"(?P<primary>.+){re.escape(BACKLOG_MARK)}(?P<index>\d+)", re.IGNORECASE)
 
@@ -84,6 +85,17 @@ async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None
     except AzureError as error:
         raise _refusal(error) from error
     return sorted(found, key=lambda look: (look.primary.lower(), look.index))
+
+
+def admin_counts(connection_string: str, primary: str, options: Mapping[str, Any]) -> Counts:
+    """For a lookout: asks the administration API for the backlog queues of a primary."""
+
+    async def counts() -> dict[str, Count]:
+        async with admin_client(connection_string, {**options, "retry_total": 0}) as admin:
+            looks = await list_queues(admin, primary)
+        return {look.name.lower(): Count(look.active + look.other, look.size_bytes, look.dead) for look in looks}
+
+    return counts
 
 
 async def delete_queue(admin: ServiceBusAdministrationClient, name: str) -> None:

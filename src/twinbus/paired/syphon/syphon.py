@@ -39,6 +39,7 @@ from twinbus.paired.syphon.bounds import UNBOUNDED, Bounds
 from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.decisions import cause_of
 from twinbus.paired.syphon.intake import Intake
+from twinbus.paired.syphon.lookout import Counts, Lookout
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.port import Port
 from twinbus.paired.syphon.tally import QueueTally, Tally
@@ -84,6 +85,7 @@ class Syphon:
         pauses: Pauses | None = None,
         receive_s: float = SYPHON_RECEIVE_S,
         owns_events: bool = True,
+        counts: Counts | None = None,
     ) -> None:
         if not queues:
             raise ValueError("A syphon needs at least one backlog queue.")
@@ -96,6 +98,8 @@ class Syphon:
         measured = clock or MonotonicClock()
         # What its parts share. Futures of it belong to the loop it is made on.
         self._works = Works(primary, secondary, events, measured, pauses or Pauses(measured))
+        # Who tells what lies in the queues, for the ledger; None when nobody is to be asked.
+        self._counts = counts
         # The loops of the queues.
         self._loops: list[asyncio.Task[None]] = []
 
@@ -148,6 +152,7 @@ class Syphon:
             ports[1],
             backlog_names(name, backlog_queue_count),
             events=syphon_events(name, secondary_name, listeners=listeners, ledger=ledger),
+            counts=None if ledger is None else counts_of(secondary, name, ca_file),
         )
 
     # --- what it shows ------------------------------------------------------------------------------------------------
@@ -199,6 +204,8 @@ class Syphon:
         once = once or bounds.brief
         works.intakes = [Intake(queue, works, once=once, receive_s=self._receive_s) for queue in self._queues]
         keeper = asyncio.create_task(self._keep())
+        lookout = self._lookout()
+        looking = None if lookout is None else asyncio.create_task(lookout.run())
         try:
             if not bounds.brief or await self._reaches_primary():
                 self._loops = [asyncio.create_task(intake.run()) for intake in works.intakes]
@@ -206,6 +213,10 @@ class Syphon:
                 await self._finish()
         finally:
             keeper.cancel()
+            if lookout is not None and looking is not None:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+                await lookout.finish()
             await self._wind_down()
         failed = [loop.exception() for loop in self._loops if not loop.cancelled() and loop.exception()]
         if failed:
@@ -215,6 +226,25 @@ class Syphon:
     def stop(self) -> None:
         """End the run in good order: sends under way are waited for, the rest is given back."""
         self._works.stopping.set()
+
+    def waits(self, queue: str) -> bool:
+        """Whether a backlog queue is known to be empty."""
+        return any(intake.waits for intake in self._works.intakes if intake.queue == queue)
+
+    def _lookout(self) -> Lookout | None:
+        """Whoever writes the backlog's depth into the ledger; None without a ledger, or somebody to ask."""
+        works = self._works
+        if works.events.journal is None or self._counts is None:
+            return None
+        return Lookout(
+            self._queues,
+            namespace=works.events.secondary,
+            counts=self._counts,
+            elder=works.secondary,
+            journal=works.events.journal,
+            clock=SystemClock(),
+            waits=self.waits,
+        )
 
     async def _reaches_primary(self) -> bool:
         """Whether receiving is worth anything: what a brief run takes for nothing is an operation each time."""
@@ -310,6 +340,15 @@ def syphon_events(
     wall = clock or SystemClock()
     journal = None if ledger is None else Journal(ledger, uuid4().hex[:12], wall, Source.SYPHON)
     return Events(primary, secondary, clock=wall, listeners=listeners, journal=journal)
+
+
+def counts_of(secondary: str, primary_name: str, ca_file: Path | None = None) -> Counts | None:
+    """Asks the secondary's administration API; None where the official SDK is not installed."""
+    try:
+        from twinbus.paired.syphon.survey import admin_counts
+    except ImportError:
+        return None
+    return admin_counts(secondary, primary_name, {} if ca_file is None else {"connection_verify": str(ca_file)})
 
 
 def endpoint_of(text: str) -> str:

@@ -28,9 +28,10 @@ from twinbus.limits import (
     SYPHON_WATCH_MESSAGES,
 )
 from twinbus.paired.syphon.bounds import Bounds
-from twinbus.paired.syphon.errand import Errand, Pairing
+from twinbus.paired.syphon.errand import Errand, Pairing, lookout_thread
+from twinbus.paired.syphon.lookout import Counts
 from twinbus.paired.syphon.pauses import Pauses
-from twinbus.paired.syphon.syphon import PATIENCE_S, Report
+from twinbus.paired.syphon.syphon import PATIENCE_S, Report, Syphon
 from twinbus.paired.syphon.tally import QueueTally, Tally
 from twinbus.spark.syphon.bell import Bell
 from twinbus.spark.syphon.plan import deal, plan
@@ -55,6 +56,7 @@ class Rounds:
         round_s: float = SYPHON_ROUND_S,
         messages_max: int = SYPHON_ROUND_MESSAGES,
         watch_messages: int = SYPHON_WATCH_MESSAGES,
+        counts: Counts | None = None,
         on_round: Callable[[Rounds], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -72,6 +74,8 @@ class Rounds:
         self._messages_max = messages_max
         # How much the driver moves by itself before a round is worth while.
         self._watch_messages = watch_messages
+        # Who tells what lies in the queues, for the ledger; None when nobody is to be asked.
+        self._counts = counts
         # Told when a round has ended.
         self._on_round = on_round
         # Measures.
@@ -131,7 +135,7 @@ class Rounds:
         return "waiting" if self._watched is not None else f"round {self.rounds}"
 
     @property
-    def _watched(self) -> Any:
+    def _watched(self) -> Syphon | None:
         watch = self._watch
         return None if watch is None else watch.syphon
 
@@ -142,6 +146,11 @@ class Rounds:
         if self._bell is not None:
             raise RuntimeError("Rounds are run once.")
         self._bell = self._hung()
+        lookout = (
+            None if self._counts is None else lookout_thread(self._pairing, self._queues, self._counts, self._waits)
+        )
+        if lookout is not None:
+            lookout.start()
         moved_ms = self._clock.now_ms()
         try:
             while not self._stopping.is_set():
@@ -161,6 +170,8 @@ class Rounds:
                     self._stopping.wait(self._pauses.fail() / 1000)
         finally:
             self._bell.close()
+            if lookout is not None:
+                lookout.stop()
         return self._report()
 
     def stop(self) -> None:
@@ -179,6 +190,11 @@ class Rounds:
         if self._stopping.is_set():
             bell.ring()
         return bell
+
+    def _waits(self, queue: str) -> bool:
+        """Whether a backlog queue is known to be empty."""
+        watching = self._watched
+        return queue in self._drained if watching is None else watching.waits(queue)
 
     def _left(self) -> list[str]:
         return [queue for queue in self._queues if queue not in self._drained and queue not in self._missing]

@@ -1,0 +1,197 @@
+"""Looks at the backlog once a minute, and writes into the ledger what lies there: depth, bytes, age, dead letters.
+
+Rules:
+- Whoever runs a syphon with a ledger looks; without a ledger nobody does.
+- A look is one request to the administration API for all queues, and one peek at each that is not empty, for the age
+  of its first message. While long receives wait at all of them they are empty: nobody is asked, nothing is written.
+- A look that fails disturbs nobody; the log is told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from twinbus.clock import Clock
+from twinbus.errors import TwinbusError
+from twinbus.ledger.words import OK, Kind, Stage
+from twinbus.limits import BACKLOG_LOOK_S, BACKLOG_LOOK_TIMEOUT_S
+from twinbus.paired.journal import Journal
+
+logger = logging.getLogger("twinbus.paired.syphon")
+
+
+class Count(NamedTuple):
+    """What a namespace says of one queue."""
+
+    depth: int
+    size_bytes: int
+    dead: int
+
+
+# By the queue's name in lower case. One that is not a coroutine may wait for the network: it gets a thread.
+Counts = Callable[[], Mapping[str, Count]] | Callable[[], Awaitable[Mapping[str, Count]]]
+
+
+class Elder(Protocol):
+    """Who can be asked for the age of a queue."""
+
+    async def oldest_ms(self, path: str) -> int | None:
+        """When the first message of a queue came, by the service's time of day; None when there is none."""
+        ...
+
+
+class Lookout:
+    """Looks at the backlog queues of one pair. `waits` says of a queue whether somebody waits there for messages."""
+
+    def __init__(
+        self,
+        queues: Sequence[str],
+        *,
+        namespace: str,
+        counts: Counts,
+        elder: Elder,
+        journal: Journal,
+        clock: Clock,
+        waits: Callable[[str], bool] = lambda queue: False,
+        interval_s: float | None = None,
+    ) -> None:
+        # The backlog queues, and the namespace that they are in.
+        self._queues = list(queues)
+        self._namespace = namespace
+        # Who is asked.
+        self._counts = counts
+        self._elder = elder
+        # Where it is written.
+        self._journal = journal
+        # The time of day.
+        self._clock = clock
+        # Whether a queue is known to be empty.
+        self._waits = waits
+        # How often.
+        self._interval_s = BACKLOG_LOOK_S if interval_s is None else interval_s
+        # What was written last of each queue: messages and dead letters.
+        self._last: dict[str, tuple[int, int]] = {}
+        # Whether the log was told that looking fails.
+        self._told = False
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._tried()
+            await asyncio.sleep(self._interval_s)
+
+    async def finish(self) -> None:
+        """The last look, where the one before saw messages: a backlog that was drained is to be seen as such."""
+        if any(depth for depth, _ in self._last.values()):
+            await self._tried()
+
+    async def _tried(self) -> None:
+        try:
+            async with asyncio.timeout(BACKLOG_LOOK_TIMEOUT_S):
+                await self.look()
+        except Exception as error:
+            if not self._told:
+                self._told = True
+                logger.warning(
+                    "the backlog cannot be looked at, and the ledger has no depths (%s); counts need the "
+                    "administration API: a right to manage, and a CA that is trusted",
+                    type(error).__name__,
+                )
+
+    async def look(self) -> None:
+        """Write down what lies in the backlog now."""
+        if all(self._waits(queue) for queue in self._queues):
+            for queue, (depth, dead) in list(self._last.items()):
+                if depth:
+                    self._write(queue, Count(0, 0, dead), 0)
+            return
+        counts = await self._ask()
+        for queue in self._queues:
+            count = counts.get(queue.lower())
+            if count is None or (count.depth, count.dead) == (0, 0) == self._last.get(queue, (0, 0)):
+                continue
+            self._write(queue, count, await self._age_ms(queue) if count.depth else 0)
+
+    async def _ask(self) -> Mapping[str, Count]:
+        self._journal.operation(self._namespace, "", Kind.MANAGE, Stage.DIRECT)
+        if inspect.iscoroutinefunction(self._counts):
+            found: Mapping[str, Count] = await self._counts()
+            return found
+        return await asyncio.to_thread(self._counts)  # type: ignore[arg-type]
+
+    async def _age_ms(self, queue: str) -> int:
+        outcome = OK
+        try:
+            since_ms = await self._elder.oldest_ms(queue)
+        except TwinbusError:
+            # Its depth is worth writing all the same.
+            since_ms, outcome = None, "lost"
+        self._journal.operation(self._namespace, queue, Kind.PEEK, Stage.DIRECT, outcome=outcome)
+        return 0 if since_ms is None else max(self._clock.now_ms() - since_ms, 0)
+
+    def _write(self, queue: str, count: Count, oldest_ms: int) -> None:
+        self._last[queue] = (count.depth, count.dead)
+        self._journal.backlog(
+            self._namespace,
+            queue,
+            depth=count.depth,
+            depth_bytes=count.size_bytes if count.depth else 0,
+            oldest_ms=oldest_ms,
+            dead=count.dead,
+        )
+
+
+class LookoutThread:
+    """A lookout for those who have no event loop; `make` is called on the loop of its thread, and `end` at the end."""
+
+    def __init__(self, make: Callable[[], Lookout], end: Callable[[], Awaitable[None]]) -> None:
+        # Makes the lookout.
+        self._make = make
+        # Closes what was opened for it.
+        self._end = end
+        # The loop; None before it runs.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Its work; None before it runs.
+        self._task: asyncio.Task[None] | None = None
+        # Set when both are there.
+        self._started = threading.Event()
+        # Its thread.
+        self._thread = threading.Thread(target=self._run, name="twinbus-lookout", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """Have a last look, and end."""
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(task.cancel)
+        self._thread.join(2 * BACKLOG_LOOK_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except Exception:
+            logger.exception("looking at the backlog failed")
+        finally:
+            self._started.set()
+
+    async def _live(self) -> None:
+        lookout = self._make()
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(lookout.run())
+        self._started.set()
+        try:
+            with suppress(asyncio.CancelledError):
+                await self._task
+            await lookout.finish()
+        finally:
+            await self._end()

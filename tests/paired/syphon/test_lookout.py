@@ -1,0 +1,136 @@
+"""Looks at the backlog: what they write, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from twinbus.clock import SystemClock
+from twinbus.ledger.files import complete_files
+from twinbus.ledger.records import Backlog, decode
+from twinbus.ledger.totals import Totals
+from twinbus.ledger.words import Source
+from twinbus.paired.journal import Journal
+from twinbus.paired.syphon import Pairing, Syphon
+from twinbus.paired.syphon import lookout as lookout_module
+from twinbus.paired.syphon.errand import lookout_thread
+from twinbus.paired.syphon.lookout import Count, Lookout
+from twinbus.paired.syphon.syphon import counts_of
+
+from .conftest import Pair, until
+from .test_syphon import numbered
+
+
+def looks(folder: Path) -> list[Backlog]:
+    records = [decode(line) for file in complete_files(folder) for line in file.read_bytes().splitlines()]
+    return sorted((each for each in records if isinstance(each, Backlog)), key=lambda each: each.start_ms)
+
+
+def syphon_of(pair: Pair, ledger: Path) -> Syphon:
+    return Syphon.from_connection_strings(
+        pair.primary.connection_string(),
+        pair.secondary.connection_string(),
+        primary_name=pair.name,
+        backlog_queue_count=2,
+        ledger=ledger,
+        ca_file=pair.secondary.ca_file,
+    )
+
+
+async def test_a_backlog_is_seen_and_seen_to_be_gone(pair: Pair, tmp_path: Path) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(30))
+    with pair.primary.fault("refusing", path):
+        await asyncio.sleep(0.3)
+        report = await syphon_of(pair, tmp_path / "first").run(once=True, patience_s=0.5)
+        assert report.failing == (path,)
+    seen = looks(tmp_path / "first")
+    # Once at the start and once at the end; nothing of the queue that is empty.
+    assert [(look.entity, look.depth, look.dead) for look in seen] == [(pair.queues[0], 30, 0)] * 2
+    assert all(look.depth_bytes > 30 * 10 for look in seen)
+    assert all(300 <= look.oldest_ms < 60_000 for look in seen)
+    assert {(look.source, look.namespace) for look in seen} == {("syphon", "localhost-" + port_of(pair))}
+    report = await syphon_of(pair, tmp_path / "second").run(once=True)
+    assert report.total.syphoned == 30
+    assert [look.depth for look in looks(tmp_path / "second")][-1] == 0
+
+
+def port_of(pair: Pair) -> str:
+    return str(pair.secondary.endpoint().port)
+
+
+async def test_waiting_costs_no_looks(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookout_module, "BACKLOG_LOOK_S", 0.2)
+    syphon = syphon_of(pair, tmp_path)
+    running = asyncio.create_task(syphon.run())
+    # From here on nobody is asked.
+    await until(lambda: all(syphon.waits(queue) for queue in pair.queues))
+    await asyncio.sleep(1)
+    syphon.stop()
+    await running
+    totals = Totals()
+    totals.read(complete_files(tmp_path))
+    asked = sum(sums.count for group, sums in totals.groups.items() if group.kind in ("manage", "peek"))
+    # Before the receives had waited for a second.
+    assert 1 <= asked <= 7
+    assert looks(tmp_path) == []
+
+
+async def test_dead_letters_are_counted(pair: Pair, tmp_path: Path) -> None:
+    await pair.divert("nowhere", numbered(3))
+    await syphon_of(pair, tmp_path / "first").run(once=True)
+    await syphon_of(pair, tmp_path / "second").run(once=True)
+    (look,) = looks(tmp_path / "second")
+    assert (look.depth, look.depth_bytes, look.oldest_ms, look.dead) == (0, 0, 0, 3)
+
+
+async def test_without_counts_everything_else_goes_on(
+    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = pair.destination()
+    await pair.divert(path, numbered(3))
+    syphon = Syphon.from_connection_strings(
+        pair.primary.connection_string(),
+        pair.secondary.connection_string(),
+        primary_name=pair.name,
+        backlog_queue_count=2,
+        ledger=tmp_path,
+    )
+    assert (await syphon.run(once=True)).total.syphoned == 3
+    assert looks(tmp_path) == []
+    assert sum("cannot be looked at" in record.message for record in caplog.records) == 1
+
+
+async def test_what_has_not_changed_from_nothing_is_not_written(pair: Pair, tmp_path: Path) -> None:
+    answers = [{}, {"a": Count(0, 0, 0)}, {"a": Count(2, 20, 1)}, {"a": Count(0, 20, 1)}, {"a": Count(0, 0, 0)}]
+
+    async def counts() -> dict[str, Count]:
+        return answers.pop(0)
+
+    class Nobody:
+        async def oldest_ms(self, path: str) -> int | None:
+            return None
+
+    journal = Journal(tmp_path, "run", SystemClock(), Source.SYPHON)
+    lookout = Lookout(["A"], namespace="second", counts=counts, elder=Nobody(), journal=journal, clock=SystemClock())
+    while answers:
+        await lookout.look()
+    await asyncio.to_thread(journal.close)
+    assert [(look.depth, look.depth_bytes, look.dead) for look in looks(tmp_path)] == [(2, 20, 1), (0, 0, 1), (0, 0, 0)]
+
+
+async def test_from_a_thread(pair: Pair, tmp_path: Path) -> None:
+    await pair.divert(pair.destination(), numbered(7), queue=1)
+    first, second = pair.primary.connection_string(), pair.secondary.connection_string()
+    pairing = Pairing(first, second, pair.name, ledger=str(tmp_path))
+    counts = counts_of(second, pair.name, pair.secondary.ca_file)
+    assert counts is not None
+    thread = lookout_thread(pairing, pair.queues, counts, lambda queue: False)
+    assert thread is not None
+    thread.start()
+    await asyncio.to_thread(thread.stop)
+    # The last look is there even when there was no time for another.
+    assert {(look.entity, look.depth) for look in looks(tmp_path)} <= {(pair.queues[1], 7)}
+    assert lookout_thread(Pairing(first, second, pair.name), pair.queues, counts, lambda queue: False) is None
