@@ -160,7 +160,13 @@ class Console:
         cookie = ""
         if login is None and host.dev:
             cookie, login = self.logins.open()
-        greeting: dict[str, Any] = {"version": __version__, "namespace": host.name, "dev": host.dev}
+        known = Visitor(self._hosts, host, login or Login(0)).hosts
+        greeting: dict[str, Any] = {
+            "version": __version__,
+            "namespace": host.name,
+            "namespaces": [each.name for each in known],
+            "dev": host.dev,
+        }
         if login is not None:
             greeting["token"] = login.token
         response = answer(greeting)

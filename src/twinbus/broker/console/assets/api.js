@@ -1,5 +1,7 @@
 // Questions and commands to the broker, and the one stream of live numbers.
 
+import { note } from "./dialogs.js";
+
 const BASE = "/console/$api/";
 let token = "";
 let stream = null;
@@ -17,7 +19,7 @@ export function whenLoggedOut(work) {
   onRefused = work;
 }
 
-async function read(response) {
+async function read(response, entering = false) {
   let found = null;
   try {
     found = await response.json();
@@ -26,7 +28,7 @@ async function read(response) {
   }
   if (!response.ok) {
     const refusal = new Refusal(response.status, found.error ?? `Status ${response.status}.`);
-    if (response.status === 401) onRefused(refusal);
+    if (response.status === 401 && !entering) onRefused(refusal);
     throw refusal;
   }
   return found;
@@ -48,7 +50,8 @@ export async function ask(view, query = {}) {
 
 export async function tell(command, fields) {
   const headers = { "Content-Type": "application/json", "X-Console-Token": token };
-  const found = await read(await reach(BASE + command, { method: "POST", headers, body: JSON.stringify(fields) }));
+  const response = await reach(BASE + command, { method: "POST", headers, body: JSON.stringify(fields) });
+  const found = await read(response, command === "login");
   if (command === "login") token = found.token;
   return found;
 }
@@ -60,25 +63,43 @@ export async function greet() {
   return found;
 }
 
-/** Show a view now and whenever it changes. Only one stream is open at a time. */
+/** Show a view now and whenever it changes; the promise is kept when it was shown first. One stream is open at a time. */
 export function watch(view, query, work) {
   unwatch();
   const own = new EventSource(address("live", { view, ...query }));
   stream = own;
-  own.onopen = () => state("live");
-  own.onmessage = (event) => {
-    if (stream === own) work(JSON.parse(event.data));
-  };
-  own.addEventListener("end", (event) => {
-    own.close();
-    state("off");
-    const { status } = JSON.parse(event.data);
-    if (status === 401) onRefused(new Refusal(401, "The login is over: log in again."));
+  return new Promise((resolve, reject) => {
+    own.onopen = () => state("live");
+    own.onmessage = (event) => {
+      if (stream !== own) return;
+      work(JSON.parse(event.data));
+      resolve();
+    };
+    own.addEventListener("end", (event) => {
+      own.close();
+      if (stream !== own) return;
+      state("off");
+      const { status } = JSON.parse(event.data);
+      if (status === 401) onRefused(new Refusal(401, "The login is over: log in again."));
+      else note("What is shown here is not there any more.", "bad");
+    });
+    own.onerror = async () => {
+      if (stream !== own) return;
+      // The browser tries again by itself, unless the answer was a refusal: then it does not say which.
+      if (own.readyState !== EventSource.CLOSED) {
+        state("lost");
+        return;
+      }
+      state("off");
+      try {
+        const found = await ask(view, query);
+        if (stream === own) work(found);
+        resolve();
+      } catch (error) {
+        reject(error);
+      }
+    };
   });
-  own.onerror = () => {
-    // The browser tries again by itself, unless the answer was a refusal.
-    if (stream === own) state(own.readyState === EventSource.CLOSED ? "off" : "lost");
-  };
 }
 
 export function unwatch() {

@@ -21,12 +21,8 @@ export function backlogPage(page, namespace) {
   };
   page.onleave(() => clearTimeout(timer));
   look();
-  return new Promise((resolve) => {
-    watch("backlog", { namespace }, (found) => {
-      if (page.current()) showQueues(queues, namespace, found);
-      resolve();
-    });
-    setTimeout(resolve, 3000);
+  return watch("backlog", { namespace }, (found) => {
+    if (page.current()) showQueues(queues, namespace, found);
   });
 }
 
@@ -54,7 +50,7 @@ function showQueues(parent, namespace, found) {
         count(queue.dead),
         bytes(queue.bytes),
         queue.destinations.length
-          ? [queue.destinations.map(([path, number]) => el("span", { class: "tag soft" }, `${path} ${number}`)),
+          ? [queue.destinations.map(([path, number]) => [el("span", { class: "tag soft" }, `${path} ${number}`), " "]),
             queue.active > queue.sampled ? el("span", { class: "quiet" }, ` of the first ${queue.sampled}`) : null]
           : "–",
       ])),

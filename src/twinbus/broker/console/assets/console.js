@@ -18,7 +18,7 @@ const main = document.getElementById("main");
 let turn = 0;
 let leave = null;
 let shortcuts = {};
-export const session = { dev: false, namespace: "", version: "" };
+let greeting = {};
 
 const SHORTCUTS = [
   ["?", "this list"],
@@ -92,19 +92,25 @@ function trail(namespace, entity) {
   document.title = [entity, namespace, "Twinbus console"].filter(Boolean).join(" · ");
 }
 
-function askForKey(namespace) {
+/** What needs a key of its own, or of another namespace; whoever has one already goes on afterwards. */
+async function askForKey(namespace = "") {
+  const page = frame();
   unwatch();
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
-  document.getElementById("logout").hidden = true;
-  loginPage(frame(), namespace || session.namespace, start);
+  await remember();
+  if (greeting.dev) location.reload();
+  else if (page.current()) loginPage(page, greeting.namespaces, namespace || greeting.namespace, start);
+}
+
+async function remember() {
+  greeting = await greet();
+  document.getElementById("logout").hidden = greeting.dev || !greeting.token;
 }
 
 async function start() {
-  const found = await greet();
-  Object.assign(session, { dev: found.dev, namespace: found.namespace, version: found.version });
-  document.getElementById("logout").hidden = found.dev || !found.token;
-  if (found.token) await route();
-  else askForKey();
+  await remember();
+  if (greeting.token) await route();
+  else await askForKey();
 }
 
 // --- theme ------------------------------------------------------------------------------------------------------------
@@ -181,12 +187,13 @@ document.getElementById("theme").addEventListener("click", switchTheme);
 document.getElementById("help").addEventListener("click", listShortcuts);
 document.getElementById("logout").addEventListener("click", () => trying(async () => {
   await tell("logout", {});
-  location.hash = "#/";
-  askForKey();
+  history.replaceState(null, "", "#/");
+  trail("", "");
+  await askForKey();
 }));
 system.addEventListener("change", nameTheme);
 addEventListener("hashchange", route);
-whenLoggedOut(() => askForKey(parts()[0] === "n" ? parts()[1] : ""));
+whenLoggedOut(() => trying(() => askForKey(parts()[0] === "n" ? parts()[1] : "")));
 nameTheme();
 start().catch((error) => {
   if (error.status !== 401) note(error.message, "bad");

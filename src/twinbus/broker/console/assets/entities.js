@@ -1,7 +1,7 @@
 // The entities of a namespace with live numbers.
 
 import { tell, watch } from "./api.js";
-import { form, note } from "./dialogs.js";
+import { form, note, trying } from "./dialogs.js";
 import { bytes, count, el, field, line, show, some, table } from "./dom.js";
 
 const COLUMNS = [
@@ -40,7 +40,7 @@ export function entitiesPage(page, namespace) {
     spellcheck: "false",
     oninput: () => {
       clearTimeout(entitiesPage.timer);
-      entitiesPage.timer = setTimeout(() => look(0), 200);
+      entitiesPage.timer = setTimeout(() => trying(() => look(0)), 200);
     },
   });
   const sum = el("p", { class: "quiet", role: "status" });
@@ -58,16 +58,9 @@ export function entitiesPage(page, namespace) {
   );
   page.keys({ "/": () => filter.focus(), n: () => make.hidden || make.click() });
 
-  let started;
-  const ready = new Promise((resolve) => {
-    started = resolve;
-    setTimeout(resolve, 3000);
-  });
-
   function look(skip) {
-    watch("entities", { namespace, search: filter.value.trim(), skip }, (found) => {
+    return watch("entities", { namespace, search: filter.value.trim(), skip }, (found) => {
       if (!page.current()) return;
-      started();
       make.hidden = !found.rights.includes("Manage");
       show(faults, faultsNote(found.faults));
       sum.textContent = `${some(found.queues, "queue")} and ${some(found.topics, "topic")}`
@@ -75,8 +68,8 @@ export function entitiesPage(page, namespace) {
       update(found.rows);
       show(
         pages,
-        found.skip ? el("button", { type: "button", class: "plain", onclick: () => look(Math.max(0, found.skip - 100)) }, "Previous") : null,
-        found.more ? el("button", { type: "button", class: "plain", onclick: () => look(found.skip + 100) }, "Next") : null,
+        found.skip ? el("button", { type: "button", class: "plain", onclick: () => trying(() => look(Math.max(0, found.skip - 100))) }, "Previous") : null,
+        found.more ? el("button", { type: "button", class: "plain", onclick: () => trying(() => look(found.skip + 100)) }, "Next") : null,
       );
     });
   }
@@ -108,8 +101,8 @@ export function entitiesPage(page, namespace) {
     }
   }
 
-  look(0);
-  return ready;
+  page.onleave(() => clearTimeout(entitiesPage.timer));
+  return look(0);
 }
 
 function renew(known, row) {
@@ -143,6 +136,7 @@ function numbers(row) {
 function title(namespace, row) {
   return [
     el("a", { href: entityAddress(namespace, row.path), "data-row": true }, row.name),
+    " ",
     el("span", { class: "tag" }, row.kind),
     badges(row),
   ];
@@ -150,10 +144,10 @@ function title(namespace, row) {
 
 export function badges(row) {
   return [
-    row.sessions ? el("span", { class: "tag soft" }, "sessions") : null,
-    row.duplicates ? el("span", { class: "tag soft" }, "duplicate detection") : null,
-    row.forward_to ? el("span", { class: "tag soft" }, `→ ${row.forward_to}`) : null,
-    row.status === "Active" ? null : el("span", { class: "tag warn" }, row.status),
+    row.sessions ? [" ", el("span", { class: "tag soft" }, "sessions")] : null,
+    row.duplicates ? [" ", el("span", { class: "tag soft" }, "duplicate detection")] : null,
+    row.forward_to ? [" ", el("span", { class: "tag soft" }, `→ ${row.forward_to}`)] : null,
+    row.status === "Active" ? null : [" ", el("span", { class: "tag warn" }, row.status)],
   ];
 }
 

@@ -9,7 +9,8 @@ import { sendMessage } from "./send.js";
 
 const PARTS = { messages: "Messages", dead: "Dead letters", transfer: "Not forwarded", about: "Settings" };
 
-export function entityPage(page, namespace, path, part) {
+export function entityPage(page, namespace, path, asked) {
+  const part = asked in PARTS ? asked : "messages";
   const heading = el("h1", { class: "path" }, path);
   const tags = el("span");
   const strip = el("dl", { class: "numbers strip" });
@@ -33,32 +34,26 @@ export function entityPage(page, namespace, path, part) {
   remove.onclick = () => trying(() => deleteEntity(namespace, latest));
   page.keys({ s: () => send.hidden || send.click(), r: () => list?.read(), n: () => subscribe.hidden || subscribe.click() });
 
-  return new Promise((resolve, reject) => {
-    let failed = setTimeout(() => reject(new Error(`'${path}' is not here, or your key does not open it.`)), 3000);
-    watch("entity", { namespace, entity: path }, (found) => {
-      if (!page.current()) return;
-      const first = latest === null;
-      const before = latest;
-      latest = found;
-      clearTimeout(failed);
-      failed = 0;
-      heading.textContent = found.path;
-      show(tags, el("span", { class: "tag" }, found.kind), badges(found));
-      send.hidden = found.kind === "subscription" || !found.rights.includes("Send");
-      subscribe.hidden = found.kind !== "topic" || !found.rights.includes("Manage");
-      remove.hidden = !found.rights.includes("Manage");
-      numbers(strip, found);
-      tabs(nav, namespace, found, part);
-      if (first) {
-        if (part === "about") about(content, namespace, found);
-        else list = messageList(content, page, namespace, found, part);
-        resolve();
-      } else if (part === "about" && JSON.stringify(before.rules) !== JSON.stringify(found.rules)) {
-        about(content, namespace, found);
-      } else if (list && changed(before, found, part)) {
-        list.stale(found);
-      }
-    });
+  return watch("entity", { namespace, entity: path }, (found) => {
+    if (!page.current()) return;
+    const first = latest === null;
+    const before = latest;
+    latest = found;
+    heading.textContent = found.path;
+    show(tags, el("span", { class: "tag" }, found.kind), badges(found));
+    send.hidden = found.kind === "subscription" || !found.rights.includes("Send");
+    subscribe.hidden = found.kind !== "topic" || !found.rights.includes("Manage");
+    remove.hidden = !found.rights.includes("Manage");
+    numbers(strip, found);
+    tabs(nav, namespace, found, part);
+    if (first) {
+      if (part === "about") about(content, namespace, found);
+      else list = messageList(content, page, namespace, found, part);
+    } else if (part === "about" && JSON.stringify(before.rules) !== JSON.stringify(found.rules)) {
+      about(content, namespace, found);
+    } else if (list && changed(before, found, part)) {
+      list.stale(found);
+    }
   });
 }
 

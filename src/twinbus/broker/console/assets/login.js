@@ -1,17 +1,10 @@
 // Logging in to a namespace: with a policy's name and key, or with a connection string that has both.
 
-import { ask, tell } from "./api.js";
+import { tell } from "./api.js";
 import { el, field, show } from "./dom.js";
 
-export async function loginPage(page, wanted, done) {
-  let names = [wanted];
-  try {
-    // Known once any namespace is open.
-    names = (await ask("namespaces")).namespaces.map((each) => each.name);
-  } catch {
-    // The one whose port this is, then.
-  }
-  if (!page.current()) return;
+/** `names` are the namespaces that may be known of, `wanted` the one that a key is needed for. */
+export function loginPage(page, names, wanted, done) {
   const namespace = el("select", {}, names.map((name) => el("option", { value: name, selected: name === wanted }, name)));
   const policy = el("input", { type: "text", value: "RootManageSharedAccessKey", autocomplete: "username", spellcheck: "false" });
   const key = el("input", { type: "password", autocomplete: "current-password" });
@@ -42,7 +35,7 @@ export async function loginPage(page, wanted, done) {
     },
     el("h1", {}, "Log in"),
     el("p", { class: "quiet" }, "What you may see and do here is what your policy may: Listen to look, Send to send, Manage for the rest."),
-    names.length > 1 ? field("Namespace", namespace) : el("p", {}, "Namespace ", el("strong", {}, wanted)),
+    names.length > 1 ? field("Namespace", namespace) : el("p", {}, "Namespace ", el("strong", {}, names[0])),
     field("Policy", policy),
     field("Key", key),
     el("p", { class: "or" }, "or"),

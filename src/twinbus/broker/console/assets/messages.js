@@ -77,7 +77,7 @@ export function messageList(content, page, namespace, entity, part) {
     const columns = [["Number", "number"], ["Message id"], ["Enqueued"], ["Deliveries", "number"], ["Size", "number"], ["Body", "wide"]];
     return table("Messages", columns, rows.map((row) => [
       number(row),
-      [row.id, row.session ? el("span", { class: "tag soft" }, `session ${row.session}`) : null,
+      [row.id, " ", row.session ? el("span", { class: "tag soft" }, `session ${row.session}`) : null,
         row.state === "active" ? null : el("span", { class: "tag warn" }, row.state)],
       time(row.enqueued_ms),
       count(row.deliveries),
@@ -169,7 +169,7 @@ export function messageList(content, page, namespace, entity, part) {
 async function detail(where, seq) {
   const found = await ask("message", { ...where, seq });
   const pairs = (title, lines) => (lines.length ? el("section", {}, el("h3", {}, title), el("dl", { class: "pairs" }, lines.map(([name, type, text]) => [
-    el("dt", {}, name, type ? el("span", { class: "type" }, type) : null),
+    el("dt", {}, name, " ", type ? el("span", { class: "type" }, type) : null),
     el("dd", {}, text),
   ]))) : null);
   const times = [["enqueued", "", time(found.enqueued_ms)], ...(found.expires_ms ? [["expires", "", time(found.expires_ms)]] : [])];

@@ -6,16 +6,12 @@ import { bytes, count, el, show, some } from "./dom.js";
 export function namespacesPage(page) {
   const cards = el("div", { class: "cards" });
   show(page.main, el("h1", {}, "Namespaces"), cards);
-  return new Promise((resolve) => {
-    watch("namespaces", {}, ({ namespaces }) => {
-      if (!page.current()) return;
-      const held = cards.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-      show(cards, namespaces.map(card));
-      // The cards are new, the focus stays.
-      if (held) [...cards.querySelectorAll("a")].find((each) => each.getAttribute("href") === held)?.focus();
-      resolve();
-    });
-    setTimeout(resolve, 3000);
+  return watch("namespaces", {}, ({ namespaces }) => {
+    if (!page.current()) return;
+    const held = cards.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    show(cards, namespaces.map(card));
+    // The cards are new, the focus stays.
+    if (held) [...cards.querySelectorAll("a")].find((each) => each.getAttribute("href") === held)?.focus();
   });
 }
 
