@@ -44,7 +44,7 @@ class Setting:
     # Done with the broker before the first command.
     prepare: Callable[[Broker], None] | None = None
     # How long all its commands may take.
-    timeout_s: int = 60
+    timeout_s: int = 120
 
 
 DEFAULT = Setting()
@@ -58,7 +58,9 @@ def _with_backlog(broker: Broker) -> None:
 
 SETTINGS = {
     "docs/administration.md": Setting(queues=[]),
-    "docs/syphon.md": Setting(files=STRINGS, prepare=_with_backlog),
+    # Some of their commands start Spark.
+    "docs/plan.md": Setting(timeout_s=240),
+    "docs/syphon.md": Setting(files=STRINGS, prepare=_with_backlog, timeout_s=240),
 }
 
 

@@ -40,6 +40,7 @@ def spark_programs(page: Path) -> list[str]:
 def test_the_spark_programs_of_all_pages_run(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: the Spark programs cannot be run")
     with_programs = {page: programs for page in PAGES if (programs := spark_programs(page))}
+    assert with_programs
     jobs = []
     with ExitStack() as stack:
         for number, (page, programs) in enumerate(with_programs.items()):
