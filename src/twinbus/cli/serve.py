@@ -281,7 +281,12 @@ def _announce(config: BrokerConfig, endpoints: Mapping[str, Endpoint]) -> None:
         classic = (endpoint.amqp_port, endpoint.amqps_port, endpoint.admin_port)
         also = "".join(f", {port}" for port in classic if port is not None)
         text = endpoint.connection_string if shown else redacted(endpoint.connection_string)
-        lines += ["", f"{name} on {endpoint.host}:{endpoint.port}{also}", text]
+        lines += [
+            "",
+            f"{name} on {endpoint.host}:{endpoint.port}{also}",
+            text,
+            f"Console: {endpoint.admin_url}/console",
+        ]
     if not shown:
         lines += ["", f"The keys are in {config.data}/{KEYS_FILE}, and with --ready-file in the ready file."]
     # Plain text, never wrapped: the strings are there to be pasted.
