@@ -31,6 +31,7 @@ from twinbus.cli.policy import policies
 from twinbus.cli.purge import purge
 from twinbus.cli.queue import queues
 from twinbus.cli.receive import receive
+from twinbus.cli.report import report
 from twinbus.cli.resubmit import resubmit
 from twinbus.cli.rule import rules
 from twinbus.cli.send import send
@@ -85,6 +86,7 @@ app.add_typer(backlogs, name="backlog", rich_help_panel=PAIRING)
 app.command(rich_help_panel=PAIRING)(syphon)
 
 app.add_typer(ledgers, name="ledger", rich_help_panel=PIPELINE)
+app.command(rich_help_panel=PIPELINE)(report)
 app.command(rich_help_panel=PIPELINE)(plan)
 
 

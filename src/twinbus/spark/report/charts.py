@@ -15,14 +15,13 @@ from twinbus.plan.wording import plural, span
 from twinbus.spark.report.drawing import drawing, quiet, shown, svg
 from twinbus.spark.report.facts import Episode, Report
 from twinbus.spark.report.listing import ordered, word
-from twinbus.spark.report.palette import light
+from twinbus.spark.report.palette import FIXED, light
 from twinbus.spark.report.percentiles import bound_ms, percentile_ms, used
 from twinbus.spark.report.period import Period, moment, range_text
 
 _ROW = 0.34
 _QUIET = ("ping", "poll")
 _STEPS_S = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
-_SMALL = ("connections", "base")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def _legend(axes: Any, shape: Shape, *, right: bool = False) -> None:
 
 def stages(report: Report, shape: Shape = WIDE) -> str | None:
     """Billed units by stage: one bar each, or a stacked one for each day where there are several."""
-    names = [name for name in ordered(list(report.stages)) if name not in _SMALL and report.stages[name].units]
+    names = [name for name in ordered(list(report.stages)) if name not in FIXED and report.stages[name].units]
     if not names:
         return None
     several = len(report.days) > 1

@@ -9,7 +9,8 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -32,19 +33,19 @@ from twinbus.spark.report.facts import (
     QueuePeak,
     Report,
 )
+from twinbus.spark.report.palette import FIXED
 from twinbus.spark.report.period import Period, day
 from twinbus.spark.report.sentence import CAUSED
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from twinbus.ledger.prices import Sheet
     from twinbus.spark.ledger.tables import Tables
 
 _NAMESPACES_SHOWN = 5
-# Stages that are no operations.
-_FIXED = ("base", "connections")
 _DAYS = (1, 7, 28, 84, 364)
+_SETTINGS = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,21 @@ class Question:
 
 def gather(tables: Tables, question: Question) -> Report:
     """Work out the report."""
-    return _Gathering(tables, question).report()
+    with _settings(tables.operations.sparkSession):
+        return _Gathering(tables, question).report()
+
+
+@contextmanager
+def _settings(spark: SparkSession) -> Iterator[None]:
+    """Two dozen small queries: planning them again while they run, and compiling each, takes longer than they do."""
+    before = {name: spark.conf.get(name) for name in _SETTINGS}
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            spark.conf.set(name, str(known))
 
 
 class _Gathering:
@@ -92,10 +107,24 @@ class _Gathering:
         }
         if period is None:
             return Report(**blank)
-        parts: dict[str, Any] = {}
-        for part in (self._named, self._costs, self._episodes, self._pieces, self._backlogs, self._latencies):
-            parts |= part(period)
-        return Report(**blank, **parts)
+        self._keep(period)
+        try:
+            parts: dict[str, Any] = {}
+            for part in (self._named, self._costs, self._episodes, self._pieces, self._backlogs, self._latencies):
+                parts |= part(period)
+            return Report(**blank, **parts)
+        finally:
+            for frame in (self._operations, self._charges, self._failovers, self._backlog, self._latency):
+                frame.unpersist()
+
+    def _keep(self, period: Period) -> None:
+        """Narrow the tables to the period, and keep what is left where it is quickly read again."""
+        dates = F.col("date").between(day(period.start_s), day(period.end_s - 1))
+        self._operations = queries.once(self._operations, period).persist()
+        self._charges = self._charges.where(dates & (F.col("sheet") == self._sheet.name)).persist()
+        self._failovers = queries.overlapping(self._failovers, period).persist()
+        self._backlog = queries.inside(self._backlog, period).persist()
+        self._latency = queries.inside(self._latency, period).persist()
 
     def _period(self) -> Period | None:
         given = self._question
@@ -120,17 +149,16 @@ class _Gathering:
         start_s = first if given.start_s is None else given.start_s
         return Period.between(start_s, max(last if given.end_s is None else given.end_s, start_s))
 
-    def _named(self, period: Period) -> dict[str, Any]:
-        names = queries.inside(self._operations, period).select("namespace").distinct()
+    def _named(self, _: Period) -> dict[str, Any]:
+        names = self._operations.select("namespace").distinct()
         shown = [row["namespace"] for row in names.orderBy("namespace").limit(_NAMESPACES_SHOWN).collect()]
         count = len(shown) if len(shown) < _NAMESPACES_SHOWN else names.count()
         return {"namespaces": tuple(shown), "namespaces_count": count}
 
     def _costs(self, period: Period) -> dict[str, Any]:
-        dates = F.col("date").between(day(period.start_s), day(period.end_s - 1))
-        charges = self._charges.where(dates & (F.col("sheet") == self._sheet.name))
+        charges = self._charges
         stages = {row["stage"]: self._cost(row, row["stage"]) for row in queries.costs(charges, "stage").collect()}
-        work = charges.where(~F.col("stage").isin(*_FIXED))
+        work = charges.where(~F.col("stage").isin(*FIXED))
         top = queries.dearest(work, self._question.entities)
         tops = top.collect()
         by_stage: dict[tuple[str, str], dict[str, int]] = {}
@@ -163,11 +191,13 @@ class _Gathering:
     def _cost(self, row: Row, stage: str = "") -> Cost:
         amount = Decimal(row["amount"] or 0)
         units = row["units"] or 0
-        listed = amount if stage in _FIXED else list_amount(self._sheet, units)
-        return Cost(count=row["count"] or 0, units=units, amount=amount, list_amount=listed)
+        if stage in FIXED:
+            # Their units are hours, not operations.
+            return Cost(amount=amount, list_amount=amount)
+        return Cost(count=row["count"] or 0, units=units, amount=amount, list_amount=list_amount(self._sheet, units))
 
     def _episodes(self, period: Period) -> dict[str, Any]:
-        episodes = queries.overlapping(self._failovers, period)
+        episodes = self._failovers
         sums = _only(
             episodes.agg(
                 F.count("*").alias("count"),
@@ -189,25 +219,20 @@ class _Gathering:
             "episodes_count": sums["count"],
             "episodes_entities": sums["entities"],
             **{name: sums[name] or 0 for name in ("diverted", "syphoned", "dead_lettered")},
-            "outages": self._outages(found, period),
+            "outages": self._outages(found),
             "outages_count": totals["count"],
             "failed_over_s": max(float(totals["length"] or 0), 0.0),
         }
 
-    def _outages(self, found: DataFrame, period: Period) -> tuple[Outage, ...]:
+    def _outages(self, found: DataFrame) -> tuple[Outage, ...]:
         top = found.orderBy(F.desc("diverted"), "from").limit(REPORT_FAILOVERS)
         rows = top.collect()
-        work = queries.inside(self._operations, period)
-        work = queries.billed(queries.counted(work), self._sheet).where(F.col("stage").isin(*CAUSED))
+        work = queries.billed(self._operations, self._sheet).where(F.col("stage").isin(*CAUSED))
         done: dict[int, dict[str, Row]] = {}
         sums = queries.during(work, top).groupBy("outage", "stage")
         for row in sums.agg(F.sum("count").alias("count"), F.sum("units").alias("units")).collect():
             done.setdefault(row["outage"], {})[row["stage"]] = row
-        late = (
-            queries.during(queries.inside(self._latency, period), top)
-            .groupBy("outage")
-            .agg(F.max("max_ms").alias("ms"))
-        )
+        late = queries.during(self._latency, top).groupBy("outage").agg(F.max("max_ms").alias("ms"))
         longest = {row["outage"]: row["ms"] for row in late.collect()}
         made = []
         for row in sorted(rows, key=lambda each: each["from"]):
@@ -231,9 +256,8 @@ class _Gathering:
         return tuple(made)
 
     def _pieces(self, period: Period) -> dict[str, Any]:
-        work = queries.counted(queries.inside(self._operations, period))
         found: dict[str, dict[int, int]] = {}
-        for row in queries.by_piece(work, period.width_s).collect():
+        for row in queries.by_piece(self._operations, period.width_s).collect():
             found.setdefault(row["stage"], {})[row["piece"]] = row["count"]
         if not found:
             return {}
@@ -242,7 +266,7 @@ class _Gathering:
         return {"operations": Operations(stages={stage: counts for stage, counts in stages.items() if any(counts)})}
 
     def _backlogs(self, period: Period) -> dict[str, Any]:
-        backlog = queries.inside(self._backlog, period)
+        backlog = self._backlog
         rows = {row["piece"]: row for row in queries.backlog_by_piece(backlog, period.width_s).collect()}
         if not rows:
             return {}
@@ -255,8 +279,8 @@ class _Gathering:
             "queues_count": backlog.select("namespace", "queue").distinct().count(),
         }
 
-    def _latencies(self, period: Period) -> dict[str, Any]:
-        latency = queries.inside(self._latency, period)
+    def _latencies(self, _: Period) -> dict[str, Any]:
+        latency = self._latency
         everything = queries.latencies(latency).collect()
         if not everything or not everything[0]["count"]:
             return {}
@@ -280,8 +304,8 @@ def _only(frame: DataFrame) -> Row:
 
 def _others(stages: dict[str, Cost], entities: Iterable[EntityCost]) -> EntityCost:
     """What the entities that are not shown have together."""
-    rest = sum((cost for stage, cost in stages.items() if stage not in _FIXED), Cost())
-    by_stage = {stage: cost.units for stage, cost in stages.items() if stage not in _FIXED}
+    rest = sum((cost for stage, cost in stages.items() if stage not in FIXED), Cost())
+    by_stage = {stage: cost.units for stage, cost in stages.items() if stage not in FIXED}
     for each in entities:
         rest -= each.cost
         for stage, units in each.stages.items():

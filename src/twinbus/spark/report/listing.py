@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from twinbus.plan.wording import amount, plural, share, size, span
 from twinbus.spark.report.drawing import shown
 from twinbus.spark.report.facts import Cost, Latency, Report
-from twinbus.spark.report.palette import STAGE_WORDS, STAGES
+from twinbus.spark.report.palette import FIXED, STAGE_WORDS, STAGES
 from twinbus.spark.report.percentiles import percentile_ms
 from twinbus.spark.report.period import clock_text, moment
 from twinbus.spark.report.sentence import CAUSED
@@ -55,14 +55,15 @@ def word(stage: str) -> str:
     return STAGE_WORDS.get(stage, shown(stage))
 
 
-def _money(cost: Cost) -> tuple[str, ...]:
-    return f"{cost.count:,}", f"{cost.units:,}", amount(cost.amount), amount(cost.list_amount)
+def _money(cost: Cost, *, counted: bool = True) -> tuple[str, ...]:
+    numbers = (f"{cost.count:,}", f"{cost.units:,}") if counted else ("", "")
+    return *numbers, amount(cost.amount), amount(cost.list_amount)
 
 
 def stages(report: Report) -> Listing:
     """Cost by stage."""
     names = ordered(list(report.stages))
-    rows = [(word(name), *_money(report.stages[name])) for name in names]
+    rows = [(word(name), *_money(report.stages[name], counted=name not in FIXED)) for name in names]
     if rows:
         rows.append(("all", *_money(report.cost)))
     numbers = ("operations", "units", f"{report.currency} on the bill", f"{report.currency} at list price")

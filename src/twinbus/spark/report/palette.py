@@ -29,6 +29,8 @@ COLOURS: Final[dict[str, tuple[str, str]]] = {
 
 # Stages in the order of a message's way, then what is there without one.
 STAGES: Final = ("direct", "to-backlog", "from-backlog", "to-primary", "ping", "poll", "connections", "base")
+# Stages that are paid for without an operation.
+FIXED: Final = ("connections", "base")
 STAGE_WORDS: Final = {
     "direct": "direct",
     "to-backlog": "to the backlog",

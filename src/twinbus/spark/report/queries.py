@@ -53,18 +53,35 @@ def overlapping(failovers: DataFrame, period: Period) -> DataFrame:
     return failovers.where((seconds("started") < period.end_s) & (ended >= period.start_s))
 
 
-def counted(operations: DataFrame) -> DataFrame:
-    """Every operation once, with the stage that the best witness gives it."""
-    brokers = operations.where(F.col("source") == Source.BROKER).select("namespace").distinct()
-    kept = brokers.withColumn("kept", F.lit(True))
-    marked = operations.join(F.broadcast(kept), "namespace", "left")
-    by_broker = F.col("kept").isNotNull()
-    own = marked.where(F.when(by_broker, F.col("source") == Source.BROKER).otherwise(F.col("source") != Source.BROKER))
+def _month() -> Column:
+    return F.date_format("minute", "yyyy-MM").alias("month")
+
+
+def brokers(operations: DataFrame) -> DataFrame:
+    """The namespaces and months that a broker's ledger tells of: as the charges go by them, so does the rest."""
+    told = operations.where(F.col("source") == Source.BROKER)
+    return told.select("namespace", _month()).distinct().withColumn("told", F.lit(True))
+
+
+def once(operations: DataFrame, period: Period) -> DataFrame:
+    """The period's operations, each once, without their entities: by minute, namespace, stage, kind and outcome."""
+    found = counted(inside(operations, period), brokers(operations))
+    return found.groupBy("minute", "namespace", "stage", "kind", "outcome").agg(
+        F.sum("count").alias("count"), F.sum("units").alias("units")
+    )
+
+
+def counted(operations: DataFrame, told: DataFrame) -> DataFrame:
+    """Every operation once, with the stage that the best witness gives it; `told` are the brokers' months."""
+    marked = operations.select("*", _month()).join(F.broadcast(told), ["namespace", "month"], "left")
+    by_broker = F.col("told").isNotNull()
+    broker = F.col("source") == Source.BROKER
+    own = marked.where(F.when(by_broker, broker).otherwise(~broker))
     home = marked.where(by_broker & (F.col("source") == Source.SYPHON) & (F.col("stage") == Stage.TO_PRIMARY))
     taken = home.withColumn("stage", F.lit(str(Stage.DIRECT)))
     for name in ("count", "bytes", "units"):
         taken = taken.withColumn(name, -F.col(name))
-    return own.unionByName(home).unionByName(taken).drop("kept")
+    return own.unionByName(home).unionByName(taken).drop("told", "month")
 
 
 def billed(operations: DataFrame, sheet: Sheet) -> DataFrame:

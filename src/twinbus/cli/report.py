@@ -1,0 +1,198 @@
+"""`twinbus report`: the ledger's tables as a page with charts, and on the terminal.
+
+Rules:
+- With `--ledger` what is new in the ledger goes into the tables first.
+- The page is complete or not there: it is written beside its place and moved.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import asdict
+from decimal import Decimal
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from twinbus.cli.folders import default_data
+from twinbus.cli.ledger import find_ledger
+from twinbus.cli.pairing import Json
+from twinbus.cli.view import show_json, show_table
+from twinbus.clock import SystemClock
+from twinbus.errors import ConfigError
+from twinbus.limits import REPORT_ENTITIES, REPORT_ENTITIES_MAX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.ledger.prices import Sheet
+    from twinbus.spark.report.facts import Report
+
+_TABLES = "tables"
+_SHEET = "standard"
+
+
+def report(
+    ledger: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="A ledger, or a data folder with one; again for another.", show_default=False),
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The tables. Beside the ledger unless given.", show_default=False)
+    ] = None,
+    prices: Annotated[
+        str | None, typer.Option(metavar="SHEET", help="A price sheet: a name or a file.", show_default=False)
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="From then on: 2026-11-15 or 2026-11-15T10:30, UTC.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Up to then.")] = None,
+    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="Of one namespace only.")] = None,
+    entities: Annotated[
+        int, typer.Option(min=1, max=REPORT_ENTITIES_MAX, help="Entities that are shown by name.")
+    ] = REPORT_ENTITIES,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
+    open_page: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="The Spark master; this machine unless given.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Report what was done and what it cost: one page of HTML with charts, and tables here.
+
+    \b
+    Example:
+      twinbus report --ledger ./data
+      twinbus report --tables ./data/tables --from 2026-11-15 --to 2026-11-16 -o outage.html
+      twinbus report --ledger ./data --json | jq -r .sentence
+    """
+    from twinbus.spark.session import need_pyspark, spark_session
+
+    folders = [find_ledger(each) for each in ledger or []]
+    place = tables if tables is not None else _beside(folders)
+    if not folders and not place.is_dir():
+        raise ConfigError(f"There are no tables in {place}: give --tables DIR, or --ledger DIR to make them.")
+    need_pyspark()
+    with spark_session("twinbus report", master=master, brisk=True) as spark:
+        found = _found(spark, folders, place, prices, _times(start, end), namespace, entities)
+    from twinbus.spark.report.page import page
+
+    _write(output, page(found, SystemClock().now_ms() / 1000))
+    if as_json:
+        show_json(described(found))
+    else:
+        _show(found)
+    typer.echo(f"page: {output}", err=as_json)
+    if open_page:
+        typer.launch(output.absolute().as_uri())
+
+
+def _beside(folders: list[Path]) -> Path:
+    return (folders[0].parent if folders else default_data()) / _TABLES
+
+
+def _times(start: str | None, end: str | None) -> tuple[int | None, int | None]:
+    from twinbus.spark.report.period import instant
+
+    start_s, end_s = (None if text is None else instant(text) for text in (start, end))
+    if start_s is not None and end_s is not None and end_s <= start_s:
+        raise ConfigError(f"--to {end} is not after --from {start}.")
+    return start_s, end_s
+
+
+def _found(
+    spark: SparkSession,
+    folders: list[Path],
+    place: Path,
+    prices: str | None,
+    times: tuple[int | None, int | None],
+    namespace: str | None,
+    entities: int,
+) -> Report:
+    from twinbus.ledger.prices import Sheet
+    from twinbus.spark.ledger.tables import Tables
+    from twinbus.spark.report.gather import Question, gather
+
+    if folders:
+        from twinbus.spark.ledger.pipeline import run
+
+        run(spark, folders, place, Sheet.load(prices or _SHEET))
+    kept = Tables(spark, place)
+    question = Question(
+        sheet=_sheet(prices, kept.sheet), start_s=times[0], end_s=times[1], namespace=namespace, entities=entities
+    )
+    return gather(kept, question)
+
+
+def _sheet(prices: str | None, kept: str) -> Sheet:
+    """The sheet that was asked for, else the one that the charges are by."""
+    from twinbus.ledger.prices import Sheet
+
+    if prices is None and kept:
+        with suppress(ConfigError):
+            return Sheet.load(kept)
+        raise ConfigError(f"The charges are by the price sheet '{kept}', which is a file: give it with --prices FILE.")
+    return Sheet.load(prices or _SHEET)
+
+
+def _write(output: Path, text: str) -> None:
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"There is no folder {folder} to write {output.name} into.")
+    with NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=f".{output.name}.", delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            # As any file that the user makes: the temporary one is for its owner only.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(file.name, 0o666 & ~mask)
+            os.replace(file.name, output)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def described(found: Report) -> dict[str, Any]:
+    """The report for programs: times are seconds since 1970, amounts are texts so that no digit is lost."""
+    from twinbus.spark.report.sentence import headline, sentence
+
+    plain = cast(dict[str, Any], _plain(asdict(found)))
+    for outage, told in zip(found.outages, plain["outages"], strict=True):
+        told["sentence"] = sentence(outage, found.currency)
+    return {"sentence": headline(found), "cost": _plain(asdict(found.cost)), **plain}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return f"{value:f}" if isinstance(value, Decimal) else value
+
+
+def _show(found: Report) -> None:
+    from rich.markup import escape
+
+    from twinbus.spark.report.listing import listings
+    from twinbus.spark.report.page import numbers
+    from twinbus.spark.report.sentence import headline
+
+    typer.echo(headline(found))
+    if found.quarantined:
+        typer.echo(f"{found.quarantined:,} lines of the ledger could not be read: they are in the quarantine table.")
+    if found.period is None:
+        return
+    typer.echo("")
+    for name, value in numbers(found):
+        typer.echo(f"{value:>14}  {name}")
+    for table in listings(found):
+        typer.echo(f"\n{table.title}")
+        if table.rows:
+            show_table(list(table.columns), [[escape(cell) for cell in row] for row in table.rows], table.numbers)
+        for text in (table.note, "" if table.rows else table.nothing):
+            if text and (table.rows or text == table.nothing):
+                typer.echo(text)
