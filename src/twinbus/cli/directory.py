@@ -47,11 +47,12 @@ def ask(
     patience_s: float | None = None,
 ) -> dict[str, Any]:
     """One request; ServiceError when the broker refuses it."""
-    from twinbus.cli.conversation import PATIENCE_S, Conversation
+    from twinbus.cli import conversation
 
-    with Conversation(broker, PATIENCE_S if patience_s is None else patience_s, ca_file) as conversation:
-        conversation.log_in(_NODE)
-        return conversation.ask(_NODE, operation, body)
+    patience_s = conversation.PATIENCE_S if patience_s is None else patience_s
+    with conversation.Conversation(broker, patience_s, ca_file) as talk:
+        talk.log_in(_NODE)
+        return talk.ask(_NODE, operation, body)
 
 
 def _from_ready_file(path: Path, namespace: str | None) -> str:

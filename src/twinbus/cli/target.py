@@ -39,6 +39,8 @@ VARIABLE = "TWINBUS_CONNECTION_STRING"
 # How long looking for the nearest name may take: the mistake is told anyway.
 _NEAR_S = 2.0
 _SHOWN = 5
+# What is said when the other side is no broker.
+_STRANGERS = ("not a broker", "protocol header", "WRONG_VERSION", " within ")
 # Where Azure's clouds have their namespaces.
 _AZURE = (
     ".servicebus.windows.net",
@@ -94,10 +96,13 @@ class Target:
 
     def client(self) -> BusClient:
         """A client for messages."""
+        from twinbus.cli import conversation
         from twinbus.client import BusClient, tls_context
 
         tls = None if self.ca_file is None or self.broker.emulator else tls_context(self.ca_file)
-        return BusClient.from_connection_string(self.broker.format(), tls=tls)
+        return BusClient.from_connection_string(
+            self.broker.format(), tls=tls, timeout_ms=int(conversation.PATIENCE_S * 1000)
+        )
 
     def names(self, patience_s: float = _NEAR_S) -> list[str]:
         """The queues and topics there are."""
@@ -166,10 +171,10 @@ def _step(error: ServiceError, text: str, target: Target, given: dict[str, Any])
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return "Give the CA that issued it with --ca-file; `twinbus trust` shows a broker's."
     if isinstance(error, ConnectionForcedError | OperationTimeoutError):
-        if "not a broker" in text or "does not speak" in text or "WRONG_VERSION" in text:
-            return f"Is {port} the right port? `twinbus serve` shows it."
         if target.azure:
             return "Is the name right, and the network there?"
+        if any(mark in text for mark in _STRANGERS):
+            return f"Is {port} the right port? `twinbus serve` shows it."
         if "Nobody answers" in text or "No connection" in text:
             return "Is it running? Start it with `twinbus serve`, or check host and port in the connection string."
     return ""

@@ -1,0 +1,80 @@
+"""The shell's completion, by the protocol of the script that `--show-completion` prints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from twinbus.testing import Broker
+
+Complete = Callable[..., list[str]]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A `twinbus` to put on the path: an installed one may not be there, and is not this one."""
+    file = tmp_path / "bin" / "twinbus"
+    file.parent.mkdir()
+    file.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from twinbus.cli.main import run; run()' \"$@\"\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def complete(bus: Broker, program: Path) -> Complete:
+    """What bash would offer for a line that ends where the cursor is."""
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    shown = subprocess.run([program, "--show-completion", "bash"], capture_output=True, text=True, check=True).stdout
+    script = (
+        f"{shown}\n"
+        'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _twinbus_completion twinbus; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+
+    def offered(*words: str, environment: dict[str, str] | None = None) -> list[str]:
+        told = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+        told |= {"TWINBUS_CONNECTION_STRING": bus.connection_string(), **(environment or {})}
+        child = subprocess.run(
+            ["bash", "--norc", "-c", script, "bash", "twinbus", *words], env=told, capture_output=True, text=True
+        )
+        assert (child.returncode, child.stderr) == (0, "")
+        return child.stdout.split()
+
+    return offered
+
+
+def test_commands_and_options(complete: Complete) -> None:
+    assert complete("que") == ["queue"]
+    assert "--lock-duration" in complete("queue", "create", "--lo")
+    assert complete("receive", "orders", "--then", "d") == ["defer", "dead-letter"]
+
+
+def test_names_of_entities(bus: Broker, complete: Complete) -> None:
+    bus.create_topic("news")
+    bus.create_subscription("news", "europe")
+    assert complete("queue", "show", "o") == ["orders", "others"]
+    assert complete("send", "") == ["news", "orders", "others"]
+    assert complete("topic", "show", "") == ["news"]
+    assert complete("subscription", "show", "news", "") == ["europe"]
+    assert complete("receive", "news", "--subscription", "e") == ["europe"]
+    assert complete("queue", "status", "orders", "Send") == ["SendDisabled"]
+
+
+def test_whatever_goes_wrong_it_is_silent_and_quick(complete: Complete) -> None:
+    with socket.socket() as silent:
+        # It accepts, and never says a word.
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        end = "SharedAccessKeyName=a;SharedAccessKey=Yg==;UseDevelopmentEmulator=true"
+        for text in (f"Endpoint=sb://127.0.0.1:{port};{end}", f"Endpoint=sb://127.0.0.1:1;{end}", "nonsense", ""):
+            assert complete("queue", "show", "o", environment={"TWINBUS_CONNECTION_STRING": text}) == []
+    azure = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=Yg=="
+    assert complete("queue", "show", "o", environment={"TWINBUS_CONNECTION_STRING": azure}) == []
