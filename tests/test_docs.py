@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -68,6 +69,29 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     pages = [page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
     assert [page.name for page in [*pages, *DECISIONS] if f"{page.name})" not in index] == []
+
+
+PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=ids)
+def test_a_picture_is_readable_everywhere(picture: Path) -> None:
+    text = picture.read_text()
+    root = ElementTree.fromstring(text)
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.tag == f"{space}svg"
+    assert root.findtext(f"{space}title")
+    assert root.findtext(f"{space}desc"), "for those who cannot see it"
+    assert "prefers-color-scheme: dark" in text
+    assert root.find(f".//{space}script") is None
+    assert "href" not in text, "nothing from outside"
+
+
+def test_every_picture_is_shown_somewhere() -> None:
+    shown = " ".join(page.read_text() for page in PAGES)
+    # The one of the README is also for others to show.
+    unused = [picture.name for picture in PICTURES if f"{picture.name})" not in shown]
+    assert [name for name in unused if name != "twinbus.svg"] == []
 
 
 def test_make_targets_are_the_documented_ones() -> None:

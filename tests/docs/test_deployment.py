@@ -49,6 +49,20 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, said) == (0, []), done.stderr
 
 
+def test_the_unit_leaves_little_exposed() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze not found: the unit cannot be judged")
+    # Of 100, less is better; a unit with nothing set has 96.
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20", str(UNIT)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-400:] + done.stderr
+
+
 def test_a_mistake_in_the_unit_would_be_found(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze not found: the unit cannot be verified")
