@@ -412,6 +412,52 @@ def test_a_stream_comes_back_after_a_restart(broker: Broker, browser: Browser) -
     broker.stop()
     browser.until(lambda: browser.one("#live").text != "live", "it says that it is not live")
     broker.start()
-    browser.driver.refresh()
-    browser.until(lambda: browser.one("#live").text == "live")
+    browser.until(lambda: browser.one("#live").text == "live", "by itself")
+    sent(broker, "orders", "a")
+    browser.until(lambda: number(browser, "Active") == "1")
     browser.forgive()
+
+
+def test_a_key_for_each_namespace(browser: Browser) -> None:
+    with Broker(["contoso", "fabrikam"], queues=["orders"], dev=False, sync=False) as broker:
+        browser.open(address(broker, "#/n/contoso"))
+        browser.fill("Connection string", broker.connection_string("contoso"))
+        browser.click("button", "Log in")
+        browser.one("tbody a", "orders")
+        browser.press("u")
+        browser.sees("Not logged in.", ".card")
+        browser.click(".card a", "fabrikam")
+        browser.one("h1", "Log in")
+        assert browser.one("select").get_property("value") == "fabrikam"
+        browser.fill("Connection string", broker.connection_string("fabrikam"))
+        browser.click("button", "Log in")
+        browser.one("h1", "fabrikam")
+        browser.one("tbody a", "orders")
+        browser.open(address(broker, "#/n/contoso"))
+        browser.one("tbody a", "orders")
+        browser.forgive()
+        assert [entry for entry in browser.log() if "401" not in entry] == []
+
+
+def test_everything_has_a_name(broker: Broker, browser: Browser) -> None:
+    """What can be used can be told by a screen reader, and every page has its parts."""
+    sent(broker, "orders", "a", "b")
+    bury(broker, "orders", 1, "Bad", "")
+    for hash in ("", "#/n/contoso", "#/n/contoso/e/orders", "#/n/contoso/e/orders/dead", "#/n/contoso/ledger"):
+        browser.open(address(broker, hash))
+        browser.until(lambda: browser.all("tbody tr, .card"), hash)
+        assert nameless(browser, "body") == []
+        assert len(browser.all("h1")) == 1
+        assert [each.aria_role for each in browser.all("header, main")] == ["banner", "main"]
+    for hash, key in (("#/n/contoso/e/orders", "s"), ("#/n/contoso", "n"), ("", "?")):
+        browser.open(address(broker, hash))
+        browser.until(lambda: browser.all("tbody tr, .card"), hash)
+        browser.press(key)
+        assert browser.one("dialog").accessible_name
+        assert nameless(browser, "dialog") == []
+
+
+def nameless(browser: Browser, within: str) -> list[str | None]:
+    kinds = ("a", "button", "input", "select", "textarea", "table", "[role=img]")
+    found = browser.all(", ".join(f"{within} {kind}" for kind in kinds))
+    return [each.get_attribute("outerHTML") for each in found if each.is_displayed() and not each.accessible_name]

@@ -124,7 +124,7 @@ class Console:
         if name == "namespaces":
             return answer(entities.namespaces(visitor, self._endpoints))
         if name == "live":
-            return await self._live(visitor, request, query)
+            return await self._live(host, login, request, query)
         if name == "ledger":
             return answer(await self._hour.ledger(visitor, query.get("namespace", "")))
         if name == "events":
@@ -138,7 +138,9 @@ class Console:
             raise Refused(404, "The console has no such view.")
         return answer(view(visitor, query))
 
-    async def _live(self, visitor: Visitor, request: web.BaseRequest, query: dict[str, str]) -> web.StreamResponse:
+    async def _live(
+        self, host: NamespaceHost, login: Login, request: web.BaseRequest, query: dict[str, str]
+    ) -> web.StreamResponse:
         name = query.pop("view", "")
         if name not in _LIVE:
             raise Refused(400, f"Live views are: {', '.join(_LIVE)}.")
@@ -146,8 +148,9 @@ class Console:
 
         def look() -> Any:
             # A login that is over ends its streams; looking on is no sign of life.
-            if self.logins.find(cookie, use=False) is not visitor.login:
+            if self.logins.find(cookie, use=False) is not login:
                 raise Refused(401, "The login is over: log in again.")
+            visitor = Visitor(self._hosts, host, login)
             if name == "namespaces":
                 return entities.namespaces(visitor, self._endpoints)
             return _VIEWS[name](visitor, query)

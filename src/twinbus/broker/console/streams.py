@@ -56,7 +56,7 @@ class Streams:
             response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
             try:
                 await response.prepare(request)
-                await self._send(response, f"data: {first}\n\n")
+                await self._send(response, f"retry: {CONSOLE_STREAM_INTERVAL_MS}\ndata: {first}\n\n")
                 await self._repeat(request, response, view, first)
             except (ConnectionError, TimeoutError):
                 # Gone, or not reading: there is nobody to tell.

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Visitor:
-    """One request's login, and the namespaces of the process."""
+    """One request's login, and the namespaces of the process. Made anew for each look: rights may have changed."""
 
-    __slots__ = ("_hosts", "here", "login")
+    __slots__ = ("_claims", "_hosts", "here", "login")
 
     def __init__(self, hosts: Mapping[str, NamespaceHost], here: NamespaceHost, login: Login) -> None:
         # All namespaces of the process.
@@ -28,15 +28,19 @@ class Visitor:
         self.here = here
         # What the browser has opened.
         self.login = login
+        # By namespace: what it may do. A list asks for each of its rows.
+        self._claims: dict[str, Claim | None] = {}
 
     @property
     def hosts(self) -> list[NamespaceHost]:
         """The namespaces it may know of: all of them once it has opened one."""
-        opened = any(self.login.claim(host) is not None for host in self._hosts.values())
+        opened = any(self.claim(host) is not None for host in self._hosts.values())
         return list(self._hosts.values()) if opened else [self.here]
 
     def claim(self, host: NamespaceHost) -> Claim | None:
-        return self.login.claim(host)
+        if host.name not in self._claims:
+            self._claims[host.name] = self.login.claim(host)
+        return self._claims[host.name]
 
     def host(self, name: str) -> NamespaceHost:
         """A namespace by name, the one that was asked when none is given. It must be open."""

@@ -19,6 +19,8 @@ let turn = 0;
 let leave = null;
 let shortcuts = {};
 let greeting = {};
+let entered = 0;
+let shown = false;
 
 const SHORTCUTS = [
   ["?", "this list"],
@@ -79,6 +81,9 @@ async function route() {
         el("p", {}, el("a", { href: "#/" }, "All namespaces")));
     }
   }
+  // The link that led here may be gone: the next Tab goes on from the new page.
+  if (page.current() && shown && document.activeElement === document.body) main.focus({ preventScroll: true });
+  shown = true;
 }
 
 function trail(namespace, entity) {
@@ -98,8 +103,13 @@ async function askForKey(namespace = "") {
   unwatch();
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
   await remember();
-  if (greeting.dev) location.reload();
-  else if (page.current()) loginPage(page, greeting.namespaces, namespace || greeting.namespace, start);
+  if (!page.current()) return;
+  if (!greeting.dev) loginPage(page, greeting.namespaces, namespace || greeting.namespace, start);
+  else if (Date.now() - entered > 3000) {
+    // Another broker answers by now, and lets everybody in.
+    entered = Date.now();
+    await route();
+  } else show(main, el("p", { role: "alert" }, "The browser keeps no cookies for this page, and the console needs one."));
 }
 
 async function remember() {
