@@ -357,6 +357,29 @@ def test_following_ends_with_an_interrupt_and_is_no_failure(bus: Broker, process
     assert (child.returncode, out, err) == (0, b"", b"3 messages received from orders.\n")
 
 
+def test_following_outlives_the_broker(bus: Broker, process: Process, done: Done) -> None:
+    child = process("receive", "orders", "--follow", "--raw")
+    assert child.stdout is not None
+    done("send", "orders", "before")
+    assert child.stdout.readline() == b"before\n"
+    until(lambda: counts(bus, "orders")[0] == 0)
+    bus.restart()
+    done("send", "orders", "after")
+    assert child.stdout.readline() == b"after\n"
+    until(lambda: counts(bus, "orders")[0] == 0)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 0
+    assert b"Trying again." in err
+    assert err.endswith(b"2 messages received from orders.\n")
+
+
+def test_following_what_was_never_there_ends(twinbus: Command) -> None:
+    code, out, err = twinbus("receive", "ordrs", "--follow")
+    assert (code, out) == (1, "")
+    assert "Did you mean 'orders'?" in err
+
+
 def test_an_interrupt_while_waiting_ends_at_once(process: Process, done: Done) -> None:
     done("send", "orders", "order 1")
     child = process("receive", "orders", "--max", "2", "--wait", "10m", "--raw")

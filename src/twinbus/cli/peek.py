@@ -29,7 +29,7 @@ def peek(
     subscription: Subscription = None,
     dead: Dead = False,
     first: Annotated[int, typer.Option("--from", metavar="NUMBER", min=0, help="From this sequence number on.")] = 1,
-    max: Annotated[int, typer.Option("--max", "-m", min=1, help="At most so many.")] = 20,
+    max: Annotated[int, typer.Option("--max", "-m", metavar="N", min=1, help="At most so many.")] = 20,
     session: Annotated[str | None, typer.Option(metavar="ID", help="Of this session.")] = None,
     body: Annotated[
         Body | None, typer.Option(help="Show whole messages, with their bodies so [a table with the beginnings].")

@@ -3,11 +3,13 @@
 Rules:
 - A message is settled only when it is written and flushed. When the output fails, what was not settled is given back.
 - With --delete the broker forgets a message as it sends it: what is lost on the way is lost.
-- Interrupted, it gives back what it holds; with --follow that is how it ends, and no failure.
+- Interrupted, it gives back what it holds; with --follow that is how it ends, and no failure. Until then a connection
+  that breaks is made again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -66,6 +68,8 @@ class Received:
 
     written: int = 0
     settled: int = 0
+    # Whether the entity could be reached at all.
+    connected: bool = False
     error: ServiceError | None = None
 
 
@@ -75,7 +79,7 @@ def receive(
     entity: Entity,
     subscription: Subscription = None,
     dead: Dead = False,
-    max: Annotated[int, typer.Option("--max", "-m", min=1, help="At most so many.")] = 1,
+    max: Annotated[int, typer.Option("--max", "-m", metavar="N", min=1, help="At most so many.")] = 1,
     all: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on until Ctrl-C.")] = False,
     wait: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for a message.")] = "5s",
@@ -144,16 +148,48 @@ def _check(wish: Wish, dead: bool) -> None:
 async def _receive(target: Target, wish: Wish, output: Output, stop: work.Stop) -> tuple[Received, bool]:
     received = Received()
     async with target.client() as client:
-        if wish.any_session:
-            await _sessions(client, wish, output, received, stop)
+        if wish.follow:
+            await _followed(client, wish, output, received, stop)
         else:
-            receiver = await stop.or_done(_opened(client, wish))
-            if receiver is not None and wish.deferred:
-                messages = await receiver.receive_deferred(wish.deferred)
-                await _done(receiver, messages, wish, output, received)
-            elif receiver is not None:
-                await _drain(receiver, wish, output, received, stop)
+            await _received(client, wish, output, received, stop)
     return received, stop.is_set()
+
+
+async def _received(client: BusClient, wish: Wish, output: Output, received: Received, stop: work.Stop) -> None:
+    if wish.any_session:
+        await _sessions(client, wish, output, received, stop)
+        return
+    receiver = await stop.or_done(_opened(client, wish))
+    if receiver is not None and wish.deferred:
+        messages = await receiver.receive_deferred(wish.deferred)
+        await _done(receiver, messages, wish, output, received)
+    elif receiver is not None:
+        received.connected = True
+        await _drain(receiver, wish, output, received, stop)
+
+
+async def _followed(client: BusClient, wish: Wish, output: Output, received: Received, stop: work.Stop) -> None:
+    """On and on: a connection that breaks is made again, once there was one."""
+    from twinbus.client import Backoff
+
+    backoff = Backoff()
+    while not stop.is_set():
+        before = received.written
+        try:
+            await _received(client, wish, output, received, stop)
+            error = received.error
+        except ServiceError as raised:
+            error = raised
+        if error is None:
+            continue
+        if not received.connected or not error.retryable:
+            raise error
+        # What was written and not settled comes again, and is written again.
+        received.error = None
+        if received.written > before:
+            backoff.reset()
+        typer.echo(f"twinbus: {error.text} Trying again.", err=True)
+        await stop.or_done(asyncio.sleep(backoff.next_ms() / 1000))
 
 
 async def _opened(client: BusClient, wish: Wish) -> Receiver:
@@ -175,6 +211,7 @@ async def _sessions(client: BusClient, wish: Wish, output: Output, received: Rec
             return
         if receiver is None:
             return
+        received.connected = True
         # A session with nothing more gives way to the next one.
         await _drain(receiver, wish, output, received, stop, follow=False)
         await receiver.close()

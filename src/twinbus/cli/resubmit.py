@@ -57,7 +57,7 @@ def resubmit(
         typer.Option("--number", metavar="NUMBER", help="Only this sequence number; again for more [all]."),
     ] = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Only those dead because of this.")] = None,
-    max: Annotated[int | None, typer.Option("--max", "-m", min=1, help="At most so many [all].")] = None,
+    max: Annotated[int | None, typer.Option("--max", "-m", metavar="N", min=1, help="At most so many [all].")] = None,
     to: Annotated[
         str | None,
         typer.Option(metavar="ENTITY", help="Somewhere else than where they were sent.", autocompletion=entity_names),

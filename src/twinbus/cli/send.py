@@ -89,8 +89,12 @@ def send(
     schedule: Annotated[
         str | None, typer.Option(metavar="WHEN", help="When it appears: 10m from now, or 2026-11-30T08:00Z.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Send it so often; {n} in body and id is the number.")] = 1,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="Messages a second [as fast as it goes].")] = None,
+    count: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Send it so often; {n} in body and id is the number.")
+    ] = 1,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", min=0.001, help="Messages a second [as fast as it goes].")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Send messages to a queue or topic.

@@ -56,12 +56,14 @@ DeadLetterOnFilterError = Annotated[
         help="Where messages go whose rules fail on them [dead-letter].",
     ),
 ]
-MaxDeliveryCount = Annotated[int | None, typer.Option(help="Deliveries before the dead-letter queue [10].")]
+MaxDeliveryCount = Annotated[
+    int | None, typer.Option(metavar="N", help="Deliveries before the dead-letter queue [10].")
+]
 RequiresSession = Annotated[bool | None, typer.Option(help="Every message belongs to a session.")]
 RequiresDuplicateDetection = Annotated[bool | None, typer.Option(help="Drop messages with a known id.")]
 DuplicateWindow = Annotated[str | None, _duration("How long ids are remembered [10m].")]
-MaxMegabytes = Annotated[int | None, typer.Option(help="The size at which sends are refused [1024].")]
-MaxMessageBytes = Annotated[int | None, typer.Option(help="The largest message [262144].")]
+MaxMegabytes = Annotated[int | None, typer.Option(metavar="N", help="The size at which sends are refused [1024].")]
+MaxMessageBytes = Annotated[int | None, typer.Option(metavar="N", help="The largest message [262144].")]
 StatusOption = Annotated[
     str | None,
     typer.Option(
@@ -84,7 +86,7 @@ EnablePartitioning = Annotated[bool | None, typer.Option(help="Kept for the serv
 EnableExpress = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
 SupportOrdering = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
 FilterBeforePublishing = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
-UserMetadata = Annotated[str | None, typer.Option(help="A note of your own.")]
+UserMetadata = Annotated[str | None, typer.Option(metavar="TEXT", help="A note of your own.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -57,7 +57,9 @@ ConnectionString = Annotated[
 ]
 ConnectionFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
 ReadyFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The ready file of `twinbus serve` instead.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Which namespace of the ready file.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Which namespace of the ready file.")
+]
 CaFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The CA to trust over TLS; `twinbus trust` shows one.")
 ]
