@@ -34,6 +34,7 @@ AFTER_S: Final = 2.0
 _HOME_S: Final = 40.0
 _FAILOVER_S: Final = 30.0
 _SYPHON_S: Final = 180.0
+_STOP_S: Final = 10.0
 _LOOK_S: Final = 0.1
 _EVENTS_SHOWN: Final = 8
 
@@ -45,7 +46,7 @@ class Phase(StrEnum):
     HEALTHY = "all is well: sends go to the primary"
     KILLED = "the primary was killed with -9: sends are held"
     DIVERTED = "sends go on, into the backlog queues of the secondary"
-    BACK = "the primary is back, and so are the senders; Spark starts"
+    BACK = "the primary is back, and the senders return to it"
     SYPHONING = "the syphon brings the backlog home"
     COUNTING = "every message is accounted for"
     REPORTING = "the ledgers become tables and a report"
@@ -88,6 +89,10 @@ class Story:
         self.depth_max = 0
         # The last things that happened, with their seconds.
         self.events: deque[tuple[float, str]] = deque(maxlen=_EVENTS_SHOWN)
+        # When the primary was killed.
+        self._killed_s = 0.0
+        # Set when receivers may go.
+        self._over = asyncio.Event()
         # What the report came to; None without one.
         self.told: dict[str, Any] | None = None
 
@@ -108,24 +113,40 @@ class Story:
             ca = await self._begin()
             sending = asyncio.create_task(self._send(ca))
             tasks.append(sending)
-            for places in PLACES.values():
-                for place in places:
-                    tasks.append(asyncio.create_task(receive(place, self.primary.connection_string, self.account)))
-            tasks.append(asyncio.create_task(watch_backlog(self.depths, self.secondary.connection_string, ca)))
+            for place in (place for places in PLACES.values() for place in places):
+                receiving = receive(place, self.primary.connection_string, self.account, self._over)
+                tasks.append(asyncio.create_task(receiving))
+            watching = watch_backlog(self.depths, self.secondary.connection_string, ca, self._over)
+            tasks.append(asyncio.create_task(watching))
             await self._healthy(sending)
             await self._outage(sending)
-            await self._come_home(sending, ca)
+            # It would run all the time; here it starts during the outage, because Spark takes a while to.
+            draining = asyncio.create_task(
+                self.syphon.run(self.primary, self.secondary, BACKLOG_QUEUES, self.plan.engine, ca)
+            )
+            tasks.append(draining)
+            await self._dead(sending)
+            await self._come_home(sending, draining)
             self.senders.stop()
             await sending
             await self._count()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for process in (self.syphon, self.primary, self.secondary):
+            await self.syphon.stop()
+            await self._end(tasks)
+            for process in (self.primary, self.secondary):
                 await process.stop()
         await self._report()
         self._turn(Phase.DONE)
+
+    async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Everybody ends by himself: the SDK does not like to be interrupted."""
+        self.senders.stop()
+        if tasks:
+            await asyncio.wait(tasks[:1], timeout=_STOP_S)
+            self._over.set()
+            await asyncio.wait(tasks, timeout=_STOP_S)
+        for task in tasks:
+            task.cancel()
 
     async def _begin(self) -> Path:
         await asyncio.gather(self.primary.start(), self.secondary.start())
@@ -151,25 +172,23 @@ class Story:
         await self.primary.kill()
         self._turn(Phase.KILLED)
         self._say(f"kill -9 {pid}: contoso is gone")
-        start_s = self.seconds
+        self._killed_s = self.seconds
         await self._until(sending, "a failover", _FAILOVER_S, lambda: State.FAILED_OVER in self.senders.states.values())
         self._turn(Phase.DIVERTED)
-        await self._pass(sending, max(0.0, self.plan.outage_s - (self.seconds - start_s)))
 
-    async def _come_home(self, sending: asyncio.Task[None], ca: Path) -> None:
+    async def _dead(self, sending: asyncio.Task[None]) -> None:
+        await self._pass(sending, max(0.0, self.plan.outage_s - (self.seconds - self._killed_s)))
+
+    async def _come_home(self, sending: asyncio.Task[None], draining: asyncio.Task[int]) -> None:
         await self.primary.start()
         self._say(f"contoso serves again, as process {self.primary.pid}, with everything it had accepted")
         self._turn(Phase.BACK)
-        draining = asyncio.create_task(
-            self.syphon.run(self.primary, self.secondary, BACKLOG_QUEUES, self.plan.engine, ca)
+        deepest = self.depth
+        await self._until(
+            sending, "a syphon that works", _SYPHON_S, lambda: self.depth < deepest * 0.9 or draining.done()
         )
-        try:
-            await self._until(sending, "a syphon that works", _SYPHON_S, lambda: self.syphon.at_work or draining.done())
-            self._turn(Phase.SYPHONING)
-            await self._until(sending, "an empty backlog", _SYPHON_S, draining.done)
-        finally:
-            if not draining.done():
-                await self.syphon.stop()
+        self._turn(Phase.SYPHONING)
+        await self._until(sending, "an empty backlog", _SYPHON_S, draining.done)
         if await draining != 0:
             raise ConfigError(f"The syphon did not finish:\n{self.syphon.log()}")
         self._say(f"the syphon brought {self.syphon.syphoned:,} messages home")

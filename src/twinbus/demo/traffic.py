@@ -151,9 +151,9 @@ class Senders:
         )
 
 
-async def receive(place: str, connection_string: str, account: Account) -> None:
-    """Take messages out of a queue or a subscription until cancelled, through every outage."""
-    while True:
+async def receive(place: str, connection_string: str, account: Account, over: asyncio.Event) -> None:
+    """Take messages out of a queue or a subscription until it is over, through every outage."""
+    while not over.is_set():
         try:
             async with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
                 topic, _, subscription = place.partition("/")
@@ -163,7 +163,7 @@ async def receive(place: str, connection_string: str, account: Account) -> None:
                     else client.get_queue_receiver(topic)
                 )
                 async with made as receiver:
-                    while True:
+                    while not over.is_set():
                         for message in await receiver.receive_messages(_RECEIVE_MAX, _RECEIVE_WAIT_S):
                             account.received(place, str(message.message_id))
                             await receiver.complete_message(message)
@@ -171,12 +171,12 @@ async def receive(place: str, connection_string: str, account: Account) -> None:
             await asyncio.sleep(_PAUSE_S)
 
 
-async def watch_backlog(depths: dict[str, int], connection_string: str, ca: Path) -> None:
-    """Keep the depths of the backlog queues up to date until cancelled."""
+async def watch_backlog(depths: dict[str, int], connection_string: str, ca: Path, over: asyncio.Event) -> None:
+    """Keep the depths of the backlog queues up to date until it is over."""
     async with ServiceBusAdministrationClient.from_connection_string(
         connection_string, connection_verify=str(ca)
     ) as admin:
-        while True:
+        while not over.is_set():
             try:
                 async for queue in admin.list_queues_runtime_properties():
                     depths[queue.name] = queue.active_message_count or 0
