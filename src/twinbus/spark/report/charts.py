@@ -21,7 +21,7 @@ from twinbus.spark.report.period import Period, moment, range_text
 
 _ROW = 0.34
 _QUIET = ("ping", "poll")
-_STEPS_S = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
+_STEPS_S = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,15 @@ def stages(report: Report, shape: Shape = WIDE) -> str | None:
 def _dates(axes: Any, shape: Shape) -> None:
     # Untyped, all of it.
     dates: Any = import_module("matplotlib.dates")
-    locator = dates.AutoDateLocator(minticks=2, maxticks=shape.labels)
+    ticker: Any = import_module("matplotlib.ticker")
+    first, last = axes.get_xlim()
+    step = next(
+        (each for each in _STEPS_S if 60 <= each <= 43_200 and (last - first) * 86_400 / each < shape.labels), None
+    )
+    if step is None:
+        locator = dates.AutoDateLocator(minticks=2, maxticks=shape.labels)
+    else:
+        locator = ticker.MultipleLocator(step / 86_400)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes.xaxis.get_offset_text().set(color=light("muted"), fontsize=9)
@@ -303,6 +311,8 @@ def latency(report: Report, shape: Shape = WIDE) -> str | None:
     bars = used(found.buckets)
     if not bars:
         return None
+    # A few bars alone would be as wide as walls.
+    bars = range(max(min(bars[0], bars[-1] - 7), 0), bars[-1] + 1)
     with drawing(shape.width, 2.8) as figure:
         axes = figure.subplots()
         axes.bar(range(len(bars)), [found.buckets[at] for at in bars], width=0.86, color=light("from-backlog"))
@@ -312,7 +322,7 @@ def latency(report: Report, shape: Shape = WIDE) -> str | None:
         marks: list[tuple[float, str]] = []
         for part, name in ((0.5, "half"), (0.95, "95 %"), (0.99, "99 %")):
             place = _place(percentile_ms(found.buckets, found.max_ms, part)) - bars[0]
-            if marks and place - marks[-1][0] < len(bars) * 0.09:
+            if marks and place - marks[-1][0] < len(bars) * (0.05 if shape is WIDE else 0.1):
                 marks[-1] = (marks[-1][0], f"{marks[-1][1]}, {name}")
             else:
                 marks.append((place, name))

@@ -131,10 +131,12 @@ def outages(report: Report) -> Listing:
 
 def failovers(report: Report) -> Listing:
     """Failovers of single entities."""
+    # A name that is the same in all rows tells nobody anything.
+    several = len({each.namespace for each in report.episodes}) > 1
     rows = [
         (
             shown(each.entity),
-            shown(each.namespace, 30),
+            *([shown(each.namespace, 30)] if several else []),
             _second(each.started_s),
             "goes on" if each.ended_s is None else span(each.ended_s - each.started_s),
             shown(each.cause, 40) if each.cause else "-",
@@ -149,7 +151,7 @@ def failovers(report: Report) -> Listing:
     return Listing(
         key="failovers",
         title="Failovers",
-        columns=("entity", "namespace", "began (UTC)", "lasted", "cause", "diverted", "brought home", "dead-lettered"),
+        columns=("entity", *(["namespace"] if several else []), "began (UTC)", "lasted", "cause", *numbers[1:]),
         numbers=numbers,
         rows=tuple(rows),
         note=f"The {len(rows)} that diverted most; {plural(left, 'other')} not shown." if left > 0 else "",

@@ -40,7 +40,7 @@ class Section:
 
 _SECTIONS: Final = (
     Section(
-        "What the outages cost",
+        "Outages",
         "Each outage: entities that were failed over at the same time, and the operations that it was the reason of.",
         charts.failovers,
         (listing.outages, listing.failovers),

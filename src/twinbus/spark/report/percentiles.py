@@ -16,7 +16,8 @@ def percentile_ms(buckets: Sequence[int], max_ms: int, part: float) -> float:
     for at, count in enumerate(buckets):
         if count and before + count >= wanted:
             low = LATENCY_BOUNDS_MS[at - 1] if at else 0
-            high = LATENCY_BOUNDS_MS[at] if at < len(LATENCY_BOUNDS_MS) else max_ms
+            # Nothing in a bucket is above the longest of all.
+            high = max(min(LATENCY_BOUNDS_MS[at], max_ms) if at < len(LATENCY_BOUNDS_MS) else max_ms, low)
             return min(low + (high - low) * (wanted - before) / count, float(max_ms))
         before += count
     return float(max_ms)

@@ -3,7 +3,8 @@
 Rules:
 - Nothing here brings rows to the driver; what comes out is bounded by pieces of the period, stages, or a limit.
 - Each operation is looked at once: per namespace the broker's count if it kept one, else the client's and the syphon's.
-  What the syphon sent to the primary is direct to the broker, so it is moved to its own stage.
+  What the syphon sent to the primary is direct to the broker, so it is moved to its own stage; pings that failed are
+  the client's to tell.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def counted(operations: DataFrame, told: DataFrame) -> DataFrame:
     marked = operations.select("*", _month()).join(F.broadcast(told), ["namespace", "month"], "left")
     by_broker = F.col("told").isNotNull()
     broker = F.col("source") == Source.BROKER
-    own = marked.where(F.when(by_broker, broker).otherwise(~broker))
+    # A ping that fails never reached the broker: only the client knows of it.
+    lost = (F.col("stage") == Stage.PING) & (F.col("outcome") != OK)
+    own = marked.where(F.when(by_broker, broker | lost).otherwise(~broker))
     home = marked.where(by_broker & (F.col("source") == Source.SYPHON) & (F.col("stage") == Stage.TO_PRIMARY))
     taken = home.withColumn("stage", F.lit(str(Stage.DIRECT)))
     for name in ("count", "bytes", "units"):
