@@ -20,6 +20,8 @@ SAYS = {
     "sessions.py": ["ann ['item 1', 'item 2']", "bob ['item 1', 'item 2']"],
     "topics.py": ["large ['payment of 150', 'payment of 250']"],
     "bulk.py": ["sent 10000 at", "received and completed 10000 at"],
+    "spark_read.py": ["shop A sold 14850", "sent 3 sums"],
+    "spark_stream.py": ["moved 2000 orders in batches of 1000, 0 left"],
 }
 
 
@@ -27,6 +29,7 @@ def test_no_example_is_forgotten() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {*SAYS, "test_orders.py"}
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", SAYS)
 def test_example(name: str) -> None:
     queues = ["orders", "bulk", QueueSettings(path="baskets", requires_session=True)]
@@ -36,8 +39,15 @@ def test_example(name: str) -> None:
             "TWINBUS_CONNECTION_STRING": broker.connection_string(),
             "TWINBUS_CA": str(broker.ca_file),
         }
+        # Those with Spark start a JVM first.
+        limit_s = 140 if name.startswith("spark") else 50
         done = subprocess.run(
-            [sys.executable, EXAMPLES / name], env=environment, capture_output=True, text=True, timeout=50, check=False
+            [sys.executable, EXAMPLES / name],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
         )
     assert done.returncode == 0, done.stderr
     for text in SAYS[name]:

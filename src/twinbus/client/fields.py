@@ -96,9 +96,33 @@ def _read(payload: bytes, with_properties: bool, with_body: bool) -> Fields:
     )
 
 
-def sequence_number(payload: bytes) -> int:
-    """Only the number: for those who go through many messages and want none of them."""
-    return _annotations(payload, locate(payload).message_annotations)[0]
+def read_head(payload: bytes) -> Fields:
+    """Only what the service itself wrote: number, times, state, counts. It reads whatever the sender has written."""
+    try:
+        found = locate(payload)
+        number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, found.message_annotations)
+        ttl_ms, count = _header(payload, found.header)
+    except (UnicodeDecodeError, IndexError, error) as failure:
+        raise DecodeError(f"the head of a message does not read: {failure}") from failure
+    expires_ms = None if ttl_ms is None or enqueued_ms is None else enqueued_ms + ttl_ms
+    return Fields(
+        number,
+        enqueued_ms,
+        state,
+        count,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        expires_ms,
+        key,
+        scheduled_ms,
+        None,
+        None,
+    )
 
 
 def _annotations(payload: bytes, span: tuple[int, int] | None) -> tuple[int, int | None, int, str | None, int | None]:

@@ -21,10 +21,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from twinbus.client.fields import ACTIVE, Fields
+from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.errors import ConfigError, MessageNotFoundError
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
-from twinbus.spark.source.browsing import PARTITIONED, Browser, head_of
+from twinbus.spark.source.browsing import PARTITIONED, Browser
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.settling import MadeAnew, Mark, Settler, is_old
@@ -126,7 +126,7 @@ class BrowseStream(Stream):
         messages = bus.receive(self._path, 1, self._options.wait_s)
         for message in messages:
             try:
-                committed = is_old(head_of(message.payload), mark)
+                committed = is_old(read_head(message.payload), mark)
             except MadeAnew:
                 bus.release(self._path, [message])
                 raise

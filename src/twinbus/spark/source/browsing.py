@@ -14,18 +14,13 @@ from concurrent.futures import Future
 
 from twinbus.client import ReceivedMessage
 from twinbus.client.blocking import BlockingBus
-from twinbus.client.fields import ACTIVE, Fields, read_fields
+from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.errors import DecodeError
 from twinbus.limits import PEEK_MESSAGES_MAX
 
 # From here on a number has its partition in the upper bits.
 PARTITIONED = 1 << 48
 NUMBER_MAX = 2**63 - 2
-
-
-def head_of(payload: bytes) -> Fields:
-    """What a message says of itself, without its properties and body."""
-    return read_fields(payload, with_properties=False, with_body=False)
 
 
 class Browser:
@@ -44,7 +39,7 @@ class Browser:
     def first(self, number: int) -> Fields | None:
         """The first message from `number` on: one operation."""
         found = self._bus.peek(self.path, 1, first=number)
-        return head_of(found[0].payload) if found else None
+        return read_head(found[0].payload) if found else None
 
     def last(self, known: int) -> int:
         """The number of the last message, when there was one with the number `known`, or none beyond it was known."""
@@ -108,7 +103,7 @@ class Browser:
         return found
 
     def pages(
-        self, first: int, last: int, read: Callable[[bytes], Fields] = head_of
+        self, first: int, last: int, read: Callable[[bytes], Fields] = read_head
     ) -> Iterator[list[tuple[Fields, int]]]:
         """Messages from one number to another, both included, as `read` gives them, with their sizes."""
         coming: Future[list[ReceivedMessage]] | None = None
@@ -135,4 +130,4 @@ class Browser:
 
 
 def _number(message: ReceivedMessage) -> int:
-    return head_of(message.payload).sequence_number
+    return read_head(message.payload).sequence_number

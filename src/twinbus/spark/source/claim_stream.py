@@ -22,10 +22,10 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from twinbus.client import Backoff, ReceivedMessage
-from twinbus.client.fields import DEFERRED, Fields, read_fields
+from twinbus.client.fields import DEFERRED, Fields, read_fields, read_head
 from twinbus.errors import ConfigError, DecodeError, MessageNotFoundError, ServiceError
 from twinbus.limits import BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX, SPARK_PARTITION_MESSAGES_MIN
-from twinbus.spark.source.browsing import Browser, head_of
+from twinbus.spark.source.browsing import Browser
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import CLAIM, RowMaker
 from twinbus.spark.source.spans import Span, count_of, from_text, numbers_of, shared_out, spans_of, to_text
@@ -109,11 +109,11 @@ class ClaimStream(Stream):
         while len(claimed) < messages and (size is None or total < size):
             asked = min(messages - len(claimed), self._options.prefetch or PEEK_MESSAGES_MAX, PEEK_MESSAGES_MAX)
             if size is not None:
-                # One more could be one too many.
-                asked = max(1, min(asked, (size - total) // max(total // max(len(claimed), 1), 1)))
+                # By the size of those before; of the first nothing is known.
+                asked = max(1, min(asked, (size - total) * len(claimed) // total)) if total else 1
             wait_s = 0.0 if claimed or self._target is not None else self._options.wait_s
             received = self._opened.receive(self._path, asked, wait_s)
-            wanted = self._wanted(received)
+            wanted = self._wanted(received, None if size is None else size - total, bool(claimed))
             kept = self._defer(wanted) if wanted else []
             claimed += [number for number, _ in kept]
             total += sum(each for _, each in kept)
@@ -121,15 +121,21 @@ class ClaimStream(Stream):
                 break
         return claimed
 
-    def _wanted(self, received: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Without those that came after an AvailableNow run began."""
-        target = self._target
-        if target is None:
-            return received
-        wanted = [message for message in received if message.sequence_number <= target]
-        late = [message for message in received if message not in wanted]
-        if late:
-            self._opened.release(self._path, late)
+    def _wanted(self, received: list[ReceivedMessage], room: int | None, more: bool) -> list[ReceivedMessage]:
+        """Without those that came after an AvailableNow run began, and those that are too many bytes; the first of a
+        batch never is (`more`: there are others already)."""
+        wanted: list[ReceivedMessage] = []
+        for message in received:
+            if self._target is not None and read_head(message.payload).sequence_number > self._target:
+                continue
+            if room is not None:
+                room -= len(message.payload)
+                if room < 0 and (more or wanted):
+                    break
+            wanted.append(message)
+        if len(wanted) < len(received):
+            kept = set(map(id, wanted))
+            self._opened.release(self._path, [message for message in received if id(message) not in kept])
         return wanted
 
     def _defer(self, messages: list[ReceivedMessage]) -> list[tuple[int, int]]:
@@ -141,7 +147,7 @@ class ClaimStream(Stream):
         kept = []
         for message, error in zip(messages, outcomes, strict=True):
             if error is None:
-                kept.append((message.sequence_number, len(message.payload)))
+                kept.append((read_head(message.payload).sequence_number, len(message.payload)))
             else:
                 # It comes back by itself, or it is ours and the answer was lost.
                 _logger.warning("A message of %r could not be claimed: %s", self._path, error)
@@ -228,7 +234,7 @@ def _with_properties(payload: bytes) -> Fields:
         return read_fields(payload, with_body=False)
     except DecodeError:
         # Its properties do not read, and ours are not among them.
-        return head_of(payload)
+        return read_head(payload)
 
 
 def _claims(offset: dict[str, Any]) -> str:

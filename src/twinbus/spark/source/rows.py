@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from twinbus.client.fields import Fields, read_fields, sequence_number
+from twinbus.client.fields import Fields, read_fields, read_head
 from twinbus.client.typed_json import to_json
 from twinbus.errors import DecodeError
 
@@ -126,10 +125,5 @@ def _maps(rows: Iterable[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
 
 
 def _unreadable(payload: bytes, error: DecodeError) -> Fields:
-    """All of a message that does not read, under the number the service gave it."""
-    try:
-        number = sequence_number(payload)
-    except DecodeError:
-        number = 0
-    reason = {UNREADABLE: json.dumps(str(error))[1:-1]}
-    return Fields(number, None, 0, 0, None, None, None, None, None, None, None, None, None, None, reason, payload)
+    """All of a message that does not read, with what the service itself wrote."""
+    return read_head(payload)._replace(properties={UNREADABLE: str(error)}, body=payload)

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from twinbus.client import Backoff
+from twinbus.client import Backoff, ReceivedMessage
 from twinbus.client.blocking import BlockingBus
-from twinbus.client.fields import ACTIVE, Fields
+from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.clock import Clock, MonotonicClock
 from twinbus.errors import (
     ArgumentError,
@@ -28,7 +28,7 @@ from twinbus.errors import (
     UnsupportedError,
 )
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX, BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX
-from twinbus.spark.source.browsing import Browser, head_of
+from twinbus.spark.source.browsing import Browser
 
 # When so much time has passed since a message was seen, the service's clock has left its millisecond.
 _PASSED_MS = 100
@@ -151,8 +151,10 @@ class Settler:
             left += sum(fields.state == ACTIVE for fields, _ in page)
         while left > 0:
             messages = self._bus.receive(self._path, min(left, PEEK_MESSAGES_MAX), 0)
-            old = [message for message in messages if is_old(head_of(message.payload), mark)]
-            young = [message for message in messages if message not in old]
+            old: list[ReceivedMessage] = []
+            young: list[ReceivedMessage] = []
+            for message in messages:
+                (old if is_old(read_head(message.payload), mark) else young).append(message)
             if young:
                 self._bus.release(self._path, young)
             failed = [error for error in self._bus.complete(self._path, old) if error is not None] if old else []

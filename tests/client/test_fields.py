@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.amqp import AmqpMessage, Symbol, Timestamp
+from twinbus.client import Message, ReceivedMessage
+from twinbus.client.fields import read_fields, read_head
+from twinbus.client.outgoing import encode_message
+from twinbus.errors import DecodeError
+
+TEXT = st.one_of(st.none(), st.text(max_size=300))
+
+
+@given(
+    body=st.binary(max_size=600),
+    message_id=TEXT,
+    session_id=TEXT,
+    subject=TEXT,
+    content_type=st.one_of(st.none(), st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=300)),
+    correlation_id=TEXT,
+    to=TEXT,
+    reply_to=TEXT,
+    reply_to_session_id=TEXT,
+    partition_key=TEXT,
+    ttl_ms=st.one_of(st.none(), st.integers(0, 2**32 - 1)),
+    scheduled_ms=st.one_of(st.none(), st.integers(0, 2**41)),
+    properties=st.dictionaries(st.text(max_size=20), st.one_of(st.text(), st.integers(-100, 100)), max_size=3),
+)
+def test_what_is_encoded_by_hand_reads_as_the_message(body: bytes, properties: dict[str, Any], **fields: Any) -> None:
+    payload = encode_message(body, application_properties=properties or None, **fields)
+    usual = AmqpMessage.decode(Message(body, application_properties=properties or None, **fields).encode())
+    found = AmqpMessage.decode(payload)
+    assert {name: getattr(found, name) for name in found.__slots__} == {
+        name: getattr(usual, name) for name in usual.__slots__
+    }
+    read = read_fields(payload)
+    received = ReceivedMessage(payload, None, b"")
+    assert read.body == body
+    assert (read.message_id, read.session_id, read.subject) == tuple(
+        fields[name] for name in ("message_id", "session_id", "subject")
+    )
+    assert (read.correlation_id, read.to, read.reply_to) == tuple(
+        fields[name] for name in ("correlation_id", "to", "reply_to")
+    )
+    assert (read.content_type, read.partition_key) == (fields["content_type"], fields["partition_key"])
+    assert (read.properties or {}) == properties
+    assert read.scheduled_ms == received.scheduled_ms
+
+
+def rendered(**annotations: Any) -> bytes:
+    message = AmqpMessage.of_data(b"x")
+    message.delivery_count = 3
+    message.ttl = 1_000
+    message.message_annotations = {Symbol(name): value for name, value in annotations.items()}
+    return message.encode()
+
+
+def test_annotations_in_another_order_and_size() -> None:
+    found = read_fields(
+        rendered(
+            **{
+                "x-opt-enqueued-time": Timestamp(5),
+                "x-opt-message-state": 1,
+                "x-opt-sequence-number": 77,
+                "x-opt-partition-key": "k",
+            }
+        )
+    )
+    assert (found.sequence_number, found.enqueued_ms, found.state, found.partition_key) == (77, 5, 1, "k")
+    assert (found.delivery_count, found.expires_ms) == (3, 1_005)
+
+
+@pytest.mark.parametrize(
+    ("message_id", "text"), [(UUID(int=5), str(UUID(int=5))), (b"abc", "abc"), (7, "7"), ("plain", "plain")]
+)
+def test_ids_of_other_types_are_text(message_id: Any, text: str) -> None:
+    message = AmqpMessage.of_data(b"")
+    message.message_id = message_id
+    assert read_fields(message.encode()).message_id == text
+
+
+@pytest.mark.parametrize(
+    ("value", "body"), [("text", b"text"), (b"raw", b"raw"), (5, b"5"), ({"a": 1}, None), (None, b"null")]
+)
+def test_bodies_that_are_values(value: Any, body: bytes | None) -> None:
+    found = read_fields(AmqpMessage.of_value(value).encode()).body
+    assert found is not None
+    assert body is None or found == body
+
+
+def test_several_data_sections_are_one_body() -> None:
+    assert read_fields(AmqpMessage.of_data(b"a", b"b" * 300).encode()).body == b"a" + b"b" * 300
+
+
+@given(st.binary(max_size=200))
+def test_nonsense_is_refused(payload: bytes) -> None:
+    for read in (read_fields, read_head):
+        try:
+            read(payload)
+        except DecodeError:
+            continue
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    payload = encode_message(b"", "abc").replace(b"abc", b"\xff\xfe\xfd")
+    with pytest.raises(DecodeError, match="does not read"):
+        read_fields(payload)
+    assert read_head(payload).sequence_number == 0

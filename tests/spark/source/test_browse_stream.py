@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from tests.spark.source.desk import Desk, read_between
+from twinbus.client import Message
+from twinbus.clock import SteppedClock
+from twinbus.errors import ConfigError, MessageNotFoundError, UnsupportedError
+from twinbus.ledger.words import Kind
+from twinbus.spark.source.settling import Mark, Settler
+from twinbus.testing import Broker
+
+ALL = ReadAllAvailable()
+
+
+@contextmanager
+def streaming(desk: Desk, queue: str, **options: Any) -> Iterator[Any]:
+    reader = desk.stream(queueName=queue, **{"maxWaitTime": 0.1, **options})
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def ids(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["messageId"] for row in rows]
+
+
+def test_a_batch_is_settled_when_the_next_is_asked_for(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert ids(read_between(reader, start, end)) == list("abc")
+        assert desk.ids(queue) == list("abc")
+        assert reader.latestOffset(end, ALL) == end
+        assert desk.ids(queue) == []
+
+
+def test_commit_settles_too_and_once(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        desk.fill(queue, list("de"))
+        reader.commit(end)
+        assert desk.ids(queue) == list("de")
+        before = desk.operations(queue)
+        reader.commit(end)
+        assert desk.operations(queue) == before
+        following = reader.latestOffset(end, ALL)
+        assert ids(read_between(reader, end, following)) == list("de")
+
+
+def test_a_batch_is_read_again_exactly_as_it_was(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        desk.fill(queue, list("def"))
+    with streaming(desk, queue) as restarted:
+        for _ in range(2):
+            assert ids(read_between(restarted, start, end)) == list("abc")
+        following = restarted.latestOffset(end, ALL)
+        assert ids(read_between(restarted, end, following)) == list("def")
+    assert desk.ids(queue) == list("def")
+
+
+def test_limits(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abcdefgh"))
+    with streaming(desk, queue, maxMessagesPerTrigger=3) as reader:
+        assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+        offset = reader.initialOffset()
+        found = []
+        while (end := reader.latestOffset(offset, ReadMaxRows(3))) != offset:
+            found.append("".join(ids(read_between(reader, offset, end))))
+            assert reader.reportLatestOffset() == {"sequenceNumber": 8}
+            offset = end
+        assert found == ["abc", "def", "gh"]
+
+
+def test_limits_of_bytes(desk: Desk, queue: str) -> None:
+    for size in (100, 100, 5_000, 100, 100):
+        desk.send(queue, [Message(b"x" * size)])
+    with streaming(desk, queue, maxBytesPerTrigger=1_000) as reader:
+        offset = reader.initialOffset()
+        found = []
+        while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+            found.append([len(row["body"]) for row in read_between(reader, offset, end)])
+            offset = end
+    # One that is too large comes alone.
+    assert found == [[100, 100], [5_000], [100, 100]]
+
+
+def test_available_now_ends_with_what_was_there(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue, maxWaitTime=60) as reader:
+        reader.prepareForTriggerAvailableNow()
+        desk.fill(queue, list("xyz"))
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxRows(10))
+        assert ids(read_between(reader, start, end)) == list("abc")
+        assert reader.latestOffset(end, ReadMaxRows(10)) == end
+        assert desk.ids(queue) == list("xyz")
+
+
+def test_available_now_of_an_empty_queue_does_not_wait(desk: Desk, queue: str) -> None:
+    with streaming(desk, queue, maxWaitTime=3600) as reader:
+        reader.prepareForTriggerAvailableNow()
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_messages_of_one_millisecond_are_told_apart(desk: Desk, queue: str, deletes: bool, monkeypatch: Any) -> None:
+    if not deletes:
+
+        def refuse(*_: Any, **__: Any) -> int:
+            raise UnsupportedError("no such operation")
+
+        monkeypatch.setattr("twinbus.client.blocking.BlockingBus.delete_batch", refuse)
+    desk.send(queue, [Message(b"", message_id=str(number)) for number in range(2_000)])
+    assert len({each.enqueued_ms for each in desk.look(queue)}) == 1
+    with streaming(desk, queue, maxMessagesPerTrigger=700) as reader:
+        offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(700))
+        offset = reader.latestOffset(offset, ReadMaxRows(700))
+        assert desk.ids(queue) == [str(number) for number in range(700, 2_000)]
+        offset = reader.latestOffset(offset, ReadMaxRows(700))
+        assert desk.ids(queue) == [str(number) for number in range(1_400, 2_000)]
+        assert reader.latestOffset(offset, ReadMaxRows(700)) == offset
+        assert desk.ids(queue) == []
+
+
+def test_what_stays_is_not_counted_as_delivered(desk: Desk, queue: str) -> None:
+    desk.send(queue, [Message(b"", message_id=str(number)) for number in range(50)])
+    with streaming(desk, queue) as reader:
+        offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(20))
+        reader.latestOffset(offset, ReadMaxRows(20))
+    assert [each.delivery_count for each in desk.look(queue)] == [0] * 30
+
+
+def test_an_idle_stream_costs_one_operation_a_wait(desk: Desk, queue: str) -> None:
+    desk.fill(queue, ["a"])
+    with streaming(desk, queue, maxWaitTime=0.1) as reader:
+        offset = reader.latestOffset(reader.initialOffset(), ALL)
+        reader.latestOffset(offset, ALL)
+        before = desk.operations(queue)
+        for _ in range(20):
+            assert reader.latestOffset(offset, ALL) == offset
+            reader.reportLatestOffset()
+        assert desk.operations(queue) - before == {Kind.EMPTY_POLL: 20}
+        # A message ends the wait, and is as fresh as it came.
+        desk.fill(queue, ["b"])
+        end = reader.latestOffset(offset, ALL)
+        (row,) = read_between(reader, offset, end)
+        assert (row["messageId"], row["deliveryCount"]) == ("b", 0)
+
+
+def test_a_wait_ends_with_the_first_message(desk: Desk, queue: str) -> None:
+    with streaming(desk, queue, maxWaitTime=50) as reader:
+        start = reader.initialOffset()
+        sender = threading.Timer(0.3, lambda: desk.fill(queue, ["late"]))
+        sender.start()
+        end = reader.latestOffset(start, ALL)
+        sender.join()
+        assert ids(read_between(reader, start, end)) == ["late"]
+
+
+def test_scheduled_and_deferred_messages_are_let_lie(desk: Desk, queue: str) -> None:
+    desk.fill(queue, ["s1"], scheduled_ms=4_000_000_000_000)
+    desk.fill(queue, ["d"])
+    held = desk.bus.receive(queue, 1, 1)
+    desk.bus.defer(queue, held, {})
+    with streaming(desk, queue) as reader:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+        desk.fill(queue, ["a", "b"])
+        desk.fill(queue, ["s2"], scheduled_ms=4_000_000_000_000)
+        end = reader.latestOffset(start, ALL)
+        assert ids(read_between(reader, start, end)) == ["a", "b"]
+        desk.fill(queue, ["c"])
+        following = reader.latestOffset(end, ALL)
+        assert desk.ids(queue) == ["s1", "d", "s2", "c"]
+        assert ids(read_between(reader, end, following)) == ["c"]
+        assert reader.latestOffset(following, ALL) == following
+    assert desk.ids(queue) == ["s1", "d", "s2"]
+
+
+def test_what_somebody_else_holds_is_settled_when_it_comes_back(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue) as reader:
+        start = reader.initialOffset()
+        held = desk.bus.receive(queue, 1, 1)
+        end = reader.latestOffset(start, ALL)
+        assert ids(read_between(reader, start, end)) == list("abc")
+        assert reader.latestOffset(end, ALL) == end
+        assert desk.ids(queue) == ["a"]
+        desk.bus.release(queue, held)
+        while desk.ids(queue):
+            assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_queue_made_anew_is_noticed(desk: Desk, broker: Broker, queue: str) -> None:
+    desk.fill(queue, list("abcde"))
+    with streaming(desk, queue) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        reader.latestOffset(end, ALL)
+    broker.delete_queue(queue)
+    broker.create_queue(queue)
+    desk.bus.close()
+    desk.fill(queue, list("xy"))
+    with streaming(desk, queue) as reader, pytest.raises(MessageNotFoundError, match=r"made anew.*failOnDataLoss"):
+        reader.latestOffset(end, ALL)
+    assert desk.ids(queue) == ["x", "y"]
+    with streaming(desk, queue, failOnDataLoss="false") as reader:
+        following = reader.latestOffset(end, ALL)
+        assert ids(read_between(reader, end, following)) == ["x", "y"]
+        desk.fill(queue, ["z"])
+        last = reader.latestOffset(following, ALL)
+        assert ids(read_between(reader, following, last)) == ["z"]
+        assert desk.ids(queue) == ["z"]
+
+
+def test_a_queue_made_anew_while_nothing_is_in_it(desk: Desk, broker: Broker, queue: str) -> None:
+    desk.fill(queue, list("abcde"))
+    with streaming(desk, queue) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        reader.latestOffset(end, ALL)
+    broker.delete_queue(queue)
+    broker.create_queue(queue)
+    desk.bus.close()
+    with streaming(desk, queue) as reader:
+        assert reader.latestOffset(end, ALL) == end
+        desk.fill(queue, ["x"])
+        with pytest.raises(MessageNotFoundError, match="made anew"):
+            reader.latestOffset(end, ALL)
+    assert desk.ids(queue) == ["x"]
+
+
+def test_a_batch_whose_end_is_gone_is_noticed(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue) as reader, streaming(desk, queue, failOnDataLoss="false") as forgiving:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        desk.bus.complete(queue, desk.bus.receive(queue, 3, 1))
+        with pytest.raises(MessageNotFoundError, match="is gone"):
+            read_between(reader, start, end)
+        assert read_between(forgiving, start, end) == []
+
+
+def test_messages_that_lapse_are_nobodys_fault(desk: Desk) -> None:
+    clock = SteppedClock()
+    with Broker(queues=["q"], clock=clock, sync=False) as broker, Desk(broker) as own:
+        own.fill("q", list("abc"), ttl_ms=5_000)
+        with streaming(own, "q") as reader:
+            start = reader.initialOffset()
+            end = reader.latestOffset(start, ALL)
+            clock.step(seconds=6)
+            assert read_between(reader, start, end) == []
+
+
+def test_sessions_are_refused_with_the_next_step(desk: Desk, broker: Broker, queue: str) -> None:
+    broker.create_queue(f"s-{queue}", requires_session=True)
+    for mode in ("browse", "claim"):
+        reader = desk.stream(queueName=f"s-{queue}", readMode=mode)
+        with pytest.raises(ConfigError, match=r"requires sessions.*spark\.read"):
+            reader.latestOffset(reader.initialOffset(), ALL)
+
+
+def test_the_checkpoint_of_another_mode_is_refused(desk: Desk, queue: str) -> None:
+    with streaming(desk, queue) as reader, pytest.raises(ConfigError, match="checkpointLocation"):
+        reader.latestOffset({"claims": "1-5"}, ALL)
+    with streaming(desk, queue, readMode="claim") as reader, pytest.raises(ConfigError, match="checkpointLocation"):
+        reader.latestOffset({"sequenceNumber": 5}, ALL)
+
+
+def test_it_travels_without_its_connection(desk: Desk, queue: str) -> None:
+    desk.fill(queue, ["a"])
+    with streaming(desk, queue) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        travelled = pickle.loads(pickle.dumps(reader))
+        partitions = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+        assert [row["messageId"] for each in partitions for batch in travelled.read(each) for row in batch.to_pylist()]
+
+
+def test_a_lost_answer_deletes_no_more_than_was_asked(desk: Desk, queue: str, monkeypatch: Any) -> None:
+    """The broker did it and the answer was lost: asking again must not go further."""
+    from twinbus.client.blocking import BlockingBus
+    from twinbus.errors import OperationTimeoutError
+
+    desk.send(queue, [Message(b"", message_id=str(number)) for number in range(30)])
+    real = BlockingBus.delete_batch
+    lost = []
+
+    def losing(self: BlockingBus, path: str, count: int, *, before_ms: int) -> int:
+        done = real(self, path, count, before_ms=before_ms + 1_000)
+        if not lost:
+            lost.append(done)
+            raise OperationTimeoutError("the answer was lost")
+        return done
+
+    monkeypatch.setattr(BlockingBus, "delete_batch", losing)
+    with Desk(desk.broker) as own:
+        settler = Settler(own.bus, queue)
+        last = desk.look(queue)[9]
+        settler.settle(Mark(10, last.enqueued_ms or 0))
+    assert lost == [10]
+    assert desk.ids(queue) == [str(number) for number in range(10, 30)]
+
+
+def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
+    """What docs/spark.md says of the cost: one look and one delete for each message, and few more for each batch."""
+    for _ in range(60):
+        desk.send(queue, [Message(b"x" * 100) for _ in range(50)])
+    with streaming(desk, queue, maxMessagesPerTrigger=1_000) as reader:
+        offset = reader.initialOffset()
+        while (end := reader.latestOffset(offset, ReadMaxRows(1_000))) != offset:
+            read_between(reader, offset, end)
+            offset = end
+    counted = desk.operations(queue)
+    # Those of the millisecond in which a batch ends are received and completed, which is two.
+    assert counted[Kind.DELETE] + counted[Kind.COMPLETE] == 3_000
+    assert counted[Kind.COMPLETE] == counted[Kind.RECEIVE] <= 300
+    assert 3_000 <= counted[Kind.PEEK] <= 3_000 + 300 + 150
