@@ -17,7 +17,7 @@ import pyspark
 
 from twinbus.spark.java import find_java
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 
 
 def environment() -> dict[str, str]:

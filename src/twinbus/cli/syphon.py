@@ -242,7 +242,7 @@ def _on_spark(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    with spark_session("twinbus syphon", master=master, brisk=True) as spark:
+    with _stopped_by_signals() as begun, spark_session("twinbus syphon", master=master, brisk=True) as spark:
         rounds = Rounds(
             spark,
             pairing,
@@ -251,24 +251,35 @@ def _on_spark(
             round_s=round_s,
             counts=counts_of(order.secondary, order.name, order.ca_file),
         )
-        with _stopped_by_signals(rounds.stop), _shown(show(rounds), order):
+        begun(rounds.stop)
+        with _shown(show(rounds), order):
             return rounds.run(once=order.once, patience_s=order.patience_s)
 
 
 @contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal stops in good order, the second at once. Spark's own answer to Ctrl-C kills tasks."""
+def _stopped_by_signals() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """The first signal stops in good order, the second at once. What is yielded takes the way to stop, once there is
+    one: Spark takes its time to start, and its own answer to Ctrl-C, which it sets up then, kills tasks."""
+    stops: list[Callable[[], None]] = []
     seen: list[int] = []
 
     def told(number: int, frame: Any) -> None:
+        if not stops:
+            typer.echo("Stopped before Spark had started.", err=True)
+            raise SystemExit(0)
         seen.append(number)
         if len(seen) > 1:
             raise KeyboardInterrupt
-        stop()
+        stops[0]()
+
+    def begun(stop: Callable[[], None]) -> None:
+        stops.append(stop)
+        for number in before:
+            signal.signal(number, told)
 
     before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield begun
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

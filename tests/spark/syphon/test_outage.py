@@ -18,7 +18,7 @@ from twinbus.ledger.files import complete_files
 from twinbus.ledger.totals import Totals
 
 from .outage_load import BEFORE
-from .processes import BrokerProcess, secrets, syphon_process
+from .processes import BrokerProcess, secrets, syphon_process, until
 
 LOAD = Path(__file__).with_name("outage_load.py")
 SENDS = 60
@@ -114,3 +114,19 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=30)
         assert process.returncode == 0, err
         assert json.loads(out.splitlines()[-1])["syphoned"] == 300
+
+
+@pytest.mark.timeout(120)
+def test_a_signal_while_spark_starts(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, "contoso") as primary, BrokerProcess(tmp_path, "fabrikam") as secondary:
+        process = syphon_process(primary, secondary, "--master", "local[2]", "--backlog-queue-count", "1")
+        # Its JVM is there before anything else of Spark is.
+        until(lambda: has_child(process.pid), 60)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 0, err
+        assert "before Spark had started" in err
+
+
+def has_child(pid: int) -> bool:
+    return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
