@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import ssl
 from collections.abc import Iterator
+from http.client import HTTPSConnection
 
 import pytest
 
@@ -22,6 +25,7 @@ from twinbus.limits import (
 from twinbus.testing import Broker
 
 KEY = "bm90LWEtcmVhbC1rZXktb2Ytb3Vycw=="
+WRONG = "cGxhbnRlZC13cm9uZy1rZXktb2YtdGhlLXRlc3Q="
 ROOT = "RootManageSharedAccessKey"
 START_MS = 1_800_000_000_000
 
@@ -92,13 +96,24 @@ def test_the_cookie_is_for_the_console_alone(broker: Broker) -> None:
     assert "Secure" not in given, "it came without TLS, on this machine"
 
 
+def test_over_tls_the_cookie_stays_on_tls(broker: Broker) -> None:
+    context = ssl.create_default_context(cafile=str(broker.ca_file))
+    connection = HTTPSConnection("localhost", broker.endpoint("contoso").port, context=context, timeout=15)
+    fields = json.dumps({"policy": ROOT, "key": KEY})
+    connection.request("POST", "/console/$api/login", fields, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.status == 200
+    assert "; Secure" in (response.getheader("Set-Cookie") or "")
+    connection.close()
+
+
 @pytest.mark.parametrize(
     "fields",
     [
-        {"policy": ROOT, "key": "wrong"},
+        {"policy": ROOT, "key": WRONG},
         {"policy": "nobody", "key": KEY},
         {"policy": "look", "key": KEY},
-        {"connection_string": f"Endpoint=sb://localhost/;SharedAccessKeyName={ROOT};SharedAccessKey=wrong"},
+        {"connection_string": f"Endpoint=sb://localhost/;SharedAccessKeyName={ROOT};SharedAccessKey={WRONG}"},
     ],
 )
 def test_a_wrong_key_opens_nothing(broker: Broker, fields: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
@@ -107,7 +122,10 @@ def test_a_wrong_key_opens_nothing(broker: Broker, fields: dict[str, str], caplo
     answer = window.post("login", **fields)
     assert answer.status == 401
     assert "Set-Cookie" not in answer.headers
-    assert KEY not in caplog.text
+    assert "login to the console of contoso failed" in caplog.text
+    for secret in (KEY, WRONG):
+        assert secret not in caplog.text
+        assert secret not in answer.body.decode()
     assert window.get("entities").status == 401
 
 

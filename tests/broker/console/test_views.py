@@ -187,6 +187,10 @@ def test_a_quiet_stream_says_that_it_lives(broker: Broker, window: Window, monke
     connection.close()
 
 
+def test_a_stream_has_a_reader(window: Window) -> None:
+    assert window.request("HEAD", "/console/$api/live?view=namespaces").status == 405
+
+
 def test_only_some_views_are_live(window: Window) -> None:
     for view in ("messages", "message", "body", "ledger", "", "login"):
         connection, response = window.stream(view, entity="orders", seq=1)

@@ -142,6 +142,8 @@ class Console:
         self, host: NamespaceHost, login: Login, request: web.BaseRequest, query: dict[str, str]
     ) -> web.StreamResponse:
         name = query.pop("view", "")
+        if request.method != "GET":
+            raise Refused(405, "A stream can only be read.")
         if name not in _LIVE:
             raise Refused(400, f"Live views are: {', '.join(_LIVE)}.")
         cookie = self._cookie_of(request)
