@@ -15,7 +15,7 @@ from twinbus.cli.completion import queue_names
 from twinbus.cli.group import group
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import Target, connected
-from twinbus.cli.view import show_json, show_table
+from twinbus.cli.view import counted, show_json, show_table
 
 queues = group(
     """Make, show, change and delete queues.
@@ -191,7 +191,7 @@ def delete(target: Target, name: Name, yes: Yes = False, json: Json = False) -> 
     if not yes and sys.stdin.isatty():
         queue = target.ask("get-queue", {"name": name})["queue"]
         count = sum(queue[f"{kind}_messages"] or 0 for kind in _COUNTS)
-        typer.confirm(f"Delete queue {queue['path']} and its {count:,} messages?", abort=True)
+        typer.confirm(f"Delete queue {queue['path']} and its {counted(count, 'message')}?", abort=True)
     target.ask("delete-queue", {"name": name})
     show_deleted("Queue", name, json)
 

@@ -16,7 +16,7 @@ from twinbus.cli.group import group
 from twinbus.cli.queue import counts, show_deleted, show_status
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import Target, connected
-from twinbus.cli.view import show_json, show_table
+from twinbus.cli.view import counted, show_json, show_table
 
 subscriptions = group(
     """Make, show, change and delete the subscriptions of a topic.
@@ -171,6 +171,8 @@ def delete(target: Target, topic: Topic, name: Name, yes: Yes = False, json: Jso
     if not yes and sys.stdin.isatty():
         found = target.ask("get-subscription", {"topic": topic, "name": name})["subscription"]
         count = sum(found[f"{kind}_messages"] or 0 for kind in ("active", "scheduled", "deferred", "dead_letter"))
-        typer.confirm(f"Delete subscription {found['name']} of {topic} and its {count:,} messages?", abort=True)
+        typer.confirm(
+            f"Delete subscription {found['name']} of {topic} and its {counted(count, 'message')}?", abort=True
+        )
     target.ask("delete-subscription", {"topic": topic, "name": name})
     show_deleted("Subscription", name, json)

@@ -16,7 +16,7 @@ from twinbus.cli.group import group
 from twinbus.cli.queue import show_deleted, show_status
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import Target, connected
-from twinbus.cli.view import show_json, show_table
+from twinbus.cli.view import counted, show_json, show_table
 
 topics = group(
     """Make, show, change and delete topics.
@@ -166,6 +166,7 @@ def delete(target: Target, name: Name, yes: Yes = False, json: Json = False) -> 
     """
     if not yes and sys.stdin.isatty():
         topic = target.ask("get-topic", {"name": name})["topic"]
-        typer.confirm(f"Delete topic {topic['path']} and its {topic['subscriptions']:,} subscriptions?", abort=True)
+        many = counted(topic["subscriptions"], "subscription")
+        typer.confirm(f"Delete topic {topic['path']} and its {many}?", abort=True)
     target.ask("delete-topic", {"name": name})
     show_deleted("Topic", name, json)

@@ -1,0 +1,118 @@
+"""What a person at a terminal sees, and what a pipe beside it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cli.conftest import Process, counts
+from twinbus.testing import Broker
+
+
+class Terminal:
+    """Both ends of a terminal."""
+
+    def __init__(self) -> None:
+        self.master, self.slave = pty.openpty()
+        self.seen = b""
+
+    def until(self, text: bytes) -> None:
+        """Read until a text has been seen."""
+        end = time.monotonic() + 30
+        while text not in self.seen:
+            assert time.monotonic() < end, self.seen
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.seen += os.read(self.master, 65536)
+
+    def rest(self) -> bytes:
+        """Everything, once nobody writes any more."""
+        while select.select([self.master], [], [], 0)[0]:
+            self.seen += os.read(self.master, 65536)
+        return self.seen
+
+    def type(self, text: bytes) -> None:
+        os.write(self.master, text)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    made = Terminal()
+    yield made
+    for number in (made.master, made.slave):
+        with contextlib.suppress(OSError):
+            os.close(number)
+
+
+def test_progress_is_for_the_terminal_and_the_result_for_the_pipe(
+    bus: Broker, process: Process, terminal: Terminal
+) -> None:
+    child = process("send", "orders", "x", "--count", "300", "--rate", "300", stderr=terminal.slave)
+    terminal.until(b"sending to orders")
+    out, _ = child.communicate(timeout=30)
+    assert out.startswith(b"300 messages accepted by orders in 1.")
+    assert out.count(b"\n") == 1
+    assert b"\x1b" not in out
+    assert b"/300" in terminal.rest()
+
+
+def test_without_a_terminal_there_is_no_progress(process: Process) -> None:
+    child = process("send", "orders", "x", "--count", "300")
+    out, err = child.communicate(timeout=30)
+    assert (out.count(b"\n"), err) == (1, b"")
+
+
+def test_tables_in_a_pipe_are_plain(process: Process, terminal: Terminal) -> None:
+    environment = {"TERM": "xterm-256color"}
+    out, _ = process("queue", "list", environment=environment).communicate(timeout=30)
+    assert out.startswith(b"queue ")
+    assert b"\x1b" not in out
+    child = process("queue", "list", environment=environment, stdout=terminal.slave)
+    child.communicate(timeout=30)
+    assert b"\x1b[1m" in terminal.rest()
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 1, 3), (b"y\n", 0, 0)])
+def test_purge_asks_on_a_terminal(
+    bus: Broker,
+    process: Process,
+    terminal: Terminal,
+    done: Callable[..., str],
+    answer: bytes,
+    code: int,
+    left: int,
+) -> None:
+    done("send", "orders", "x", "--count", "3")
+    ends: dict[str, int] = {"stdin": terminal.slave, "stdout": terminal.slave, "stderr": terminal.slave}
+    child = process("purge", "orders", **ends)
+    terminal.until(b"Delete 3 messages of orders? [y/N]")
+    terminal.type(answer)
+    assert child.wait(30) == code
+    assert counts(bus, "orders")[0] == left
+    if code:
+        assert b"twinbus: stopped; nothing was changed." in terminal.rest()
+
+
+def test_an_interrupt_at_the_question_changes_nothing(
+    bus: Broker, process: Process, terminal: Terminal, done: Callable[..., str]
+) -> None:
+    done("send", "orders", "x")
+    child: subprocess.Popen[bytes] = process("queue", "delete", "orders", stdin=terminal.slave, stdout=terminal.slave)
+    terminal.until(b"Delete queue orders and its 1 message?")
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert (child.returncode, err.strip()) == (1, b"twinbus: stopped; nothing was changed.")
+    assert counts(bus, "orders") == (1, 0)
+
+
+def test_deleting_without_a_terminal_does_not_ask(bus: Broker, process: Process) -> None:
+    child = process("queue", "delete", "orders")
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, out, err) == (0, b"Queue orders is deleted.\n", b"")
