@@ -21,6 +21,7 @@ NASTY = (
     "заказы/очередь-注文",
     "a" * 200,
     "\"quoted\" & 'single' </svg></style>",
+    "id=\"x\" url(#y) #d9822b font-family: 'x'",
     "tab\tnew\nline\x1b[31m",
 )
 

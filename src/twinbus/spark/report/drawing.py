@@ -56,7 +56,10 @@ _SETTINGS: Final[dict[str, Any]] = {
 _METADATA: Final = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _IDS: Final = re.compile(r'(\bid="|url\(#|xlink:href="#)')
 _HEAD: Final = re.compile(r"^.*?<svg\b[^>]*?viewBox=\"([^\"]+)\"[^>]*>", re.DOTALL)
-_FONTS: Final = re.compile(r"font: ([0-9.]+px) '[^']*'(?:, [^;\"]*)?")
+_FONTS: Final = re.compile(r"font-family: [^;\"]*")
+_STYLE: Final = re.compile(r"\s*<defs>\s*<style\b[^>]*>[^<]*</style>\s*</defs>")
+# What stands between tags is somebody's text, and left alone.
+_TAG: Final = re.compile(r"<[^>]+>")
 _NAMES: Final = {pair[0]: name for name, pair in COLOURS.items()}
 _HEX: Final = re.compile("|".join(map(re.escape, _NAMES)))
 _CONTROL: Final = re.compile(
@@ -75,12 +78,14 @@ def drawing(width: float, height: float) -> Iterator[Any]:
     with mpl.rc_context(cast(Any, _SETTINGS)), warnings.catch_warnings():
         # A name may have characters that the font it is measured with lacks; the reader's font has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        # Names wider than the whole chart are cut off by its edge, which is no reason to have no chart.
+        warnings.filterwarnings("ignore", message="constrained_layout not applied")
         yield Figure(figsize=(width, height), layout="constrained")
 
 
 def shown(name: str, chars_max: int = REPORT_NAME_CHARS) -> str:
     """A name as charts and tables show it: what cannot be seen is, and the middle of a long one is left out."""
-    visible = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", name)
+    visible = _visible(name)
     if len(visible) <= chars_max:
         return visible or "(none)"
     tail = chars_max // 3
@@ -96,15 +101,25 @@ def svg(figure: Figure, key: str, title: str, description: str) -> str:
     if found is None:
         raise AssertionError("matplotlib writes a view box")
     body = text[found.end() :].rstrip().removesuffix("</svg>")
-    body = _IDS.sub(lambda match: f"{match[1]}{key}-", body)
-    body = _HEX.sub(lambda match: f"var(--{_NAMES[match[0]]})", body)
-    body = _FONTS.sub(r"font: \1 var(--sans)", body)
+    body = _TAG.sub(lambda match: _ours(match[0], key), _STYLE.sub("", body, count=1))
     _, _, width, height = found[1].split()
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'viewBox="{found[1]}" width="{width}" height="{height}" aria-labelledby="{key}-title {key}-desc">'
-        f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-desc">{escape(description)}</desc>{body}</svg>'
+        f'<title id="{key}-title">{escape(_visible(title))}</title>'
+        f'<desc id="{key}-desc">{escape(_visible(description))}</desc>{body}</svg>'
     )
+
+
+def _ours(tag: str, key: str) -> str:
+    """A tag with the chart's own ids, and the page's colours and fonts."""
+    tag = _IDS.sub(lambda match: f"{match[1]}{key}-", tag)
+    tag = _HEX.sub(lambda match: f"var(--{_NAMES[match[0]]})", tag)
+    return _FONTS.sub("font-family: var(--sans)", tag)
+
+
+def _visible(text: str) -> str:
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def save(figure: Figure, path: Path) -> None:

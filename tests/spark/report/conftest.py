@@ -1,0 +1,36 @@
+"""Reports that several tests look at: gathering one takes Spark a few seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.report import scenario
+from twinbus.ledger.prices import Sheet
+from twinbus.spark.report.facts import Report
+from twinbus.spark.report.gather import Question, gather
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def question() -> Question:
+    return Question(sheet=Sheet.load("standard"))
+
+
+@pytest.fixture(scope="session")
+def outage(spark: SparkSession, question: Question) -> Report:
+    return gather(scenario.outage(spark), question)
+
+
+@pytest.fixture(scope="session")
+def nasty(spark: SparkSession, question: Question) -> Report:
+    """The same with names that nobody should trust."""
+    return gather(scenario.outage(spark, scenario.NASTY), question)
+
+
+@pytest.fixture(scope="session")
+def empty(spark: SparkSession, question: Question) -> Report:
+    return gather(scenario.frames(spark), question)
