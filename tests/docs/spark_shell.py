@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING, Any
 from twinbus.spark.session import spark_session
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 ROWS_S = 45.0
+
+
+def enter(spark: SparkSession, folder: str) -> None:
+    """Make a folder the one that relative paths begin at, for Python and for the JVM."""
+    os.chdir(folder)
+    hadoop = spark._jvm.org.apache.hadoop.fs
+    hadoop.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(hadoop.Path(folder))
 
 
 def wait_for_rows(query: StreamingQuery) -> None:
@@ -36,7 +44,7 @@ def main(jobs: list[dict[str, Any]]) -> int:
     failed = 0
     with spark_session("docs", master="local[2,3]", brisk=True) as spark:
         for job in jobs:
-            os.chdir(job["folder"])
+            enter(spark, job["folder"])
             names = {"spark": spark, **job["names"]}
             try:
                 for source in job["sources"]:

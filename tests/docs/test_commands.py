@@ -169,3 +169,28 @@ def test_variables_and_folders_last(tmp_path: Path) -> None:
         assert shell.run("mkdir sub && cd sub && export COLOUR=green") == (0, "")
         assert shell.run('echo "$COLOUR in ${PWD##*/}"   # a comment') == (0, "green in sub\n")
         assert shell.run("echo wrong >&2; false") == (1, "wrong\n")
+
+
+def test_ports_and_keys_are_those_of_this_machine(tmp_path: Path) -> None:
+    with scene(
+        "docs/nowhere.md", tmp_path, commands(blocks("```console\n$ twinbus serve -n a:6000\n```\n")[0])
+    ) as here:
+        primary, secondary = (here.broker.endpoint(each).port for each in ("contoso", "fabrikam"))
+        assert here.here("curl localhost:5672 localhost:5673") == f"curl localhost:{primary} localhost:{secondary}"
+        assert here.here("send --count 5672 --text 5672") == "send --count 5672 --text 5672"
+        assert here.here("serve a:6000").partition(":")[2] not in ("6000", str(primary))
+        elided = "'Endpoint=sb://localhost:5673;SharedAccessKeyName=Root;SharedAccessKey=...'"
+        assert here.here(elided) == f"'{here.broker.connection_string('fabrikam')}'"
+        assert here.here("'Endpoint=sb://localhost:5672;SharedAccessKey=SAS_KEY_VALUE'").endswith("SAS_KEY_VALUE'")
+
+
+def test_a_broker_is_started_waited_for_and_stopped(tmp_path: Path) -> None:
+    with scene("docs/nowhere.md", tmp_path, []) as here, Shell(tmp_path, here.environment) as shell:
+        code, printed = shell.run(f"twinbus serve --namespace a:{here.ports[6000]} --data ./own   # goes on")
+        assert code == 0
+        assert f"a on 127.0.0.1:{here.ports[6000]}" in printed
+        found = shell.connection_string(here.ports[6000])
+        assert found is not None
+        assert shell.run(f"twinbus queue list -c '{found}'")[0] == 0
+        assert shell.interrupt()[0] == 0
+        assert shell.run(f"twinbus queue list -c '{found}'")[0] == 1

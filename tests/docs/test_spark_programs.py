@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -16,6 +17,8 @@ from tests.docs.programs import missing, notebook
 from tests.docs.setting import Setting, scene, setting_of
 from twinbus.client import BusClient, Message
 from twinbus.entities.settings import QueueSettings
+
+_CHECKPOINT = re.compile(r"""(checkpointLocation["']?\s*[,=]\s*["'])(?!/)""")
 
 
 async def fill(connection_string: str, setting: Setting) -> None:
@@ -53,17 +56,21 @@ def test_the_spark_programs_of_all_pages_run(tmp_path: Path) -> None:
                 "primary": here.broker.connection_string("contoso"),
                 "secondary": here.broker.connection_string("fabrikam"),
             }
-            sources = [here.here(program) for program in programs]
+            # A checkpoint with a relative path is made where the JVM was started, which is one for all pages.
+            sources = [_CHECKPOINT.sub(rf"\g<1>{folder}/", here.here(program)) for program in programs]
             jobs.append({"page": name(page), "folder": str(folder), "names": names, "sources": sources})
         (tmp_path / "jobs.json").write_text(json.dumps(jobs))
         done = subprocess.run(
             [sys.executable, Path(__file__).parent / "spark_shell.py", tmp_path / "jobs.json"],
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=170,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr[-2_000:]
+    # What a page's programs write with a relative path is in the page's own folder.
+    assert not [path.name for path in tmp_path.iterdir() if path.name not in ("jobs.json", *map(str, range(len(jobs))))]
 
 
 def test_programs_that_go_on_from_each_other_are_found() -> None:
