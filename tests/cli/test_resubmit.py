@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.cli.conftest import Command, counts
 from twinbus.auth.policies import Policy, rights_of
 from twinbus.broker.config import NamespaceConfig
 from twinbus.cli.main import run
+from twinbus.client import BusClient
 from twinbus.testing import Broker
 
 Done = Callable[..., str]
@@ -171,3 +174,29 @@ def test_sessions_stay_together(bus: Broker, done: Done, lines_of: Lines, way: s
 
 def test_nothing_is_dead(done: Done) -> None:
     assert done("resubmit", "orders") == "0 dead letters of orders resubmitted to orders.\n"
+
+
+def test_what_somebody_else_holds_stays_and_the_command_ends(bus: Broker, done: Done, twinbus: Command) -> None:
+    dead(done, 3)
+    held, ended = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        async with BusClient.from_connection_string(bus.connection_string()) as client:
+            receiver = await client.receiver("orders", dead_letters=True)
+            (first,) = await receiver.receive_batch(1)
+            held.set()
+            await asyncio.to_thread(ended.wait)
+            receiver.release([first])
+
+    holder = threading.Thread(target=asyncio.run, args=(hold(),))
+    holder.start()
+    try:
+        assert held.wait(30)
+        code, out, err = twinbus("resubmit", "orders", "--number", "1")
+        assert (code, out) == (1, "0 dead letters of orders resubmitted to orders.\n")
+        assert err == "1 stay dead: somebody else holds them.\n"
+    finally:
+        ended.set()
+        holder.join()
+    assert done("resubmit", "orders", "--number", "1") == "1 dead letter of orders resubmitted to orders.\n"
+    assert counts(bus, "orders") == (1, 2)

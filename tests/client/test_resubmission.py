@@ -7,7 +7,7 @@ import pytest
 from twinbus.amqp import AmqpMessage, Symbol, Timestamp
 from twinbus.client import Message
 from twinbus.client.envelope import pack, unwrap, wrap
-from twinbus.client.resubmission import resubmitted, without
+from twinbus.client.resubmission import resubmitted, sent_again, without
 from twinbus.errors import EnvelopeError
 
 MARKS = {"DeadLetterReason": "DestinationNotFound", "DeadLetterErrorDescription": "orders: gone"}
@@ -63,3 +63,33 @@ def test_properties_taken_off() -> None:
     some = Message(b"x", application_properties={"a": 1, "b": 2}).encode()
     assert AmqpMessage.decode(without(some, frozenset({"a"}))).application_properties == {"b": 2}
     assert AmqpMessage.decode(without(some, frozenset({"a", "b"}))).application_properties is None
+
+
+def test_it_is_as_its_sender_sent_it() -> None:
+    sent = Message(
+        b"x",
+        message_id="m",
+        session_id="s",
+        partition_key="s",
+        ttl_ms=5_000,
+        subject="subject",
+        application_properties={"mine": 1},
+    ).encode()
+    assert sent_again(dead(sent)) == sent
+    assert sent_again(sent) == sent
+    plain = Message(b"x").encode()
+    assert sent_again(dead(plain)) == plain
+
+
+def test_it_may_get_another_id() -> None:
+    for sent in (Message(b"x", message_id="m", subject="s").encode(), Message(b"x").encode()):
+        again = AmqpMessage.decode(sent_again(dead(sent), "other"))
+        before = AmqpMessage.decode(sent)
+        assert (again.message_id, again.subject, again.data) == ("other", before.subject, [b"x"])
+
+
+def test_when_it_expires_is_counted_anew() -> None:
+    message = AmqpMessage.decode(Message(b"x", message_id="m", ttl_ms=5_000).encode())
+    message.absolute_expiry_time = 1_000
+    again = AmqpMessage.decode(sent_again(message.encode()))
+    assert (again.absolute_expiry_time, again.ttl) == (None, 5_000)

@@ -186,9 +186,12 @@ async def _move(
 
     left = set(wanted)
     held: list[ReceivedMessage] = []
+    passed: set[int] = set()
     while left and not stop.is_set():
         messages = await receiver.receive_batch(MOVED_MAX, _RECEIVE_S)
-        if not messages:
+        if all(message.sequence_number in passed for message in messages):
+            # Nothing, or only what we hold and whose locks have lapsed: the others are not to be had.
+            held += messages
             break
         ready: list[tuple[ReceivedMessage, bytes]] = []
         for message in messages:
@@ -197,6 +200,7 @@ async def _move(
             else:
                 # Held until the end, or it would come again and again; the lock is all that is needed of it.
                 held.append(ReceivedMessage(b"", message.delivery_id, message.tag))
+                passed.add(message.sequence_number)
         try:
             done = await _moved(receiver, sender, transactions, ready)
         except ServiceError as error:
