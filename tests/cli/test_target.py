@@ -108,6 +108,16 @@ def test_a_name_that_is_not_there(bus: Broker, twinbus: Command, done: Done) -> 
     assert "TrackingId" not in one_line(twinbus("peek", "zebra"))
 
 
+def test_a_subscription_that_is_not_there(bus: Broker, twinbus: Command) -> None:
+    bus.create_topic("news")
+    assert "`twinbus subscription create news NAME` makes one" in one_line(twinbus("receive", "news", "-s", "eu"))
+    for name in ("europe", "asia"):
+        bus.create_subscription("news", name)
+    assert "Did you mean 'europe'?" in one_line(twinbus("subscription", "show", "news", "eurpe"))
+    assert "Did you mean 'asia'?" in one_line(twinbus("peek", "news", "--subscription", "asai"))
+    assert "There are asia, europe." in one_line(twinbus("rule", "list", "news", "zebra"))
+
+
 def test_a_namespace_without_entities(bus: Broker, twinbus: Command, done: Done) -> None:
     for name in ("orders", "others"):
         bus.delete_queue(name)

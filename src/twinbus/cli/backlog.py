@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twinbus.paired.syphon.survey import QueueLook
 
 backlogs = group(
-    """See and mend what is diverted: the backlog queues of a secondary.
+    """See and mend what is diverted. It lies in the backlog queues of a secondary.
 
 \b
 Example:

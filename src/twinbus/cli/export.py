@@ -40,7 +40,7 @@ def export(
         bool, typer.Option("--show-keys", help="Write the policies' keys too (TOML only); keep that file safe.")
     ] = False,
 ) -> None:
-    """Write a running namespace's entities as a configuration file, which `twinbus serve --config` makes again.
+    """Write a namespace's entities as a configuration file. `twinbus serve --config` makes them again.
 
     \b
     Example:

@@ -21,7 +21,7 @@ from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, ConnectionForcedError, ServiceError
 
 faults = group(
-    """Make outages on purpose, in a broker started with --allow-faults.
+    """Make outages on purpose. The broker must be started with --allow-faults.
 
 \b
 Example:

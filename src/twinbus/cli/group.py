@@ -21,6 +21,14 @@ PAIRING = "Paired namespaces"
 PIPELINE = "Pipeline and costs"
 _PANELS = (BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE)
 _REST = "Commands"
+# Commands of the program in the order in which they are first needed; others stand behind them.
+_ORDER = (
+    *("demo", "serve", "trust", "check", "compact", "fault"),
+    *("queue", "topic", "subscription", "rule", "policy", "export"),
+    *("send", "receive", "peek", "purge", "resubmit"),
+    *("pair", "syphon", "backlog"),
+    *("ledger", "report", "plan"),
+)
 
 
 class Group(TyperGroup):
@@ -28,7 +36,7 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
+        for name in self.list_commands(ctx) if ctx.parent is not None else sorted(self.list_commands(ctx), key=_place):
             command = self.get_command(ctx, name)
             if command is not None and not command.hidden:
                 panel = getattr(command, "rich_help_panel", None)
@@ -39,6 +47,10 @@ class Group(TyperGroup):
                 with formatter.section(panel):
                     # The panels' second columns stand under each other.
                     formatter.write_dl([(name.ljust(longest), text) for name, text in panels[panel]])
+
+
+def _place(name: str) -> int:
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
 def sentence(command: Any) -> str:

@@ -36,7 +36,7 @@ def peek(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
 ) -> None:
-    """Look at messages without locking them: active, scheduled and deferred ones.
+    """Look at messages without locking them. Active, scheduled and deferred ones are shown.
 
     \b
     Example:

@@ -20,7 +20,7 @@ from twinbus.cli.view import show_json, show_table
 from twinbus.errors import ConfigError, EntityNotFoundError
 
 policies = group(
-    """List, make, rotate and delete shared access policies of a running broker.
+    """List, make, rotate and delete shared access policies.
 
 \b
 Example:

@@ -44,7 +44,7 @@ def purge(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Delete the messages of a queue or subscription, or its dead letters. It asks first.
+    """Delete the messages of an entity, or its dead letters. It asks first.
 
     \b
     Example:

@@ -98,7 +98,7 @@ def receive(
     raw: Annotated[bool, typer.Option("--raw", help="Only the bodies, as they are.")] = False,
     json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
 ) -> None:
-    """Receive messages: each is written first and completed then, so that none is lost.
+    """Receive messages. Each is written first and completed then, so that none is lost.
 
     \b
     Example:

@@ -68,7 +68,7 @@ def resubmit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
     json: Json = False,
 ) -> None:
-    """Send dead letters back to their queue, without the marks of dead-lettering.
+    """Send dead letters back to their queue. The marks of dead-lettering are taken off.
 
     Dead letters of a subscription go back to its topic, and so to all its subscriptions, unless --to says otherwise.
 

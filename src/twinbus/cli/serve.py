@@ -82,7 +82,7 @@ def serve(
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="What the log shows, on the error stream.")] = LogLevel.WARNING,
 ) -> None:
-    """Run the broker until Ctrl-C; what it keeps is there again at the next start.
+    """Run the broker until Ctrl-C. What it keeps is there again at the next start.
 
     \b
     Example:

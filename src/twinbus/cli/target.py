@@ -189,11 +189,27 @@ def _nearest(target: Target, given: dict[str, Any]) -> str:
     except (TwinbusError, OSError):
         return ""  # a key that may not see names
     if any(name.lower() == str(asked).lower() for name in names):
-        return ""  # it is something else that is not there
+        return _nearest_subscription(target, str(asked), str(given.get("subscription") or given.get("name") or ""))
     near = difflib.get_close_matches(str(asked), names, 1)
     if near:
         return f"Did you mean {near[0]!r}?"
     if not names:
         return "The namespace has no queues and topics yet: `twinbus queue create NAME` makes one."
+    return _some(names)
+
+
+def _nearest_subscription(target: Target, topic: str, asked: str) -> str:
+    try:
+        found = target.ask("list-subscriptions", {"topic": topic}, patience_s=_NEAR_S)["subscriptions"]
+    except (TwinbusError, OSError):
+        return ""  # it is no topic, and something else is not there
+    names = sorted(str(each["name"]) for each in found)
+    if not names:
+        return f"{topic} has no subscriptions yet: `twinbus subscription create {topic} NAME` makes one."
+    near = difflib.get_close_matches(asked, names, 1)
+    return f"Did you mean {near[0]!r}?" if near else _some(names)
+
+
+def _some(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"There are {', '.join(names[:_SHOWN])}{more}."
