@@ -13,10 +13,12 @@ import pytest
 
 from twinbus.client import BusClient
 from twinbus.clock import SteppedClock
+from twinbus.errors import ConfigError
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.totals import Totals
 from twinbus.limits import SYPHON_BATCH_MESSAGES
 from twinbus.paired.syphon import Bounds, Errand, Pairing, drain
+from twinbus.paired.syphon.errand import name_of
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.testing import Broker
 
@@ -184,6 +186,30 @@ def test_a_pairing_shows_no_secret(pair: Pair) -> None:
     pairing = pairing_of(pair)
     assert "SharedAccessKey" not in repr(pairing)
     assert pickle.loads(pickle.dumps(pairing)) == pairing
+
+
+async def test_over_tls_by_the_text_of_a_ca(pair: Pair) -> None:
+    """As on another machine, which does not have the CA's file."""
+    path = pair.destination()
+    await pair.divert(path, numbered(5))
+    texts = [
+        broker.connection_string().replace("UseDevelopmentEmulator=true", "").rstrip(";")
+        for broker in (pair.primary, pair.secondary)
+    ]
+    both = pair.primary.ca_file.read_text() + pair.secondary.ca_file.read_text()
+    drained = await asyncio.to_thread(drain, Pairing(texts[0], texts[1], pair.name, ca=both), pair.queues, BRIEF)
+    assert drained.report.total.syphoned == 5
+    assert len(await pair.taken(path, 5)) == 5
+    with pytest.raises(ConfigError, match="CA's certificate"):
+        Pairing(texts[0], texts[1], pair.name, ca="nonsense")
+
+
+def test_the_name_of_a_primary(pair: Pair) -> None:
+    key = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
+    assert name_of(f"Endpoint=sb://contoso.servicebus.windows.net/;{key}") == "contoso"
+    # It says so itself; one that does not answer is called by its place.
+    assert name_of(pair.primary.connection_string(), pair.primary.ca_file) == "first"
+    assert name_of(f"Endpoint=sb://localhost:1;{key}") == "localhost-1"
 
 
 # --- what it costs to wait --------------------------------------------------------------------------------------------

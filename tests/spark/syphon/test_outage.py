@@ -15,6 +15,7 @@ import pytest
 from twinbus.client import Message
 from twinbus.client.envelope import wrap
 from twinbus.ledger.files import complete_files
+from twinbus.ledger.records import Backlog, decode
 from twinbus.ledger.totals import Totals
 
 from .outage_load import BEFORE
@@ -66,7 +67,7 @@ def test_the_syphon_after_a_real_outage(tmp_path: Path) -> None:
             primary,
             secondary,
             *("--once", "--json", "--master", "local[2]"),
-            *("--backlog-queue-count", str(QUEUES), "--ledger", str(ledger)),
+            *("--backlog-queue-count", str(QUEUES), "--ledger", str(ledger), "--ca-file", str(secondary.ca)),
             environment={"PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"},
         )
         out, err = process.communicate(timeout=120)
@@ -85,6 +86,13 @@ def test_the_syphon_after_a_real_outage(tmp_path: Path) -> None:
         totals.read(complete_files(ledger))
         sends = {group.entity: sums.count for group, sums in totals.groups.items() if group.kind == "send"}
         assert (sends["orders"], sends["news"]) == (SENDS, SENDS)
+
+        # The driver looked at the backlog: it was there, and then it was not.
+        records = [decode(line) for file in complete_files(ledger) for line in file.read_bytes().splitlines()]
+        looks = sorted((each for each in records if isinstance(each, Backlog)), key=lambda look: look.start_ms)
+        assert sum({look.entity: look.depth for look in reversed(looks)}.values()) == 2 * SENDS + 2
+        assert set({look.entity: look.depth for look in looks}.values()) == {0}
+        assert max(look.oldest_ms for look in looks) > 1_000
 
         # Spark wrote down all that it knows of the job; the keys are not in it.
         logged = "".join(path.read_text(errors="replace") for path in log.rglob("*") if path.is_file())
