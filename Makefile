@@ -41,12 +41,14 @@ bench: $(STAMP) ## measure the broker beside its peers, the paired sender and th
 	$(BIN)/python bench/paired.py
 	$(BIN)/python bench/syphon.py
 	$(BIN)/python bench/spark_syphon.py
+	$(BIN)/python bench/spark.py
 
-faults: $(STAMP) ## kill the broker under load again and again, then seven outages of a pair, then kill the syphons
+faults: $(STAMP) ## kill the broker under load again and again, then seven outages of a pair, then kill the syphons and Spark's streams
 	$(BIN)/python tests/faults/kill.py $(ARGS)
 	$(BIN)/python tests/faults/outages.py
 	$(BIN)/python tests/faults/syphon_kill.py
 	$(BIN)/python tests/faults/spark_syphon_kill.py
+	$(BIN)/python tests/faults/spark_stream_kill.py
 
 fuzz: $(STAMP) ## feed the broker nonsense for a while
 	$(BIN)/python -m pytest --timeout=1800 tests/fuzz $(ARGS)

@@ -1,0 +1,59 @@
+"""A stream from one queue to another, as an application would have it: until what is there has been moved.
+
+The connection string comes by the environment. `--ids position` leaves the message ids to the sink.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from twinbus.spark.session import spark_session
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--mode", required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--ids", required=True)
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    options = parser.parse_args()
+    text = os.environ["TWINBUS_CONNECTION_STRING"]
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+        # An executor that is killed is not the task's fault.
+        "spark.task.maxFailures": "8",
+    }
+    with spark_session("stream", master=options.master, settings=settings, brisk=True) as spark:
+        stream = (
+            spark.readStream.format("servicebus")
+            .option("connectionString", text)
+            .option("queueName", options.source)
+            .option("readMode", options.mode)
+            .option("maxMessagesPerTrigger", options.batch)
+            .option("numPartitions", 2)
+            .load()
+        )
+        if options.ids == "position":
+            stream = stream.select("body")
+        query = (
+            stream.writeStream.format("servicebus")
+            .option("connectionString", text)
+            .option("queueName", options.target)
+            .option("duplicateDetection", "ignore")
+            .option("batchSize", 50)
+            .option("checkpointLocation", options.checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Kills a Spark stream in mid-batch with SIGKILL, and accounts for every message: `make faults`.
+
+A stream reads one queue with the `servicebus` source and writes another with the sink. First the driver with its JVM is
+killed again and again and started anew on its checkpoint; then executors of a standalone cluster (a master and two
+workers on loopback) are killed under a driver that goes on. What comes out of the destination is compared with what was
+put into the source: nothing may be missing, at most one micro-batch for each kill may come twice, and none where the
+destination detects duplicates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from spark_cluster import Cluster, command_line, descendants, environment, kill
+from syphon_kill import Account, account
+
+from twinbus.client import BusClient, Message
+from twinbus.client.blocking import BlockingBus
+from twinbus.testing import Broker
+
+SOURCE = "source"
+PLAIN = "plain"
+DETECTING = "detecting"
+NAME = "contoso"
+JOB = Path(__file__).with_name("spark_stream_job.py")
+# A session has to start before anything moves.
+PROGRESS_TIMEOUT_S = 300.0
+END_TIMEOUT_S = 300.0
+
+
+@dataclass
+class Report:
+    """The result of one run."""
+
+    test: str
+    mode: str
+    ids: str
+    target: str
+    seed: int
+    kills: int
+    kills_in_batch: int
+    batch: int
+    account: Account
+    left: int
+    exit_code: int
+
+    @property
+    def repeats_max(self) -> int:
+        return self.kills * self.batch if self.target == PLAIN else 0
+
+    @property
+    def good(self) -> bool:
+        return (
+            not self.account.lost
+            and not self.account.unexpected
+            and self.account.repeated <= self.repeats_max
+            and self.left == 0
+            and self.exit_code == 0
+        )
+
+    def row(self) -> str:
+        return (
+            f"| {self.test} | {self.mode} | {self.ids} | {self.target} | {self.kills_in_batch} of {self.kills} "
+            f"| {self.account.sent:,} | {len(self.account.lost)} | {len(self.account.unexpected)} "
+            f"| {self.account.repeated:,} (at most {self.repeats_max:,}) | {self.left} "
+            f"| {'good' if self.good else 'BAD'} |"
+        )
+
+
+HEAD = (
+    "| killed | source | ids | destination | in mid-batch | messages | lost | unexpected | repeated | left | |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+class Stage:
+    """A broker with a full source, and the stream as a process."""
+
+    def __init__(self, count: int, batch: int, *, mode: str, ids: str, target: str) -> None:
+        self.broker = Broker([NAME], [SOURCE, PLAIN], sync=False)
+        self.count = count
+        self.batch = batch
+        self.mode = mode
+        self.ids = ids
+        self.target = target
+        # Checkpoint, and nothing else.
+        self._folder = tempfile.TemporaryDirectory(prefix="twinbus-stream-", ignore_cleanup_errors=True)
+        self._checkpoint = Path(self._folder.name) / "checkpoint"
+
+    def __enter__(self) -> Stage:
+        self.broker.start()
+        self.broker.create_queue(DETECTING, requires_duplicate_detection=True)
+        with self._bus() as bus:
+            for first in range(0, self.count, 100):
+                numbers = range(first, min(first + 100, self.count))
+                parcel = [Message(str(number).ljust(500), message_id=f"m{number}").encode() for number in numbers]
+                assert bus.start_send(SOURCE, [parcel]).result() == [None]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.broker.close()
+        self._folder.cleanup()
+
+    def start(self, master: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(JOB), "--master", master, "--mode", self.mode, "--source", SOURCE]
+        command += ["--target", self.target, "--ids", self.ids, "--batch", str(self.batch)]
+        return subprocess.Popen(
+            [*command, "--checkpoint", str(self._checkpoint)],
+            env={**environment(), "TWINBUS_CONNECTION_STRING": self.broker.connection_string()},
+            stdout=subprocess.DEVNULL,
+            stderr=None if os.environ.get("TWINBUS_FAULTS_LOUD") else subprocess.DEVNULL,
+        )
+
+    def moved(self) -> int:
+        """How many messages the destination has."""
+        return self.broker.call(lambda server: server.hosts[NAME].entities.queue(self.target).counts.active)
+
+    def strike(self, process: subprocess.Popen[bytes], wanted: int, blow: Callable[[], None]) -> bool:
+        """Kill when the destination has so many; whether that was in the middle of a batch: planned, begun to be
+        written, and not committed."""
+        end = time.monotonic() + PROGRESS_TIMEOUT_S
+        while self.moved() < wanted:
+            if process.poll() is not None:
+                return False
+            if time.monotonic() > end:
+                raise RuntimeError("The stream moves nothing.")
+            time.sleep(0.001)
+        blow()
+        return self._latest("offsets") > self._latest("commits")
+
+    def _latest(self, log: str) -> int:
+        """The last batch in one of the checkpoint's logs."""
+        folder = self._checkpoint / log
+        return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=-1)
+
+    def report(self, test: str, seed: int, kills: int, in_batch: int, exit_code: int) -> Report:
+        with self._bus() as bus:
+            left = len(bus.peek(SOURCE, 250))
+        return Report(
+            test=test,
+            mode=self.mode,
+            ids=self.ids,
+            target=self.target,
+            seed=seed,
+            kills=kills,
+            kills_in_batch=in_batch,
+            batch=self.batch,
+            account=account(map(str, range(self.count)), asyncio.run(self._drained())),
+            left=left,
+            exit_code=exit_code,
+        )
+
+    async def _drained(self) -> list[str]:
+        found: list[str] = []
+        async with BusClient.from_connection_string(self.broker.connection_string()) as client:
+            receiver = await client.receiver(self.target, prefetch=1_000, delete=True)
+            while messages := await receiver.receive_batch(1_000, 0.5):
+                found += [bytes(message.body).decode().strip() for message in messages]
+        return found
+
+    def _bus(self) -> BlockingBus:
+        return BlockingBus(lambda: BusClient.from_connection_string(self.broker.connection_string()))
+
+
+def slay(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
+    """Kill a driver: with everything it started, or alone with its JVM, so that its workers find out by themselves."""
+    family = descendants(process.pid)
+    rest = family
+    if alone:
+        family = [pid for pid in family if "java" in command_line(pid).split(" ")[0]]
+    for pid in [process.pid, *family]:
+        kill(pid)
+    process.wait()
+    end = time.monotonic() + 30
+    while alone and any(command_line(pid) for pid in rest) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        slay(process)
+        return -1
+
+
+def drivers(kills: int, seed: int, count: int, batch: int, *, mode: str, ids: str, target: str) -> Report:
+    """Kill the driver again and again, and start it anew on its checkpoint."""
+    rng = random.Random(seed)
+    in_batch = 0
+    with Stage(count, batch, mode=mode, ids=ids, target=target) as stage:
+        for number in range(kills):
+            process = stage.start("local[2,4]")
+            try:
+                # Into the batch that is replayed first, or into the one behind it.
+                wanted = stage.moved() // batch * batch + batch + rng.randint(batch // 10, batch // 2)
+                alone = number % 2 == 1
+                in_batch += stage.strike(process, wanted, lambda: slay(process, alone=alone))  # noqa: B023 - at once
+            finally:
+                slay(process)
+        return stage.report("driver", seed, kills, in_batch, ended(stage.start("local[2,4]")))
+
+
+def executors(kills: int, seed: int, count: int, batch: int, *, mode: str, ids: str, target: str) -> Report:
+    """Kill the JVM of an executor under a driver that goes on."""
+    rng = random.Random(seed)
+    in_batch = 0
+    with Stage(count, batch, mode=mode, ids=ids, target=target) as stage, Cluster(2) as cluster:
+        process = stage.start(cluster.url)
+        try:
+            for _ in range(kills):
+                wanted = stage.moved() // batch * batch + batch + rng.randint(batch // 10, batch // 2)
+                in_batch += stage.strike(process, wanted, lambda: kill(rng.choice(cluster.executors())))
+            code = ended(process)
+        finally:
+            slay(process)
+        return stage.report("executor", seed, kills, in_batch, code)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--driver-kills", type=int, default=3)
+    parser.add_argument("--executor-kills", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--messages", type=int, default=12_000)
+    parser.add_argument("--batch", type=int, default=2_000)
+    parser.add_argument("--json", type=Path, help="write the figures to a file as well")
+    options = parser.parse_args()
+    shape = (options.seed, options.messages, options.batch)
+    reports = []
+    print(HEAD, flush=True)
+    for test, kills, mode, ids, target in (
+        (drivers, options.driver_kills, "browse", "column", PLAIN),
+        (drivers, options.driver_kills, "browse", "position", DETECTING),
+        (drivers, options.driver_kills, "claim", "column", DETECTING),
+        (executors, options.executor_kills, "browse", "column", PLAIN),
+        (executors, options.executor_kills, "browse", "position", DETECTING),
+    ):
+        if kills:
+            reports.append(test(kills, *shape, mode=mode, ids=ids, target=target))
+            print(reports[-1].row(), flush=True)
+    if options.json is not None:
+        found = [{**asdict(report), "repeats_max": report.repeats_max, "good": report.good} for report in reports]
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    return 0 if all(report.good for report in reports) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
