@@ -18,6 +18,9 @@ from twinbus.entities.settings import QueueSettings
 from twinbus.ledger.words import BACKLOG_MARK
 from twinbus.testing import Broker
 
+# A browser takes its time on a busy machine.
+pytestmark = pytest.mark.timeout(150)
+
 KEY = "bm90LWEtcmVhbC1rZXktb2Ytb3Vycw=="
 HOSTILE = "<script>window.owned = 1</script><img src=x onerror='window.owned=2'>"
 
@@ -72,7 +75,6 @@ def cells(browser: Browser, entity: str) -> list[str]:
     return []
 
 
-@pytest.mark.timeout(120)
 def test_a_person_at_work(browser: Browser) -> None:
     """Open, log in, create, send, look, dead-letter, resubmit, purge, delete."""
     root = Policy("RootManageSharedAccessKey", frozenset({Right.MANAGE}), KEY)
@@ -229,6 +231,31 @@ def test_the_page_keeps_to_its_policy(broker: Broker, browser: Browser) -> None:
     )
     assert answer == "TypeError"
     assert "Content Security Policy" in " ".join(browser.log())
+
+
+def test_what_changes_meanwhile_does_not_disturb(broker: Broker, browser: Browser) -> None:
+    """Focus, selection and the list stay; the page says that there is something new."""
+    sent(broker, "orders", "a", "b")
+    bury(broker, "orders", 2, "Bad", "")
+    browser.open(address(broker, "#/n/contoso/e/orders/dead"))
+    browser.until(lambda: len(browser.all("tbody tr")) == 2)
+    browser.all("tbody input")[1].click()
+    sent(broker, "orders", "c")
+    bury(broker, "orders", 1, "Bad", "")
+    browser.sees("There is something new.")
+    assert browser.driver.switch_to.active_element.accessible_name == "Select message 2"
+    assert [each.is_selected() for each in browser.all("tbody input")] == [False, True]
+    browser.click("button", "Resubmit 1 selected")
+    browser.click("dialog button", "Resubmit")
+    browser.until(lambda: number(browser, "Dead letters") == "2")
+    browser.until(lambda: len(browser.all("tbody tr")) == 2)
+
+    browser.open(address(broker, "#/n/contoso"))
+    browser.one("tbody a", "orders")
+    browser.script("[...document.querySelectorAll('tbody a')].find((each) => each.textContent === 'orders').focus()")
+    sent(broker, "orders", "d")
+    browser.until(lambda: cells(browser, "orders")[1] == "2")
+    assert browser.driver.switch_to.active_element.text == "orders"
 
 
 def test_all_by_keyboard(broker: Broker, browser: Browser) -> None:

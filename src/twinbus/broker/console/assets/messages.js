@@ -37,12 +37,20 @@ export function messageList(content, page, namespace, entity, part) {
     draw();
   }
 
-  function draw() {
+  function held() {
+    return latest[{ messages: "active", dead: "dead", transfer: "transfer_dead" }[part]];
+  }
+
+  /** The buttons go with the numbers; the table stays as it is until it is read again. */
+  function offer() {
     const can = (right) => entity.rights.includes(right);
-    const held = latest[part === "dead" ? "dead" : part === "transfer" ? "transfer_dead" : "active"];
     back.hidden = !dead || !can("Send") || !rows.length;
     back.textContent = chosen.size ? `Resubmit ${chosen.size} selected` : "Resubmit all";
-    purge.hidden = entity.kind === "topic" || !can("Manage") || !held;
+    purge.hidden = entity.kind === "topic" || !can("Manage") || !held();
+  }
+
+  function draw() {
+    offer();
     if (!rows.length) {
       show(holder, el("p", { class: "quiet empty" }, dead ? "No dead letters." : entity.kind === "topic"
         ? "Nothing is scheduled. What was published is in the subscriptions." : "No messages."));
@@ -97,7 +105,7 @@ export function messageList(content, page, namespace, entity, part) {
           box.checked = all.checked;
         });
         rows.forEach((row) => (all.checked ? chosen.add(row.seq) : chosen.delete(row.seq)));
-        back.textContent = chosen.size ? `Resubmit ${chosen.size} selected` : "Resubmit all";
+        offer();
       },
     });
     const made = table("Dead letters", columns, rows.map((row) => {
@@ -108,7 +116,7 @@ export function messageList(content, page, namespace, entity, part) {
           if (box.checked) chosen.add(row.seq);
           else chosen.delete(row.seq);
           all.checked = chosen.size === rows.length;
-          back.textContent = chosen.size ? `Resubmit ${chosen.size} selected` : "Resubmit all";
+          offer();
         },
       });
       boxes.push(box);
@@ -127,7 +135,7 @@ export function messageList(content, page, namespace, entity, part) {
 
   async function resubmit() {
     const numbers = chosen.size ? [...chosen] : null;
-    const what = numbers ? some(numbers.length, "dead letter") : `all ${some(latest[part === "dead" ? "dead" : "transfer_dead"], "dead letter")}`;
+    const what = numbers ? some(numbers.length, "dead letter") : `all ${some(held(), "dead letter")}`;
     const yes = await sure("Resubmit?", `${what} of '${entity.path}' will be there again as if sent now, with no delivery counted.`, "Resubmit");
     if (!yes) return;
     const done = await tell("resubmit", { ...where, numbers });
@@ -139,8 +147,7 @@ export function messageList(content, page, namespace, entity, part) {
   }
 
   async function purgeAll() {
-    const held = latest[part === "dead" ? "dead" : part === "transfer" ? "transfer_dead" : "active"];
-    const what = dead ? some(held, "dead letter") : some(held, "message");
+    const what = some(held(), dead ? "dead letter" : "message");
     const yes = await sure("Purge?", `${what} of '${entity.path}' will be deleted, except those that a receiver has locked. This cannot be undone.`, "Purge");
     if (!yes) return;
     const done = await tell("purge", where);
@@ -160,7 +167,7 @@ export function messageList(content, page, namespace, entity, part) {
       else {
         hint.textContent = "There is something new.";
         again.classList.add("calls");
-        draw();
+        offer();
       }
     },
   };
