@@ -249,7 +249,7 @@ def _on_spark(
             backlog_names(order.name, order.count),
             slots=slots,
             round_s=round_s,
-            counts=counts_of(order.secondary, order.name, order.ca_file),
+            counts=counts_of(order.secondary, order.ca_file),
         )
         begun(rounds.stop)
         with _shown(show(rounds), order):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ async def test_a_backlog_is_seen_and_seen_to_be_gone(pair: Pair, tmp_path: Path)
     await pair.divert(path, numbered(30))
     with pair.primary.fault("refusing", path):
         await asyncio.sleep(0.3)
-        report = await syphon_of(pair, tmp_path / "first").run(once=True, patience_s=0.5)
+        report = await syphon_of(pair, tmp_path / "first").run(once=True, patience_s=3)
         assert report.failing == (path,)
     seen = looks(tmp_path / "first")
     # Once at the start and once at the end; nothing of the queue that is empty.
@@ -54,7 +55,8 @@ async def test_a_backlog_is_seen_and_seen_to_be_gone(pair: Pair, tmp_path: Path)
     assert {(look.source, look.namespace) for look in seen} == {("syphon", "localhost-" + port_of(pair))}
     report = await syphon_of(pair, tmp_path / "second").run(once=True)
     assert report.total.syphoned == 30
-    assert [look.depth for look in looks(tmp_path / "second")][-1] == 0
+    # A run that is over before the first look has nothing to take back.
+    assert [look.depth for look in looks(tmp_path / "second")][-1:] in ([], [0])
 
 
 def port_of(pair: Pair) -> str:
@@ -74,7 +76,7 @@ async def test_waiting_costs_no_looks(pair: Pair, tmp_path: Path, monkeypatch: p
     totals.read(complete_files(tmp_path))
     asked = sum(sums.count for group, sums in totals.groups.items() if group.kind in ("manage", "peek"))
     # Before the receives had waited for a second.
-    assert 1 <= asked <= 7
+    assert 2 <= asked <= 14
     assert looks(tmp_path) == []
 
 
@@ -104,9 +106,11 @@ async def test_without_counts_everything_else_goes_on(
 
 
 async def test_what_has_not_changed_from_nothing_is_not_written(pair: Pair, tmp_path: Path) -> None:
-    answers = [{}, {"a": Count(0, 0, 0)}, {"a": Count(2, 20, 1)}, {"a": Count(0, 20, 1)}, {"a": Count(0, 0, 0)}]
+    seen = [Count(0, 0, 0), Count(2, 20, 1), Count(0, 20, 1), Count(0, 0, 0), Count(0, 0, 0)]
+    answers: list[dict[str, Count]] = [{}, *({"A": count} for count in seen)]
 
-    async def counts() -> dict[str, Count]:
+    async def counts(queues: Sequence[str]) -> dict[str, Count]:
+        assert queues == ["A"]
         return answers.pop(0)
 
     class Nobody:
@@ -125,12 +129,12 @@ async def test_from_a_thread(pair: Pair, tmp_path: Path) -> None:
     await pair.divert(pair.destination(), numbered(7), queue=1)
     first, second = pair.primary.connection_string(), pair.secondary.connection_string()
     pairing = Pairing(first, second, pair.name, ledger=str(tmp_path))
-    counts = counts_of(second, pair.name, pair.secondary.ca_file)
+    counts = counts_of(second, pair.secondary.ca_file)
     assert counts is not None
     thread = lookout_thread(pairing, pair.queues, counts, lambda queue: False)
     assert thread is not None
     thread.start()
     await asyncio.to_thread(thread.stop)
-    # The last look is there even when there was no time for another.
-    assert {(look.entity, look.depth) for look in looks(tmp_path)} <= {(pair.queues[1], 7)}
+    # The first look, and the last.
+    assert [(look.entity, look.depth) for look in looks(tmp_path)] == [(pair.queues[1], 7)] * 2
     assert lookout_thread(Pairing(first, second, pair.name), pair.queues, counts, lambda queue: False) is None

@@ -7,9 +7,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
+
+from azure.core.exceptions import ResourceNotFoundError
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Source
@@ -78,15 +81,16 @@ class AsyncSyphoning:
         )
         return Syphon(ports[0], ports[1], self._queues, events=events, counts=self._counts)
 
-    async def _counts(self) -> dict[str, Count]:
-        """What lies in the backlog, for the ledger."""
+    async def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
+        """What lies in these backlog queues, for the ledger."""
         secondary, _ = self._sides[1]
         found = {}
         async with secondary.admin(**{**self._admin_options, "retry_total": 0}) as admin:
-            async for queue in admin.list_queues_runtime_properties():
-                dead = queue.dead_letter_message_count or 0
-                count = Count((queue.total_message_count or 0) - dead, queue.size_in_bytes or 0, dead)
-                found[queue.name.lower()] = count
+            for name in queues:
+                with suppress(ResourceNotFoundError):
+                    queue = await admin.get_queue_runtime_properties(name)
+                    dead = queue.dead_letter_message_count or 0
+                    found[name] = Count((queue.total_message_count or 0) - dead, queue.size_in_bytes or 0, dead)
         return found
 
     def _failed(self, error: BaseException) -> None:

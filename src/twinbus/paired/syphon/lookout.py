@@ -2,8 +2,8 @@
 
 Rules:
 - Whoever runs a syphon with a ledger looks; without a ledger nobody does.
-- A look is one request to the administration API for all queues, and one peek at each that is not empty, for the age
-  of its first message. While long receives wait at all of them they are empty: nobody is asked, nothing is written.
+- A look is one request to the administration API for each queue, and a peek where it is not empty, for the age of its
+  first message. A queue at which a long receive waits is empty: nobody is asked, and nothing is written again.
 - A look that fails disturbs nobody; the log is told once.
 """
 
@@ -25,6 +25,9 @@ from twinbus.paired.journal import Journal
 
 logger = logging.getLogger("twinbus.paired.syphon")
 
+# How long a thread's first look is waited for.
+_FIRST_S = 5.0
+
 
 class Count(NamedTuple):
     """What a namespace says of one queue."""
@@ -34,8 +37,8 @@ class Count(NamedTuple):
     dead: int
 
 
-# By the queue's name in lower case. One that is not a coroutine may wait for the network: it gets a thread.
-Counts = Callable[[], Mapping[str, Count]] | Callable[[], Awaitable[Mapping[str, Count]]]
+# Tells of the queues named; those that are not there are left out. One that is no coroutine gets a thread: it waits.
+Counts = Callable[[Sequence[str]], Mapping[str, Count]] | Callable[[Sequence[str]], Awaitable[Mapping[str, Count]]]
 
 
 class Elder(Protocol):
@@ -79,6 +82,8 @@ class Lookout:
         self._last: dict[str, tuple[int, int]] = {}
         # Whether the log was told that looking fails.
         self._told = False
+        # Set when the first look is over.
+        self.begun = threading.Event()
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -103,27 +108,28 @@ class Lookout:
                     "administration API: a right to manage, and a CA that is trusted",
                     type(error).__name__,
                 )
+        finally:
+            self.begun.set()
 
     async def look(self) -> None:
         """Write down what lies in the backlog now."""
-        if all(self._waits(queue) for queue in self._queues):
-            for queue, (depth, dead) in list(self._last.items()):
-                if depth:
-                    self._write(queue, Count(0, 0, dead), 0)
+        asked = [queue for queue in self._queues if not self._waits(queue)]
+        for queue, (depth, dead) in list(self._last.items()):
+            if depth and queue not in asked:
+                self._write(queue, Count(0, 0, dead), 0)
+        if not asked:
             return
-        counts = await self._ask()
-        for queue in self._queues:
-            count = counts.get(queue.lower())
-            if count is None or (count.depth, count.dead) == (0, 0) == self._last.get(queue, (0, 0)):
+        self._journal.operation(self._namespace, "", Kind.MANAGE, Stage.DIRECT, count=len(asked))
+        for queue, count in (await self._ask(asked)).items():
+            if (count.depth, count.dead) == (0, 0) == self._last.get(queue, (0, 0)):
                 continue
             self._write(queue, count, await self._age_ms(queue) if count.depth else 0)
 
-    async def _ask(self) -> Mapping[str, Count]:
-        self._journal.operation(self._namespace, "", Kind.MANAGE, Stage.DIRECT)
+    async def _ask(self, queues: Sequence[str]) -> Mapping[str, Count]:
         if inspect.iscoroutinefunction(self._counts):
-            found: Mapping[str, Count] = await self._counts()
+            found: Mapping[str, Count] = await self._counts(queues)
             return found
-        return await asyncio.to_thread(self._counts)  # type: ignore[arg-type]
+        return await asyncio.to_thread(self._counts, queues)  # type: ignore[arg-type]
 
     async def _age_ms(self, queue: str) -> int:
         outcome = OK
@@ -155,7 +161,8 @@ class LookoutThread:
         self._make = make
         # Closes what was opened for it.
         self._end = end
-        # The loop; None before it runs.
+        # The lookout and its loop; None before it runs.
+        self._lookout: Lookout | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         # Its work; None before it runs.
         self._task: asyncio.Task[None] | None = None
@@ -165,8 +172,11 @@ class LookoutThread:
         self._thread = threading.Thread(target=self._run, name="twinbus-lookout", daemon=True)
 
     def start(self) -> None:
+        """Start it, and give the first look a moment: it is to see what is there before anything is moved."""
         self._thread.start()
         self._started.wait()
+        if self._lookout is not None:
+            self._lookout.begun.wait(_FIRST_S)
 
     def stop(self) -> None:
         """Have a last look, and end."""
@@ -185,7 +195,7 @@ class LookoutThread:
             self._started.set()
 
     async def _live(self) -> None:
-        lookout = self._make()
+        lookout = self._lookout = self._make()
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(lookout.run())
         self._started.set()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from twinbus.client import BusClient, ReceivedMessage
@@ -87,13 +88,18 @@ async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None
     return sorted(found, key=lambda look: (look.primary.lower(), look.index))
 
 
-def admin_counts(connection_string: str, primary: str, options: Mapping[str, Any]) -> Counts:
-    """For a lookout: asks the administration API for the backlog queues of a primary."""
+def admin_counts(connection_string: str, options: Mapping[str, Any]) -> Counts:
+    """For a lookout: asks the administration API, queue by queue, because a namespace may have thousands of others."""
 
-    async def counts() -> dict[str, Count]:
+    async def counts(queues: Sequence[str]) -> dict[str, Count]:
+        found = {}
         async with admin_client(connection_string, {**options, "retry_total": 0}) as admin:
-            looks = await list_queues(admin, primary)
-        return {look.name.lower(): Count(look.active + look.other, look.size_bytes, look.dead) for look in looks}
+            for name in queues:
+                with suppress(ResourceNotFoundError):
+                    queue = await admin.get_queue_runtime_properties(name)
+                    dead = queue.dead_letter_message_count or 0
+                    found[name] = Count((queue.total_message_count or 0) - dead, queue.size_in_bytes or 0, dead)
+        return found
 
     return counts
 

@@ -152,7 +152,7 @@ class Syphon:
             ports[1],
             backlog_names(name, backlog_queue_count),
             events=syphon_events(name, secondary_name, listeners=listeners, ledger=ledger),
-            counts=None if ledger is None else counts_of(secondary, name, ca_file),
+            counts=None if ledger is None else counts_of(secondary, ca_file),
         )
 
     # --- what it shows ------------------------------------------------------------------------------------------------
@@ -342,13 +342,13 @@ def syphon_events(
     return Events(primary, secondary, clock=wall, listeners=listeners, journal=journal)
 
 
-def counts_of(secondary: str, primary_name: str, ca_file: Path | None = None) -> Counts | None:
+def counts_of(secondary: str, ca_file: Path | None = None) -> Counts | None:
     """Asks the secondary's administration API; None where the official SDK is not installed."""
     try:
         from twinbus.paired.syphon.survey import admin_counts
     except ImportError:
         return None
-    return admin_counts(secondary, primary_name, {} if ca_file is None else {"connection_verify": str(ca_file)})
+    return admin_counts(secondary, {} if ca_file is None else {"connection_verify": str(ca_file)})
 
 
 def endpoint_of(text: str) -> str:

@@ -128,7 +128,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             backlog_names(pairing.primary_name, options.backlog_queue_count),
             slots=options.slots,
             round_s=options.round_seconds,
-            counts=counts_of(pairing.secondary, pairing.primary_name, options.ca_file),
+            counts=counts_of(pairing.secondary, options.ca_file),
             on_round=told,
         )
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -98,6 +98,8 @@ class Rounds:
         self._outages: dict[str, str] = {}
         # Why the primary cannot be reached; empty while it can.
         self._outage = ""
+        # Whether a round is under way.
+        self._at_work = False
         # Rounds begun, and those that failed since the last one that did not.
         self.rounds = 0
         self._failures = 0
@@ -194,7 +196,9 @@ class Rounds:
     def _waits(self, queue: str) -> bool:
         """Whether a backlog queue is known to be empty."""
         watching = self._watched
-        return queue in self._drained if watching is None else watching.waits(queue)
+        if watching is None:
+            return not self._at_work and queue in self._drained
+        return watching.waits(queue)
 
     def _left(self) -> list[str]:
         return [queue for queue in self._queues if queue not in self._drained and queue not in self._missing]
@@ -210,6 +214,7 @@ class Rounds:
         shares = deal(rows, max(self._spark.sparkContext.defaultParallelism, 1))
         work = task_work(self._pairing, shares, self._pauses.told(), self._bell.address)
         self.rounds += 1
+        self._at_work = True
         try:
             # A range of so many numbers in so many slices has one number in each: a task for each share.
             numbers = self._spark.range(0, len(shares), 1, len(shares))
@@ -217,6 +222,8 @@ class Rounds:
         except PySparkException as error:
             self._fail(error)
             return 0
+        finally:
+            self._at_work = False
         self._failures = 0
         return self._take(answers)
 
