@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.client.test_typed_json import VALUES
 from twinbus.amqp import AmqpMessage, Symbol, Timestamp
 from twinbus.client import Message, ReceivedMessage
 from twinbus.client.fields import read_fields, read_head
 from twinbus.client.outgoing import encode_message
+from twinbus.client.typed_json import to_json
 from twinbus.errors import DecodeError
 
 TEXT = st.one_of(st.none(), st.text(max_size=300))
@@ -50,6 +52,13 @@ def test_what_is_encoded_by_hand_reads_as_the_message(body: bytes, properties: d
     assert (read.content_type, read.partition_key) == (fields["content_type"], fields["partition_key"])
     assert (read.properties or {}) == properties
     assert read.scheduled_ms == received.scheduled_ms
+
+
+@given(st.dictionaries(st.text(max_size=300), VALUES, max_size=4))
+def test_properties_as_json_are_the_same(properties: dict[str, Any]) -> None:
+    payload = encode_message(b"", "m", application_properties=properties or None)
+    found = read_fields(payload, as_json=True).properties or {}
+    assert found == {name: to_json(value) for name, value in properties.items()}
 
 
 def rendered(**annotations: Any) -> bytes:

@@ -8,12 +8,25 @@ Rules:
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring
 from struct import Struct, error
 from typing import Any, Final, NamedTuple
 
 from twinbus.amqp import Symbol, decode_section, locate
 from twinbus.amqp.codec import decode
-from twinbus.amqp.sections import DATA, SEQUENCE, VALUE, data_sections, section_kind
+from twinbus.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    Span,
+    data_sections,
+    section_kind,
+)
 from twinbus.client.message import ENQUEUED_TIME, PARTITION_KEY, SCHEDULED, SEQUENCE_NUMBER, STATE
 from twinbus.client.typed_json import to_json
 from twinbus.errors import DecodeError
@@ -23,7 +36,9 @@ DEFERRED: Final = 1
 SCHEDULED_STATE: Final = 2
 
 _PROPERTY_FIELDS: Final = 13
-_NOTHING: Final = [None] * _PROPERTY_FIELDS
+_NOTHING: Final[list[Any]] = [None] * _PROPERTY_FIELDS
+# The fields of the properties that are shown as text: ids, addresses, subject, content type, session id.
+_TEXTS: Final = (0, 2, 3, 4, 5, 6, 10)
 
 # The broker's own annotations as they mostly come: a large map that begins with number and time.
 _OPEN: Final = b"\x00\x53\x72\xd1"
@@ -57,51 +72,92 @@ class Fields(NamedTuple):
     body: bytes | None
 
 
-def read_fields(payload: bytes, *, with_properties: bool = True, with_body: bool = True) -> Fields:
-    """The fields of an encoded message; DecodeError if it does not read."""
+def read_fields(
+    payload: bytes, *, with_properties: bool = True, with_body: bool = True, as_json: bool = False
+) -> Fields:
+    """The fields of an encoded message; DecodeError if it does not read.
+
+    `as_json`: the values of the properties as `typed_json` writes them.
+    """
     try:
-        return _read(payload, with_properties, with_body)
+        return _read(payload, with_properties, with_body, as_json)
     except (UnicodeDecodeError, IndexError, error) as failure:
         raise DecodeError(f"a field of a message does not read: {failure}") from failure
 
 
-def _read(payload: bytes, with_properties: bool, with_body: bool) -> Fields:
-    found = locate(payload)
-    number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, found.message_annotations)
-    ttl_ms, count = _header(payload, found.header)
-    listed = _NOTHING if found.properties is None else _list(payload, found.properties)
+def _read(payload: bytes, with_properties: bool, with_body: bool, as_json: bool) -> Fields:
+    header, annotations, fixed, own, body = _spans(payload)
+    number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, annotations)
+    ttl_ms, count = _header(payload, header)
+    listed = _NOTHING if fixed is None else _list(payload, fixed)
     expires_ms = listed[8]
     if expires_ms is None and ttl_ms is not None and enqueued_ms is not None:
         expires_ms = enqueued_ms + ttl_ms
-    message_id, correlation_id, session_id = listed[0], listed[5], listed[10]
+    properties: dict[str, Any] | None = None
+    if with_properties and own is not None:
+        properties = _json_map(payload, own) if as_json else _map(payload, own)
     return Fields(
         number,
         enqueued_ms,
         state,
         count,
-        message_id if type(message_id) is str else _text(message_id),
-        _text(listed[2]),
-        _text(listed[3]),
-        _text(listed[4]),
-        correlation_id if type(correlation_id) is str else _text(correlation_id),
-        _text(listed[6]),
-        session_id if type(session_id) is str else _text(session_id),
+        listed[0],
+        listed[2],
+        listed[3],
+        listed[4],
+        listed[5],
+        listed[6],
+        listed[10],
         expires_ms,
         key,
         scheduled_ms,
-        decode_section(payload, found.application_properties)
-        if with_properties and found.application_properties is not None
-        else None,
-        _body(payload, found.body) if with_body else None,
+        properties,
+        _body(payload, body) if with_body else None,
     )
+
+
+def _spans(payload: bytes) -> tuple[Span | None, Span | None, Span | None, Span | None, Span | None]:
+    """Header, message annotations, properties, application properties, body: where they are."""
+    header = annotations = fixed = own = body = None
+    offset = 0
+    size = len(payload)
+    while offset < size:
+        start = offset
+        constructor = payload[offset + 3] >> 4
+        if payload[offset] or payload[offset + 1] != 0x53:
+            break
+        if constructor == 0xC or constructor == 0xA:
+            offset += 5 + payload[offset + 4]
+        elif constructor == 0xD or constructor == 0xB:
+            offset += 8 + _U32(payload, offset + 4)[0]
+        else:
+            break
+        code = payload[start + 2]
+        if code == DATA and body is None:
+            body = (start, offset)
+        elif code == PROPERTIES and fixed is None:
+            fixed = (start, offset)
+        elif code == MESSAGE_ANNOTATIONS and annotations is None:
+            annotations = (start, offset)
+        elif code == APPLICATION_PROPERTIES and own is None:
+            own = (start, offset)
+        elif code == HEADER and header is None:
+            header = (start, offset)
+        elif code != DELIVERY_ANNOTATIONS:
+            break
+    else:
+        if offset == size:
+            return header, annotations, fixed, own, body
+    found = locate(payload)
+    return found.header, found.message_annotations, found.properties, found.application_properties, found.body
 
 
 def read_head(payload: bytes) -> Fields:
     """Only what the service itself wrote: number, times, state, counts. It reads whatever the sender has written."""
     try:
-        found = locate(payload)
-        number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, found.message_annotations)
-        ttl_ms, count = _header(payload, found.header)
+        header, annotations, _, _, _ = _spans(payload)
+        number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, annotations)
+        ttl_ms, count = _header(payload, header)
     except (UnicodeDecodeError, IndexError, error) as failure:
         raise DecodeError(f"the head of a message does not read: {failure}") from failure
     expires_ms = None if ttl_ms is None or enqueued_ms is None else enqueued_ms + ttl_ms
@@ -125,7 +181,7 @@ def read_head(payload: bytes) -> Fields:
     )
 
 
-def _annotations(payload: bytes, span: tuple[int, int] | None) -> tuple[int, int | None, int, str | None, int | None]:
+def _annotations(payload: bytes, span: Span | None) -> tuple[int, int | None, int, str | None, int | None]:
     """Sequence number, enqueued time, state, partition key, scheduled time."""
     if span is None:
         return 0, None, ACTIVE, None, None
@@ -157,7 +213,7 @@ def _annotations(payload: bytes, span: tuple[int, int] | None) -> tuple[int, int
     )
 
 
-def _header(payload: bytes, span: tuple[int, int] | None) -> tuple[int | None, int]:
+def _header(payload: bytes, span: Span | None) -> tuple[int | None, int]:
     """Time to live and delivery count."""
     if span is None:
         return None, 0
@@ -173,17 +229,18 @@ def _header(payload: bytes, span: tuple[int, int] | None) -> tuple[int | None, i
     return None if ttl is None else int(ttl), int(count or 0)
 
 
-def _list(payload: bytes, span: tuple[int, int]) -> list[Any]:
-    """The fixed properties; text and nulls by hand, the rest by the decoder."""
+def _list(payload: bytes, span: Span) -> list[Any]:
+    """The fixed properties, all but times and numbers as text; text and nulls by hand, the rest by the decoder."""
     start, end = span
     if payload[start + 1] != 0x53 or payload[start + 3] != 0xC0:
         listed = decode_section(payload, span)
-        if not isinstance(listed, list):
-            raise DecodeError("the properties of a message are not a list")
-        return listed + [None] * (_PROPERTY_FIELDS - len(listed))
+        if not isinstance(listed, list) or len(listed) > _PROPERTY_FIELDS:
+            raise DecodeError("the properties of a message are not the list they should be")
+        return _as_text(listed)
     count = payload[start + 5]
     offset = start + 6
     found: list[Any] = []
+    usual = True
     for _ in range(count):
         code = payload[offset]
         if code == 0x40:
@@ -200,14 +257,72 @@ def _list(payload: bytes, span: tuple[int, int]) -> list[Any]:
         else:
             value, offset = decode(payload, offset)
             found.append(value)
+            usual = False
     if offset != end:
         raise DecodeError("the properties of a message do not end where their size says")
-    if count < _PROPERTY_FIELDS:
-        found += _NOTHING[count:]
+    if not usual:
+        return _as_text(found)
+    return found + _NOTHING[count:] if count < _PROPERTY_FIELDS else found
+
+
+def _as_text(listed: list[Any]) -> list[Any]:
+    """All fields there are, ids of other types as text."""
+    found = listed + _NOTHING[len(listed) :]
+    for at in _TEXTS:
+        found[at] = _text(found[at])
+    expires = found[8]
+    found[8] = int(expires) if isinstance(expires, int) else None
     return found
 
 
-def _body(payload: bytes, span: tuple[int, int] | None) -> bytes:
+def _map(payload: bytes, span: Span) -> dict[str, Any]:
+    found = decode_section(payload, span)
+    if found is not None and not isinstance(found, dict):
+        raise DecodeError("the application's properties are not a map")
+    return found or {}
+
+
+def _json_map(payload: bytes, span: Span) -> dict[str, Any]:
+    """The application's properties as JSON; what they mostly are by hand."""
+    start, end = span
+    if payload[start + 1] != 0x53 or payload[start + 3] != 0xC1:
+        return {_key(name): to_json(value) for name, value in _map(payload, span).items()}
+    count = payload[start + 5]
+    offset = start + 6
+    found: dict[str, Any] = {}
+    for _ in range(count >> 1):
+        if payload[offset] == 0xA1:
+            stop = offset + 2 + payload[offset + 1]
+            name = payload[offset + 2 : stop].decode()
+            offset = stop
+        else:
+            given, offset = decode(payload, offset)
+            name = _key(given)
+        code = payload[offset]
+        if code == 0xA1:
+            stop = offset + 2 + payload[offset + 1]
+            found[name] = encode_basestring(payload[offset + 2 : stop].decode())
+            offset = stop
+        elif code == 0x81:
+            found[name] = str(_I64(payload, offset + 1)[0])
+            offset += 9
+        elif code == 0x55:
+            value = payload[offset + 1]
+            found[name] = str(value if value < 128 else value - 256)
+            offset += 2
+        else:
+            value, offset = decode(payload, offset)
+            found[name] = to_json(value)
+    if offset != end:
+        raise DecodeError("the application's properties do not end where their size says")
+    return found
+
+
+def _key(name: Any) -> str:
+    return name if type(name) is str else str(name)
+
+
+def _body(payload: bytes, span: Span | None) -> bytes:
     if span is None:
         return b""
     start, end = span

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from twinbus.client.fields import Fields, read_fields, read_head
-from twinbus.client.typed_json import to_json
+from twinbus.client.typed_json import from_json, to_json
 from twinbus.errors import DecodeError
 
 STATES: Final = ("active", "deferred", "scheduled")
@@ -30,7 +30,6 @@ _DESCRIPTION: Final = "DeadLetterErrorDescription"
 _HIDDEN: Final = frozenset({CLAIM, _REASON, _DESCRIPTION})
 # The last millisecond of the year 9999: Spark shows no later time, and "never" is far beyond.
 _LAST_MS: Final = 253_402_300_799_999
-_NO_PROPERTIES: Final[dict[str, Any]] = {}
 
 # Column to the field that it shows as it is.
 _TEXTS: Final = {
@@ -69,7 +68,7 @@ class RowMaker:
     def fields(self, payload: bytes) -> Fields:
         """What of a message is wanted."""
         try:
-            return read_fields(payload, with_properties=self._with_properties, with_body=self._with_body)
+            return read_fields(payload, with_properties=self._with_properties, with_body=self._with_body, as_json=True)
         except DecodeError as error:
             return _unreadable(payload, error)
 
@@ -106,7 +105,7 @@ def _microseconds(times: Iterable[int | None]) -> list[int | None]:
 
 def _own(properties: dict[str, Any] | None, name: str) -> str | None:
     value = None if properties is None else properties.get(name)
-    return None if value is None else str(value)
+    return None if value is None else str(from_json(value))
 
 
 def _maps(rows: Iterable[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
@@ -114,10 +113,11 @@ def _maps(rows: Iterable[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
     values: list[str] = []
     offsets = [0]
     for properties in rows:
-        for name, value in (properties or _NO_PROPERTIES).items():
-            if name not in _HIDDEN:
-                keys.append(name if type(name) is str else str(name))
-                values.append(to_json(value))
+        if properties:
+            if not _HIDDEN.isdisjoint(properties):
+                properties = {name: value for name, value in properties.items() if name not in _HIDDEN}
+            keys += properties
+            values += properties.values()
         offsets.append(len(keys))
     return pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string()), type=kind
@@ -126,4 +126,4 @@ def _maps(rows: Iterable[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
 
 def _unreadable(payload: bytes, error: DecodeError) -> Fields:
     """All of a message that does not read, with what the service itself wrote."""
-    return read_head(payload)._replace(properties={UNREADABLE: str(error)}, body=payload)
+    return read_head(payload)._replace(properties={UNREADABLE: to_json(str(error))}, body=payload)
