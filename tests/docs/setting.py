@@ -25,7 +25,7 @@ from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
 # Ports as the pages write them. They are replaced by free ones where they are ports: `HOST:5672`, `--amqp-port 5672`.
-PORTS = (5672, 5673, 5671, 5300, 6000, 6001)
+PORTS = (5672, 5673, 5671, 5300, 6000, 6001, 7077)
 _PORT = re.compile(r"(?:(?<=:)|(?<=-port )|(?<=-port=))(" + "|".join(map(str, PORTS)) + r")(?!\d)")
 # A connection string whose key the page leaves out.
 _ELIDED = re.compile(r"Endpoint=sb://(?:localhost|127\.0\.0\.1)(?::(\d+))?;[^'\"\s]*\.\.\.[^'\"\s]*")
@@ -60,6 +60,7 @@ SETTINGS = {
     "docs/administration.md": Setting(queues=[]),
     # Some of their commands start Spark.
     "docs/plan.md": Setting(timeout_s=240),
+    "docs/report.md": Setting(timeout_s=240),
     "docs/spark.md": Setting(queues=["orders", "copies"]),
     "docs/syphon.md": Setting(files=STRINGS, prepare=_with_backlog, timeout_s=240),
 }

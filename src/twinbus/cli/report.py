@@ -23,12 +23,12 @@ from twinbus.cli.pairing import Json
 from twinbus.cli.view import show_json, show_table
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
+from twinbus.ledger.prices import Sheet
 from twinbus.limits import REPORT_ENTITIES, REPORT_ENTITIES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.ledger.prices import Sheet
     from twinbus.spark.report.facts import Report
 
 _TABLES = "tables"
@@ -76,8 +76,12 @@ def report(
     if not folders and not place.is_dir():
         raise ConfigError(f"There are no tables in {place}: give --tables DIR, or --ledger DIR to make them.")
     need_pyspark()
+    # What is wrong is said before Spark takes its time to start.
+    times = _times(start, end)
+    sheet = None if prices is None else Sheet.load(prices)
+    _check(output)
     with spark_session("twinbus report", master=master, brisk=True) as spark:
-        found = _found(spark, folders, place, prices, _times(start, end), namespace, entities)
+        found = _found(spark, folders, place, sheet, times, namespace, entities)
     from twinbus.spark.report.page import page
 
     _write(output, page(found, SystemClock().now_ms() / 1000))
@@ -107,41 +111,40 @@ def _found(
     spark: SparkSession,
     folders: list[Path],
     place: Path,
-    prices: str | None,
+    sheet: Sheet | None,
     times: tuple[int | None, int | None],
     namespace: str | None,
     entities: int,
 ) -> Report:
-    from twinbus.ledger.prices import Sheet
     from twinbus.spark.ledger.tables import Tables
     from twinbus.spark.report.gather import Question, gather
 
     if folders:
         from twinbus.spark.ledger.pipeline import run
 
-        run(spark, folders, place, Sheet.load(prices or _SHEET))
+        run(spark, folders, place, sheet or Sheet.load(_SHEET))
     kept = Tables(spark, place)
     question = Question(
-        sheet=_sheet(prices, kept.sheet), start_s=times[0], end_s=times[1], namespace=namespace, entities=entities
+        sheet=sheet or _sheet(kept.sheet), start_s=times[0], end_s=times[1], namespace=namespace, entities=entities
     )
     return gather(kept, question)
 
 
-def _sheet(prices: str | None, kept: str) -> Sheet:
-    """The sheet that was asked for, else the one that the charges are by."""
-    from twinbus.ledger.prices import Sheet
+def _sheet(kept: str) -> Sheet:
+    """The sheet that the charges are by."""
+    with suppress(ConfigError):
+        return Sheet.load(kept or _SHEET)
+    raise ConfigError(f"The charges are by the price sheet '{kept}', which is a file: give it with --prices FILE.")
 
-    if prices is None and kept:
-        with suppress(ConfigError):
-            return Sheet.load(kept)
-        raise ConfigError(f"The charges are by the price sheet '{kept}', which is a file: give it with --prices FILE.")
-    return Sheet.load(prices or _SHEET)
+
+def _check(output: Path) -> None:
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"There is no folder {folder} to write {output.name} into.")
 
 
 def _write(output: Path, text: str) -> None:
     folder = output.absolute().parent
-    if not folder.is_dir():
-        raise ConfigError(f"There is no folder {folder} to write {output.name} into.")
     with NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=f".{output.name}.", delete=False) as file:
         try:
             file.write(text)
