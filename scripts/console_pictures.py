@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage  # noqa: E402
-from tests.browser import Browser, opened  # noqa: E402
+from tests.browser import Browser, chromium, opened  # noqa: E402
 
 from twinbus.entities.settings import QueueSettings  # noqa: E402
 from twinbus.testing import Broker  # noqa: E402
@@ -74,7 +74,7 @@ if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
     broker = prepared()
     try:
-        with opened() as browser:
+        with chromium() as driver, opened(driver) as browser:
             take(browser, broker)
     finally:
         broker.close()

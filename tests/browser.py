@@ -1,8 +1,9 @@
 """A real browser for tests of pages: Debian's Chromium, headless, driven by selenium.
 
-The fixture `browser` of `tests/conftest.py` gives every test that asks for it a `Browser` with an empty profile. Where
-there is no Chromium the test is skipped with the reason, and fails when CI is set. At its end every request must have
-gone to this machine, and the page's own log must be empty: a test that expects otherwise calls `browser.forgive()`.
+The fixture `browser` of `tests/conftest.py` gives every test that asks for it a `Browser`: a new window without cookies
+in one Chromium that all tests share, because starting it takes seconds. Where there is none the test is skipped with
+the reason, and fails when CI is set. At its end every request must have gone to this machine, and the page's own log
+must be empty: a test that expects otherwise calls `browser.forgive()`.
 """
 
 from __future__ import annotations
@@ -171,25 +172,40 @@ class Browser:
 
 
 @contextmanager
-def opened() -> Iterator[Browser]:
+def chromium() -> Iterator[Chrome]:
     """A headless Chromium with a profile of its own."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
+    found, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if found is None or driver is None:
         missing = "there is no chromium with its chromedriver on this machine (Debian: chromium chromium-driver)"
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
     with tempfile.TemporaryDirectory(prefix="twinbus-browser-", ignore_cleanup_errors=True) as profile:
         options = ChromeOptions()
-        options.binary_location = chromium
+        options.binary_location = found
         for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1280,900"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         made = Chrome(options=options, service=Service(driver))
         try:
-            found = Browser(made)
-            yield found
-            found.check()
+            yield made
         finally:
             made.quit()
+
+
+@contextmanager
+def opened(driver: Chrome) -> Iterator[Browser]:
+    """A new window without cookies, sizes and wishes of the one before; looked over at its end."""
+    before = driver.window_handles
+    driver.switch_to.new_window("window")
+    own = driver.current_window_handle
+    for handle in before:
+        driver.switch_to.window(handle)
+        driver.close()
+    driver.switch_to.window(own)
+    driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+    browser = Browser(driver)
+    browser.log()
+    browser.hosts()
+    yield browser
+    browser.check()

@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
     from tests.browser import Browser
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chrome]:
+    """A browser's process; its driver is loaded only where a test needs it."""
+    from tests.browser import chromium
+
+    with chromium() as driver:
+        yield driver
+
+
 @pytest.fixture
-def browser() -> Iterator[Browser]:
-    """A real browser, see `tests/browser.py`; its driver is loaded only by tests that need it."""
+def browser(chromium: Chrome) -> Iterator[Browser]:
+    """A new window of a real browser, see `tests/browser.py`."""
     from tests.browser import opened
 
-    with opened() as found:
+    with opened(chromium) as found:
         yield found
