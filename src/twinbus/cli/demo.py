@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import signal
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -70,6 +71,8 @@ def demo(
     folder = _folder(keep)
     try:
         story = asyncio.run(_run(folder, plan, as_json))
+    except asyncio.CancelledError:
+        raise typer.Exit(1) from None
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -98,7 +101,19 @@ async def _run(folder: Path, plan: Plan, as_json: bool) -> Story:
     from twinbus.demo.screen import Screen
     from twinbus.demo.story import Story
 
-    screen = Screen(Console(quiet=as_json))
+    # Told to stop, or with nobody left who looks, it takes its processes with it.
+    running = asyncio.current_task()
+    assert running is not None
+    stop = running.cancel
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+
+    class Watched(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would end the process here and now.
+            self.quiet = True
+            stop()
+
+    screen = Screen(Watched(quiet=as_json))
     async with screen as show:
         story = Story(folder, plan, screen.line)
         show(story)

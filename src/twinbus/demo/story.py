@@ -177,7 +177,9 @@ class Story:
         self._turn(Phase.DIVERTED)
 
     async def _dead(self, sending: asyncio.Task[None]) -> None:
-        await self._pass(sending, max(0.0, self.plan.outage_s - (self.seconds - self._killed_s)))
+        # However long the failover took, there is something to see.
+        left_s = self.plan.outage_s - (self.seconds - self._killed_s)
+        await self._pass(sending, max(left_s, self.plan.outage_s / 2))
 
     async def _come_home(self, sending: asyncio.Task[None], draining: asyncio.Task[int]) -> None:
         await self.primary.start()
