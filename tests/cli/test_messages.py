@@ -285,6 +285,22 @@ def test_sessions(bus: Broker, done: Done, lines_of: Lines, twinbus: Command) ->
     assert counts(bus, "talks") == (0, 0)
 
 
+def test_a_session_is_held_for_as_long_as_it_is_followed(bus: Broker, process: Process, done: Done) -> None:
+    bus.create_queue("talks", requires_session=True, lock_duration_ms=5_000)
+    done("send", "talks", "first", "--session", "s")
+    child = process("receive", "talks", "--session", "s", "--follow", "--raw")
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"first\n"
+    session = bus.call(lambda server: server.hosts["contoso"].entities.queue("talks")._sessions.by_id["s"])
+    until_ms = session.locked_until_ms
+    until(lambda: session.locked_until_ms > until_ms)
+    done("send", "talks", "second", "--session", "s")
+    assert child.stdout.readline() == b"second\n"
+    until(lambda: counts(bus, "talks")[0] == 0)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(30) == 0
+
+
 def test_subscriptions_by_name_and_by_path(bus: Broker, done: Done, twinbus: Command) -> None:
     bus.create_topic("news")
     bus.create_subscription("news", "all")

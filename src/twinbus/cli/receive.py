@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from twinbus.client import BusClient, ReceivedMessage, Receiver
 
 _BATCH = 100
-# While it is interrupted, a receive-and-delete may not be cut off in its middle; so it asks in small steps.
+# A receive-and-delete may not be cut off in its middle, and a session's lock may be as short as five seconds: these ask
+# in small steps.
 _STEP_S = 1.0
 _FOR_EVER_S = 60.0
 # A session is held anew when its lock has less left than this.
@@ -226,7 +227,7 @@ async def _drain(
     while not stop.is_set() and not _enough(wish, received):
         await _hold_session(receiver)
         wanted = _BATCH if wish.count is None else min(_BATCH, wish.count - received.written)
-        step_s = _STEP_S if wish.delete else _FOR_EVER_S
+        step_s = _STEP_S if wish.delete or receiver.session_id is not None else _FOR_EVER_S
         wait_s = step_s if follow else min(step_s, max(wish.wait_s - waited_s, 0.0))
         asked = receiver.receive_batch(wanted, wait_s)
         messages = await asked if wish.delete else await stop.or_done(asked)
