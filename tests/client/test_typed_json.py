@@ -71,7 +71,23 @@ def test_the_form_that_is_documented(value: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["hello", "2026-11-15", "", "-", '{"a": 1, "b": 2}', '{"colour": 3}', "NaN", "1e", "[1]"]
+    "text",
+    [
+        "hello",
+        "2026-11-15",
+        "007",
+        "१",
+        '"',
+        '"a"b"',
+        '"tab\tin it"',
+        "",
+        "-",
+        '{"a": 1, "b": 2}',
+        '{"colour": 3}',
+        "NaN",
+        "1e",
+        "[1]",
+    ],
 )
 def test_text_that_is_no_value_is_a_string(text: str) -> None:
     assert from_json(text) == text

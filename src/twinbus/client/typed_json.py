@@ -74,9 +74,16 @@ def to_json(value: Any) -> str:
 def from_json(text: str) -> Any:
     """The value of a text; EncodeError if it names a type and has no value of it."""
     first = text[:1]
+    # What most values are, without a parser: a string with nothing to unescape, a number of few digits.
+    if first == '"' and text[-1] == '"' and len(text) > 1:
+        inner = text[1:-1]
+        if inner.isprintable() and '"' not in inner and "\\" not in inner:
+            return inner
+    if first in _DIGITS and len(text) < 19 and text.isdecimal() and text.isascii():
+        return int(text)
     if first == '"' or first == "{" or first in "-0123456789" or text in ("true", "false", "null"):
         try:
-            value = json.loads(text, parse_constant=_refuse)
+            value = _PARSER.decode(text)
         except ValueError:
             return text
         if isinstance(value, dict):
@@ -150,3 +157,8 @@ def _unfine(value: float) -> str:
 
 def _refuse(name: str) -> Any:
     raise ValueError(name)
+
+
+_PARSER: Final = json.JSONDecoder(parse_constant=_refuse)
+# A number that begins with zero is no number of JSON's; zero itself goes the long way.
+_DIGITS: Final = frozenset("123456789")
