@@ -160,7 +160,8 @@ class Shell:
         deadline = time.monotonic() + moment
         while service.process.poll() is None and time.monotonic() < deadline:
             # A broker prints its addresses right after its ready file.
-            if service.ready is not None and service.ready.exists() and service.output.stat().st_size:
+            said = service.output.stat().st_size or ">" in service.words
+            if service.ready is not None and service.ready.exists() and said:
                 return
             time.sleep(0.01)
         if service.ready is not None and service.process.poll() is None:
