@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -200,14 +201,49 @@ def test_no_secret_is_shown(spark: SparkSession, house: House, capfd: pytest.Cap
     assert "SharedAccessKey" not in text
 
 
-def test_rounds_that_always_fail_end_it(spark: SparkSession, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds_module, "SYPHON_ROUND_FAILURES_MAX", 2)
+class Broken(Pairing):
+    """One that no task can work with."""
 
-    class Broken(Pairing):
-        def syphon(self, *_: object, **__: object) -> None:  # type: ignore[override]
-            raise RuntimeError("broken on purpose")
+    def syphon(self, *_: object, **__: object) -> None:  # type: ignore[override]
+        raise RuntimeError("broken on purpose")
 
+
+class Deadly(Pairing):
+    """One that takes the task's process with it."""
+
+    def syphon(self, *_: object, **__: object) -> None:  # type: ignore[override]
+        os._exit(3)
+
+
+@pytest.mark.parametrize("kind", [Broken, Deadly])
+def test_rounds_that_always_fail_end_it(
+    spark: SparkSession, house: House, kind: type[Pairing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_module, "SYPHON_ROUND_FAILURES_MAX", 1)
     pairing = house.pairing()
-    broken = Broken(pairing.primary, pairing.secondary, pairing.primary_name)
-    with pytest.raises(InternalError, match="2 rounds"):
-        Rounds(spark, broken, house.queues).run(once=True)
+    with pytest.raises(InternalError, match="1 rounds") as caught:
+        Rounds(spark, kind(pairing.primary, pairing.secondary, pairing.primary_name), house.queues).run(once=True)
+    assert "SharedAccessKey" not in str(caught.value)
+
+
+def test_where_nobody_can_listen_it_works_all_the_same(
+    spark: SparkSession, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(99, "Cannot assign requested address")
+
+    monkeypatch.setattr(rounds_module, "Bell", refused)
+    path = house.destination()
+    house.divert(path, names(5))
+    assert Rounds(spark, house.pairing(), house.queues).run(once=True).total.syphoned == 5
+
+
+def test_rounds_are_run_once(spark: SparkSession, house: House) -> None:
+    rounds = Rounds(spark, house.pairing(), house.queues)
+    rounds.stop()
+    # Told before it began: nothing is done.
+    assert rounds.run(once=True).undrained == tuple(house.queues)
+    with pytest.raises(RuntimeError, match="once"):
+        rounds.run()
+    with pytest.raises(ValueError, match="at least one"):
+        Rounds(spark, house.pairing(), [])

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("twinbus.spark.syphon")
 
+# Of what Spark says about a round that failed: the cause comes early, and pages of frames follow.
+_TEXT_CHARS_MAX = 400
+
 
 class Rounds:
     """Runs a syphon on a Spark session, once; `stop` may be called from any thread or a signal handler."""
@@ -84,12 +87,17 @@ class Rounds:
         self._pauses = Pauses(self._clock)
         # Set when it is to end.
         self._stopping = threading.Event()
-        # Tells the tasks so; None before the run.
+        # Whether it runs, or has run.
+        self._begun = False
+        # Tells the tasks to end; None before the run, and where the driver cannot listen.
         self._bell: Bell | None = None
         # The driver's own wait; None during rounds.
         self._watch: Errand | None = None
         # What rounds and waits that have ended came to.
         self._tally = Tally()
+        for queue in queues:
+            # All are shown from the beginning.
+            self._tally.of(queue)
         # Held while that changes: others look at it, and a wait that ends is to be counted once.
         self._lock = threading.Lock()
         # Of each queue, as it was last seen: whether it was empty, is not there, or why it could not be received from.
@@ -145,8 +153,9 @@ class Rounds:
 
     def run(self, *, once: bool = False, patience_s: float = PATIENCE_S) -> Report:
         """Until `stop`; with `once` until the backlog is empty, or nothing has moved for `patience_s`."""
-        if self._bell is not None:
+        if self._begun:
             raise RuntimeError("Rounds are run once.")
+        self._begun = True
         self._bell = self._hung()
         lookout = (
             None if self._counts is None else lookout_thread(self._pairing, self._queues, self._counts, self._waits)
@@ -171,7 +180,8 @@ class Rounds:
                     # Locked by somebody, refused for now, or out of reach: looking costs operations as well.
                     self._stopping.wait(self._pauses.fail() / 1000)
         finally:
-            self._bell.close()
+            if self._bell is not None:
+                self._bell.close()
             if lookout is not None:
                 lookout.stop()
         return self._report()
@@ -185,10 +195,16 @@ class Rounds:
         if watch is not None:
             watch.stop()
 
-    def _hung(self) -> Bell:
+    def _hung(self) -> Bell | None:
         settings = self._spark.sparkContext.getConf()
         host = settings.get("spark.driver.host") or "127.0.0.1"
-        bell = Bell(host, settings.get("spark.driver.bindAddress"))
+        try:
+            bell = Bell(host, settings.get("spark.driver.bindAddress"))
+        except OSError as error:
+            logger.warning(
+                "a stop will wait for the end of a round: nobody can listen on %s (%s)", host, error.strerror
+            )
+            return None
         if self._stopping.is_set():
             bell.ring()
         return bell
@@ -207,21 +223,24 @@ class Rounds:
 
     def _round(self, queues: Sequence[str]) -> int:
         """Have tasks work at these queues; how many messages were settled."""
+        from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        assert self._bell is not None
         rows = plan(queues, slots=self._slots, messages_max=self._messages_max, seconds_max=self._round_s)
         shares = deal(rows, max(self._spark.sparkContext.defaultParallelism, 1))
-        work = task_work(self._pairing, shares, self._pauses.told(), self._bell.address)
+        work = task_work(self._pairing, shares, self._pauses.told(), None if self._bell is None else self._bell.address)
         self.rounds += 1
         self._at_work = True
         try:
             # A range of so many numbers in so many slices has one number in each: a task for each share.
             numbers = self._spark.range(0, len(shares), 1, len(shares))
             answers = numbers.mapInArrow(work, answer_schema()).collect()
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
+            # The second is what pyspark makes of executors that were lost once too often.
             self._fail(error)
             return 0
+        except Py4JError as error:
+            raise InternalError(f"Spark's JVM does not answer any more ({type(error).__name__}).") from error
         finally:
             self._at_work = False
         self._failures = 0
@@ -230,7 +249,7 @@ class Rounds:
     def _fail(self, error: Exception) -> None:
         """A round whose tasks failed again and again: what they had in hand comes back when its locks end."""
         self._failures += 1
-        text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        text = " ".join(str(error).split())[:_TEXT_CHARS_MAX] or type(error).__name__
         if self._failures >= SYPHON_ROUND_FAILURES_MAX:
             raise InternalError(f"{self._failures} rounds of the syphon failed, one after the other: {text}") from error
         logger.warning("round %d of the syphon failed: %s", self.rounds, text)
@@ -292,8 +311,6 @@ class Rounds:
         self._pauses.tell(watch.syphon.pauses.told())
 
     def _report(self) -> Report:
-        for queue in self._queues:
-            self._tally.of(queue)
         return Report(
             total=self._tally.total(),
             queues=self._tally.as_dict(),
