@@ -227,6 +227,21 @@ def test_a_queue_made_anew_is_noticed(desk: Desk, broker: Broker, queue: str) ->
         assert desk.ids(queue) == ["z"]
 
 
+def test_a_queue_made_anew_under_a_stream_that_runs(desk: Desk, broker: Broker, queue: str) -> None:
+    desk.fill(queue, list("abcde"))
+    with streaming(desk, queue, failOnDataLoss="false") as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        assert reader.latestOffset(end, ALL) == end
+        broker.delete_queue(queue)
+        broker.create_queue(queue)
+        desk.bus.close()
+        desk.fill(queue, list("xy"))
+        following = reader.latestOffset(end, ALL)
+        assert ids(read_between(reader, end, following)) == ["x", "y"]
+        assert reader.latestOffset(following, ALL) == following
+        assert desk.ids(queue) == []
+
+
 def test_a_queue_made_anew_while_nothing_is_in_it(desk: Desk, broker: Broker, queue: str) -> None:
     desk.fill(queue, list("abcde"))
     with streaming(desk, queue) as reader:

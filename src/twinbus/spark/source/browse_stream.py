@@ -74,8 +74,11 @@ class BrowseStream(Stream):
             head = self._next(mark)
         except MadeAnew as error:
             self._say_lost(str(error))
-            # What is there now has not been read, whatever its numbers are.
-            mark = Mark(0, 0)
+            # What is there now has not been read, whatever its numbers are, and nothing of it is done. Links may still
+            # lead to what is gone.
+            self.stop()
+            self._settler = None
+            self._idle_at = None
             self._last = 0
             head = self._browser.first_active(1)
         if head is None:
