@@ -13,15 +13,19 @@ export function backlogPage(page, namespace) {
   const events = el("div");
   show(page.main, tabs(namespace, "Backlog and failover"), el("h1", {}, "Backlog and failover"), queues, el("h2", {}, "Events of the last hour"), events);
   let timer = 0;
+  let latest = null;
   const look = async () => {
     const found = await trying(() => ask("events", { namespace }));
     if (!page.current()) return;
     if (found) showEvents(events, found);
+    // Messages grow old also when nothing else changes.
+    if (latest) showQueues(queues, namespace, latest);
     timer = setTimeout(look, EVERY_MS);
   };
   page.onleave(() => clearTimeout(timer));
   look();
   return watch("backlog", { namespace }, (found) => {
+    latest = found;
     if (page.current()) showQueues(queues, namespace, found);
   });
 }

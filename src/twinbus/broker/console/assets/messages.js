@@ -148,7 +148,11 @@ export function messageList(content, page, namespace, entity, part) {
 
   async function purgeAll() {
     const what = some(held(), dead ? "dead letter" : "message");
-    const yes = await sure("Purge?", `${what} of '${entity.path}' will be deleted, except those that a receiver has locked. This cannot be undone.`, "Purge");
+    const lost = !dead && entity.path.toLowerCase().includes("/x-servicebus-transfer/")
+      ? " They are diverted messages that have not come home: they would be lost."
+      : "";
+    const text = `${what} of '${entity.path}' will be deleted, except those that a receiver has locked. This cannot be undone.${lost}`;
+    const yes = await sure("Purge?", text, "Purge");
     if (!yes) return;
     const done = await tell("purge", where);
     note(`Purged ${some(done.purged, "message")}.${done.more ? " There are more: purge again." : ""}`);
