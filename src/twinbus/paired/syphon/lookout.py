@@ -27,6 +27,8 @@ logger = logging.getLogger("twinbus.paired.syphon")
 
 # How long a thread's first look is waited for.
 _FIRST_S = 5.0
+# How long the last one may take: locks are held meanwhile.
+_LAST_S = 3.0
 
 
 class Count(NamedTuple):
@@ -88,17 +90,17 @@ class Lookout:
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            await self._tried()
+            await self._tried(BACKLOG_LOOK_TIMEOUT_S)
             await asyncio.sleep(self._interval_s)
 
     async def finish(self) -> None:
         """The last look, where the one before saw messages: a backlog that was drained is to be seen as such."""
         if any(depth for depth, _ in self._last.values()):
-            await self._tried()
+            await self._tried(_LAST_S)
 
-    async def _tried(self) -> None:
+    async def _tried(self, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(BACKLOG_LOOK_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await self.look()
         except Exception as error:
             if not self._told:
@@ -184,7 +186,7 @@ class LookoutThread:
         if loop is not None and task is not None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(task.cancel)
-        self._thread.join(2 * BACKLOG_LOOK_TIMEOUT_S)
+        self._thread.join(BACKLOG_LOOK_TIMEOUT_S)
 
     def _run(self) -> None:
         try:
