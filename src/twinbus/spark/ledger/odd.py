@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from twinbus.errors import LedgerError
 from twinbus.ledger.records import Record, decode
@@ -48,11 +47,11 @@ def path_of(uri: str) -> str:
 
 def _decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted = StructType.fromDDL(DECODED)
-    assert isinstance(wanted, StructType)
-    schema = to_arrow_schema(wanted, timezone="UTC")
+    # Workers have no session that could read the columns' text.
+    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "array<bigint>": pyarrow.list_(pyarrow.int64())}
+    columns = [each.split(" ") for each in DECODED.split(", ")]
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns])
     for batch in batches:
         rows: list[dict[str, Any]] = []
         for file, line, times in zip(*(batch.column(name).to_pylist() for name in batch.schema.names), strict=True):
