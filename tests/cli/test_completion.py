@@ -32,7 +32,9 @@ def complete(bus: Broker, program: Path) -> Complete:
     """What bash would offer for a line that ends where the cursor is."""
     if shutil.which("bash") is None:
         pytest.skip("there is no bash")
-    shown = subprocess.run([program, "--show-completion", "bash"], capture_output=True, text=True, check=True).stdout
+    # What `twinbus --show-completion` prints in a bash; it finds out by itself which shell it is started from.
+    asked = {**os.environ, "_TWINBUS_COMPLETE": "source_bash"}
+    shown = subprocess.run([program], env=asked, capture_output=True, text=True, check=True).stdout
     script = (
         f"{shown}\n"
         'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _twinbus_completion twinbus; printf "%s\\n" "${COMPREPLY[@]}"'

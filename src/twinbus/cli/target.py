@@ -206,6 +206,8 @@ def _nearest_subscription(target: Target, topic: str, asked: str) -> str:
     names = sorted(str(each["name"]) for each in found)
     if not names:
         return f"{topic} has no subscriptions yet: `twinbus subscription create {topic} NAME` makes one."
+    if any(name.lower() == asked.lower() for name in names):
+        return ""  # a rule is not there
     near = difflib.get_close_matches(asked, names, 1)
     return f"Did you mean {near[0]!r}?" if near else _some(names)
 
