@@ -1,13 +1,19 @@
-"""`twinbus ledger show`: what the operations ledger of a data folder adds up to.
+"""`twinbus ledger`: what the operations ledger of a data folder adds up to, and its way into tables.
 
 Only complete files are read, so what a running broker did in the last minute may be missing; the command says so.
 """
 
 from __future__ import annotations
 
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +23,11 @@ from twinbus.cli.group import group
 from twinbus.cli.view import show_json, show_table
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import complete_files, open_files
+from twinbus.ledger.prices import Sheet
 from twinbus.ledger.totals import Group, Totals
+
+if TYPE_CHECKING:
+    from twinbus.spark.ledger.pipeline import RunSummary
 
 ledgers = group(
     """Count what was done.
@@ -25,10 +35,13 @@ ledgers = group(
 \b
 Example:
   twinbus ledger show --data ./data
+  twinbus ledger run --ledger ./data --prices standard
 """
 )
 
 _NUMBERS = ("operations", "bytes", "units")
+# The tables' folder, beside the ledger's.
+TABLES_NAME = "tables"
 
 
 @ledgers.callback()
@@ -64,6 +77,100 @@ def show(
         typer.echo(f"not a record: {totals.bad_lines - len(totals.findings)} lines more", err=True)
     if still_open:
         typer.echo(f"{still_open} file(s) still being written: the last minute may be missing.", err=True)
+
+
+@ledgers.command()
+def run(
+    ledger: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="A ledger, or a data folder with one; again for another.", show_default=False),
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The tables. Beside the ledger unless given.", show_default=False)
+    ] = None,
+    prices: Annotated[str, typer.Option(metavar="SHEET", help="A price sheet: a name or a file.")] = "standard",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is new, until stopped.")] = False,
+    every: Annotated[float, typer.Option(min=1, max=3600, help="With --follow: seconds between two looks.")] = 10.0,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="The Spark master; this machine unless given.", show_default=False)
+    ] = None,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Spark's memory on this machine.")] = "2g",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+) -> None:
+    """Bring what is new in ledgers into the tables of operations, charges, failovers, backlog and latency.
+
+    Each record goes in once, however often a run is killed or a file comes again.
+
+    \b
+    Example:
+      twinbus ledger run --ledger ./data
+      twinbus ledger run --ledger ./data --ledger /var/log/orders-service --tables ./tables --prices my-prices.toml
+    """
+    sheet = Sheet.load(prices)
+    folders = [find_ledger(each) for each in (ledger or [default_data()])]
+    place = tables if tables is not None else folders[0].absolute().parent / TABLES_NAME
+    total = _run(folders, place, sheet, every if follow else None, master, memory, as_json)
+    if not as_json:
+        typer.echo(f"{_told(total)} The tables are in {place}.")
+        if total.quarantined:
+            typer.echo(f"{total.quarantined:,} lines are no records: see the table `quarantine`.", err=True)
+    elif not follow:
+        show_json({**asdict(total), "tables": str(place)})
+
+
+def _run(
+    folders: list[Path],
+    place: Path,
+    sheet: Sheet,
+    every_s: float | None,
+    master: str | None,
+    memory: str,
+    as_json: bool,
+) -> RunSummary:
+    from twinbus.spark.session import spark_session
+
+    def told(summary: RunSummary) -> None:
+        typer.echo(json.dumps(asdict(summary)) if as_json else _told(summary))
+
+    def progress(text: str) -> None:
+        typer.echo(text, err=True)
+
+    with spark_session("twinbus ledger", master=master, settings={"spark.driver.memory": memory}) as spark:
+        from twinbus.spark.ledger import pipeline
+
+        if every_s is None:
+            # Stopped at any moment, it loses nothing but its work since the last commit.
+            return pipeline.run(spark, folders, place, sheet, progress=progress)
+        # Spark has set its own answer to Ctrl-C by now, which would kill the batch in hand.
+        with _stopping() as stopping:
+            return pipeline.follow(
+                spark, folders, place, sheet, stopping=stopping, told=told, every_s=every_s, progress=progress
+            )
+
+
+def _told(summary: RunSummary) -> str:
+    return (
+        f"{summary.records:,} new records of {summary.lines:,} lines in {summary.files:,} files, "
+        f"{summary.repeated:,} repeated, {summary.quarantined:,} in quarantine; {summary.seconds:.1f} s."
+    )
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Set by the first signal to end; the second one does not wait."""
+    event = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def find_ledger(folder: Path) -> Path:

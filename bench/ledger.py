@@ -1,0 +1,178 @@
+"""The ledger pipeline beside the plainest thing Spark can do with the same files.
+
+    python bench/ledger.py [--records 20000000] [--folder DIR] [--memory 3g] [--check]
+
+Two brokers' ledgers are written by the broker's own writer (`ledger_files.py`), a file a minute over days. Then, each in
+a process and a session of its own, on two slots:
+
+- plain:       spark.read.json(folder).groupBy("type").count(), as anybody would write it
+- schema:      the same with the schema given
+- full:        `pipeline.run` from the files to all tables
+- incremental: one hundredth of new files is added, and it runs again
+
+Wall time and CPU of the process and its children are printed, without and with the start of the session. The bars:
+full takes at most 2 times plain, incremental at most a tenth of full, both by the time of the work. About 250 bytes
+of disk are needed for each record; the files are removed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from ledger_files import START_MS, generate
+from measure import machine
+
+LINE_BYTES = 260
+BARS = {"full / plain": 2.0, "incremental / full": 0.1}
+DEFAULT = Path(__file__).parent / "results" / "ledger.json"
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+_FIELDS = (
+    "v bigint, type string, id string, start_ms bigint, end_ms bigint, source string, namespace string, "
+    "entity string, kind string, stage string, outcome string, count bigint, bytes bigint, units bigint"
+)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=20_000_000)
+    parser.add_argument("--folder", type=Path, help="where the files go; default: a temporary folder")
+    parser.add_argument("--memory", default="3g", help="Spark's memory")
+    parser.add_argument("--rounds", type=int, default=1, help="plain and full in turns; the medians count")
+    parser.add_argument("--json", type=Path, default=DEFAULT, help="where the figures go")
+    parser.add_argument("--check", action="store_true", help="fail when a bar is missed")
+    parser.add_argument("--work", choices=["plain", "schema", "full", "incremental"], help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def tree_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and all below it, ended ones included."""
+    children: dict[int, list[int]] = {}
+    own: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended meanwhile
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            own[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS_S
+    total, todo = 0.0, [pid]
+    while todo:
+        at = todo.pop()
+        total += own.get(at, 0.0)
+        todo += children.get(at, [])
+    return total
+
+
+def work(options: argparse.Namespace) -> None:
+    """One of the things that are measured; prints its figures."""
+    from twinbus.ledger.prices import Sheet
+    from twinbus.spark.session import spark_session
+
+    begun = time.monotonic()
+    ledger, tables = str(options.folder / "ledger"), options.folder / "tables"
+    with spark_session("bench", master="local[2]", settings={"spark.driver.memory": options.memory}) as spark:
+        from twinbus.spark.ledger.pipeline import run
+
+        started, started_cpu = time.monotonic(), tree_cpu_s(os.getpid())
+        if options.work in ("plain", "schema"):
+            reader = spark.read if options.work == "plain" else spark.read.schema(_FIELDS)
+            (row,) = reader.json(ledger).groupBy("type").count().collect()
+            records = row["count"]
+        else:
+            records = run(spark, [ledger], tables, Sheet.load("standard")).records
+        ended, ended_cpu = time.monotonic(), tree_cpu_s(os.getpid())
+    figures = {
+        "records": records,
+        "wall_s": ended - started,
+        "cpu_s": ended_cpu - started_cpu,
+        "wall_with_start_s": ended - begun,
+        "cpu_with_start_s": ended_cpu,
+    }
+    print(json.dumps(figures))
+
+
+def measured(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--work", name, "--folder", str(options.folder), "--memory", options.memory]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name} failed:\n{done.stdout}{done.stderr}")
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(
+        f"{name:12} {figures['records']:12,} records  {figures['wall_s']:8.1f} s  CPU {figures['cpu_s']:8.1f} s   "
+        f"with the session's start {figures['wall_with_start_s']:8.1f} s  CPU {figures['cpu_with_start_s']:8.1f} s",
+        flush=True,
+    )
+    return figures
+
+
+def median(rows: list[dict[str, Any]], name: str) -> float:
+    return sorted(float(row[name]) for row in rows)[len(rows) // 2]
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    ledger = options.folder / "ledger"
+    need = options.records * LINE_BYTES * 11 // 10
+    free = shutil.disk_usage(options.folder).free
+    if free < need:
+        raise SystemExit(f"{need:,} bytes are needed in {options.folder}, {free:,} are free: give another --folder.")
+    begun = time.monotonic()
+    generate(ledger, options.records)
+    files = list(ledger.iterdir())
+    size = sum(path.stat().st_size for path in files)
+    print(f"{options.records:,} records in {len(files):,} files, {size:,} bytes: {time.monotonic() - begun:.0f} s")
+    found: dict[str, list[dict[str, Any]]] = {"plain": [], "full": []}
+    for _ in range(options.rounds):
+        shutil.rmtree(options.folder / "tables", ignore_errors=True)
+        for name, rows in found.items():
+            rows.append(measured(options, name))
+    found["schema"] = [measured(options, "schema")]
+    # The new files speak of the time after the others.
+    generate(ledger, options.records // 100, START_MS + 40 * 86_400_000, "b")
+    found["incremental"] = [measured(options, "incremental")]
+    assert found["full"][-1]["records"] == options.records
+    assert found["incremental"][-1]["records"] == options.records // 100
+    ratios = {
+        f"{a} / {b}": {what: median(found[a], what) / median(found[b], what) for what in ("wall_s", "cpu_s")}
+        for a, b in (("full", "plain"), ("full", "schema"), ("incremental", "full"))
+    }
+    return {"records": options.records, "files": len(files), "bytes": size, "runs": found, "ratios": ratios}
+
+
+def main() -> int:
+    options = arguments()
+    if options.work:
+        work(options)
+        return 0
+    where = machine()
+    given = options.folder
+    options.folder = Path(tempfile.mkdtemp(prefix="ledger-", dir=given))
+    try:
+        result = measure(options)
+    finally:
+        shutil.rmtree(options.folder, ignore_errors=True)
+    missed = [name for name, bar in BARS.items() if result["ratios"][name]["wall_s"] > bar]
+    for name, ratio in result["ratios"].items():
+        bar = f" (at most {BARS[name]}: {'MISSED' if name in missed else 'met'})" if name in BARS else ""
+        print(f"{name:20} {ratio['wall_s']:6.3f} by time, {ratio['cpu_s']:6.3f} by CPU{bar}")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    taken = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    report = {"taken": taken, "machine": where, "memory": options.memory, "bars": BARS, **result}
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"Written: {options.json}")
+    return 1 if options.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
