@@ -18,6 +18,8 @@ from twinbus.cli import syphon as syphon_module
 from twinbus.cli.main import run
 from twinbus.client import BusClient, Message
 from twinbus.client.envelope import wrap
+from twinbus.ledger.files import complete_files
+from twinbus.ledger.totals import Totals
 from twinbus.testing import Broker
 
 Command = Callable[..., tuple[int, str, str]]
@@ -68,12 +70,12 @@ def put(broker: Broker, queue: str, payloads: Sequence[bytes]) -> None:
     asyncio.run(work())
 
 
-def taken(broker: Broker, queue: str, count: int) -> list[Any]:
+def taken(broker: Broker, queue: str, count: int, wait_s: float = 3) -> list[Any]:
     async def work() -> list[Any]:
         found: list[Any] = []
         async with BusClient.from_connection_string(broker.connection_string()) as client:
             receiver = await client.receiver(queue, delete=True)
-            while len(found) < count and (some := await receiver.receive_batch(count - len(found), 3)):
+            while len(found) < count and (some := await receiver.receive_batch(count - len(found), wait_s)):
                 found += some
         return [message.message_id for message in found]
 
@@ -103,6 +105,19 @@ def test_json(command: Command, primary: Broker, secondary: Broker, tmp_path: Pa
     assert code == 0
     assert (found["syphoned"], found["missing"]) == (1, ["first/x-servicebus-transfer/3"])
     assert found["queues"][QUEUES[0]]["syphoned"] == 1
+    taken(primary, "orders", 1)
+
+
+def test_the_ledger_calls_namespaces_as_they_call_themselves(
+    command: Command, secondary: Broker, primary: Broker, tmp_path: Path
+) -> None:
+    put(secondary, QUEUES[0], diverted("orders", "a"))
+    options = ["--primary-name", "first", "--backlog-queue-count", "1", "--ca-file", str(secondary.ca_file)]
+    code, _, _ = command("syphon", *LOCAL, "--once", "--ledger", str(tmp_path / "ledger"), *options)
+    assert code == 0
+    totals = Totals()
+    totals.read(complete_files(tmp_path / "ledger"))
+    assert {group.namespace for group in totals.groups} == {"first", "second"}
     taken(primary, "orders", 1)
 
 
@@ -191,7 +206,8 @@ def test_it_runs_until_it_is_told_to_stop(primary: Broker, secondary: Broker) ->
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert taken(primary, "orders", 3) == ["a", "b", "c"]
+    # A process takes its time to start where others are at work.
+    assert taken(primary, "orders", 3, wait_s=30) == ["a", "b", "c"]
     assert process.stdout is not None
     line = json.loads(process.stdout.readline())
     assert line["syphoned"] == 3

@@ -56,6 +56,8 @@ class _Order:
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
     name: str
+    # What the ledger calls the secondary; empty without one.
+    secondary_name: str
     count: int
     websocket: bool
     ledger: Path | None
@@ -116,6 +118,8 @@ def syphon(
         primary=first,
         secondary=second,
         name=_name(primary_name, first, ca_file),
+        # As the broker's own ledger calls it, so that nothing is charged twice.
+        secondary_name="" if ledger is None else _name(None, second, ca_file),
         count=backlog_queue_count,
         websocket=websocket,
         ledger=ledger,
@@ -211,6 +215,7 @@ def _made(order: _Order, transport: str) -> Syphon:
             transport=transport,
             ca_file=order.ca_file,
             ledger=order.ledger,
+            secondary_name=order.secondary_name or None,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
@@ -239,6 +244,7 @@ def _on_spark(
             websocket=order.websocket,
             # Executors have working folders of their own.
             ledger=None if order.ledger is None else str(order.ledger.absolute()),
+            secondary_name=order.secondary_name,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None

@@ -39,7 +39,8 @@ _BELL_TIMEOUT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Pairing:
     """Two namespaces, and what a run on any machine needs to know of them. `ca` is the text of a CA's certificate,
-    not a file: other machines do not have it. `ledger` is a folder that the one who runs it can write."""
+    not a file: other machines do not have it. `ledger` is a folder that the one who runs it can write, in which the
+    secondary is called `secondary_name`; by default that is its host's first label, or where it is."""
 
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
@@ -47,16 +48,16 @@ class Pairing:
     ca: str | None = field(default=None, repr=False)
     websocket: bool = False
     ledger: str | None = None
+    secondary_name: str = ""
 
     def __post_init__(self) -> None:
         check_pair(Address.parse(endpoint_of(self.primary)), Address.parse(endpoint_of(self.secondary)))
         check_name(self.primary_name)
         self.tls(self.primary)
-
-    @property
-    def secondary_name(self) -> str:
-        place = Address.parse(endpoint_of(self.secondary))
-        return place.label or place.plain_name
+        if not self.secondary_name:
+            place = Address.parse(endpoint_of(self.secondary))
+            # Frozen for its users, not for its own making.
+            object.__setattr__(self, "secondary_name", place.label or place.plain_name)
 
     def tls(self, text: str) -> ssl.SSLContext | None:
         """What a client is told about TLS; None is its own choice."""
@@ -216,10 +217,10 @@ def lookout_thread(
     return LookoutThread(make, end)
 
 
-def name_of(primary: str, ca_file: Path | None = None) -> str:
-    """The primary's name in the names of backlog queues, as the paired client finds it: of its host, or what it says
-    itself where the official SDK is there to ask it, or where it is."""
-    place = Address.parse(endpoint_of(primary))
+def name_of(connection_string: str, ca_file: Path | None = None) -> str:
+    """A namespace's name, as the paired client finds it and the broker's own ledger has it: of its host, or what it
+    says itself where the official SDK is there to ask it, or where it is."""
+    place = Address.parse(endpoint_of(connection_string))
     if place.label is not None:
         return place.label
     try:
@@ -228,4 +229,4 @@ def name_of(primary: str, ca_file: Path | None = None) -> str:
     except ImportError:
         return place.plain_name
     options = {} if ca_file is None else {"connection_verify": str(ca_file)}
-    return asyncio.run(async_name_of(AsyncNamespace.of_string(primary), options))
+    return asyncio.run(async_name_of(AsyncNamespace.of_string(connection_string), options))

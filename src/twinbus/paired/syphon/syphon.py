@@ -118,11 +118,12 @@ class Syphon:
         ca_file: Path | None = None,
         listeners: Iterable[Listener] = (),
         ledger: Path | None = None,
+        secondary_name: str | None = None,
     ) -> Syphon:
         """For two namespaces by their connection strings.
 
         `primary_tls` and `secondary_tls` are contexts for a CA of one's own. `transport` is our own client, or `sdk`,
-        which takes `ca_file` instead.
+        which takes `ca_file` instead. `secondary_name` is what the ledger calls the secondary.
         """
         places = [Address.parse(endpoint_of(text)) for text in (primary, secondary)]
         check_pair(places[0], places[1])
@@ -146,12 +147,12 @@ class Syphon:
             ]
         else:
             raise ValueError(f"transport is {transport!r}: it must be one of {', '.join(TRANSPORTS)}.")
-        secondary_name = places[1].label or places[1].plain_name
+        second = secondary_name or places[1].label or places[1].plain_name
         return cls(
             ports[0],
             ports[1],
             backlog_names(name, backlog_queue_count),
-            events=syphon_events(name, secondary_name, listeners=listeners, ledger=ledger),
+            events=syphon_events(name, second, listeners=listeners, ledger=ledger),
             counts=None if ledger is None else counts_of(secondary, ca_file),
         )
 

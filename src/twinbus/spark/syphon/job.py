@@ -93,14 +93,16 @@ def exit_code(report: Report, once: bool) -> int:
 
 def pairing_of(options: argparse.Namespace, environment: Mapping[str, str]) -> Pairing:
     primary = secret_of("primary", options.primary_file, environment)
+    secondary = secret_of("secondary", options.secondary_file, environment)
     try:
         return Pairing(
             primary,
-            secret_of("secondary", options.secondary_file, environment),
+            secondary,
             options.primary_name or name_of(primary, options.ca_file),
             ca=None if options.ca_file is None else options.ca_file.read_text(),
             websocket=options.websocket,
             ledger=options.ledger,
+            secondary_name="" if options.ledger is None else name_of(secondary, options.ca_file),
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
