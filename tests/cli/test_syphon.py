@@ -143,10 +143,11 @@ def test_no_backlog_queue(command: Command) -> None:
     ("options", "text"),
     [
         (["--engine", "steam"], "steam"),
-        (["--transport", "pigeon", "--engine", "local"], "pigeon"),
+        (["--transport", "pigeon"], "pigeon"),
         (["--transport", "sdk", "--engine", "spark"], "--engine local"),
         (["--slots", "2", "--engine", "local"], "--slots is for --engine spark"),
         (["--master", "local[1]", "--transport", "sdk"], "--engine local"),
+        (["--slots", "0"], "from 1 to 32"),
         (["--slots", "33"], "from 1 to 32"),
         (["--round-seconds", "0.5"], "from 1 to 3600"),
         (["--primary-name", "a/b"], "primary_name"),

@@ -132,7 +132,8 @@ def syphon(
         return Progress(running, as_json=as_json, quiet=quiet)
 
     if chosen == "spark":
-        report = _on_spark(order, show, master, slots or 1, round_seconds or SYPHON_ROUND_S)
+        round_s = SYPHON_ROUND_S if round_seconds is None else round_seconds
+        report = _on_spark(order, show, master, 1 if slots is None else slots, round_s)
     else:
         report = asyncio.run(_here(order, show, transport))
     _tell(report, as_json, quiet, once)
@@ -142,6 +143,10 @@ def syphon(
 
 def _engine(given: str | None, transport: str, of_spark: dict[str, Any]) -> str:
     """Spark or local; what was said of Spark must not be said for nothing."""
+    from twinbus.paired.syphon.syphon import TRANSPORTS
+
+    if transport not in TRANSPORTS:
+        raise ConfigError(f"--transport is {transport!r}: it is one of {', '.join(TRANSPORTS)}.")
     if given is not None and given not in ENGINES:
         raise ConfigError(f"--engine is {given!r}: it is one of {', '.join(ENGINES)}.")
     asked = [name for name, value in of_spark.items() if value is not None]
@@ -199,10 +204,7 @@ async def _here(order: _Order, show: Callable[[Shown], Progress], transport: str
 
 def _made(order: _Order, transport: str) -> Syphon:
     from twinbus.paired.syphon import Syphon
-    from twinbus.paired.syphon.syphon import TRANSPORTS
 
-    if transport not in TRANSPORTS:
-        raise ConfigError(f"--transport is {transport!r}: it is one of {', '.join(TRANSPORTS)}.")
     try:
         return Syphon.from_connection_strings(
             order.primary,
