@@ -11,8 +11,8 @@ import socket
 import threading
 from contextlib import suppress
 
-# More than a round has tasks; those beyond are let go and work on until their bounds.
-_CONNECTIONS_MAX = 1_024
+# More than a round has tasks; one beyond is sent away, as if it had rung.
+_CONNECTIONS_MAX = 4_096
 
 
 class Bell:
