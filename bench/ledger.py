@@ -2,7 +2,7 @@
 
     python bench/ledger.py [--records 20000000] [--folder DIR] [--memory 3g] [--check]
 
-Two brokers' ledgers are written by the broker's own writer (`ledger_files.py`), a file a minute over days. Then, each in
+Two brokers' ledgers are written by the broker's own writer (`ledger_files.py`), a file a minute. Then, each in
 a process and a session of its own, on two slots:
 
 - plain:       spark.read.json(folder).groupBy("type").count(), as anybody would write it

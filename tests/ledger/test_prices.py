@@ -144,3 +144,8 @@ def test_a_sheet_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
         Sheet.load(tmp_path / "latin.toml")
+
+
+def test_the_example_is_a_sheet() -> None:
+    path = Path(__file__).parents[2] / "examples" / "prices.toml"
+    assert Sheet.load(path).operations_cost(13_000_000, 1_000_000) == 1
