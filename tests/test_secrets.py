@@ -349,6 +349,7 @@ def drive_cli(root: ConnectionString, secrets: Secrets) -> None:
 # --- the tests --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(240)  # it starts some thirty processes
 def test_a_broker_process_keeps_its_secrets(tmp_path: Path, secrets: Secrets) -> None:
     with serving(tmp_path) as (root, said):
         secrets.add(root.key or "")
