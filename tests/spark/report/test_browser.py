@@ -13,6 +13,9 @@ from twinbus.spark.report.page import page
 if TYPE_CHECKING:
     from tests.browser import Browser
 
+# The first to ask for a report pays for it, and for Spark's start.
+pytestmark = pytest.mark.timeout(180)
+
 # For each chart that is shown: its width and height, and how many of its texts and shapes have a size.
 SEEN = """
 return [...document.querySelectorAll('figure svg')].filter(each => each.checkVisibility()).map(each => {
@@ -29,7 +32,6 @@ def seen(browser: Browser) -> list[list[float]]:
     return found
 
 
-@pytest.mark.timeout(120)
 def test_every_chart_is_visible_at_a_desk_and_on_a_phone(outage: Report, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(outage))
@@ -50,7 +52,6 @@ def test_every_chart_is_visible_at_a_desk_and_on_a_phone(outage: Report, browser
     # No request left the file, and there is nothing on the console: the fixture checks both.
 
 
-@pytest.mark.timeout(120)
 def test_dark_is_dark_and_paper_is_white(outage: Report, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(outage))
@@ -74,7 +75,6 @@ def test_dark_is_dark_and_paper_is_white(outage: Report, browser: Browser, tmp_p
     assert all(one != other for one, other in zip(light, dark, strict=True))
 
 
-@pytest.mark.timeout(120)
 def test_hostile_names_do_nothing(nasty: Report, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(nasty))

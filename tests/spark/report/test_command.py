@@ -97,11 +97,9 @@ def test_the_report_of_a_real_outage(tmp_path: Path, browser: Browser) -> None:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     stages = {name: cost["count"] for name, cost in found["stages"].items()}
-    assert {name: stages[name] for name in ("to-backlog", "from-backlog", "to-primary")} == {
-        "to-backlog": DURING,
-        "from-backlog": DURING,
-        "to-primary": DURING,
-    }
+    assert stages["to-backlog"] == stages["to-primary"] == DURING
+    # What the syphon received while the primary was still away it gave back, and received again.
+    assert DURING <= stages["from-backlog"] <= 4 * DURING
     # Sends that were direct, and every message's receiver.
     assert stages["direct"] == BEFORE + AFTER + BEFORE + DURING + AFTER
     (episode,) = found["episodes"]

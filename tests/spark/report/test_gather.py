@@ -7,6 +7,8 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.spark.report import scenario
 from tests.spark.report.scenario import START_S, backlog, charge, failover, frames, latency, operation
 from twinbus.limits import REPORT_FAILOVERS, REPORT_POINTS_MAX
@@ -15,6 +17,9 @@ from twinbus.spark.report.gather import Question, gather
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The first to ask for a report pays for it, and for Spark's start.
+pytestmark = pytest.mark.timeout(180)
 
 
 def test_the_period_is_what_the_tables_tell_of(outage: Report) -> None:
@@ -79,6 +84,11 @@ def test_backlog_and_times_through_it(outage: Report) -> None:
     assert (outage.latency.count, outage.latency.max_ms) == (3_600, 600_000)
     assert sum(outage.latency.buckets) == 3_600
     assert {each.entity for each in outage.latencies} == {"orders", "invoices", "events"}
+
+
+def test_the_same_tables_give_the_same_report(spark: SparkSession, question: Question, outage: Report) -> None:
+    # As text: an order that differs would show.
+    assert repr(gather(scenario.outage(spark), question)) == repr(outage)
 
 
 def test_empty_tables(empty: Report) -> None:

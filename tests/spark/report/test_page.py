@@ -15,6 +15,9 @@ from twinbus.spark.report.facts import Report
 from twinbus.spark.report.page import numbers, page
 from twinbus.spark.report.period import Period
 
+# The first to ask for a report pays for it, and for Spark's start.
+pytestmark = pytest.mark.timeout(180)
+
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 

@@ -72,6 +72,8 @@ def test_several_outages_are_added_up() -> None:
     assert "108 pings" in text
     assert "0.18 USD at list price" in text
     assert "15 min through the backlog" in text
+    unknown = headline(replace(REPORT, outages=(OUTAGE, second), outages_count=2, stages={}))
+    assert "on the bill" not in unknown
     more = headline(replace(REPORT, outages=(OUTAGE, second), outages_count=50, diverted=10**6))
     assert "50 outages" in more
     assert "of the 2 largest, 222,000 operations" in more

@@ -157,12 +157,14 @@ class _Gathering:
 
     def _costs(self, period: Period) -> dict[str, Any]:
         charges = self._charges
-        stages = {row["stage"]: self._cost(row, row["stage"]) for row in queries.costs(charges, "stage").collect()}
+        by_name = queries.costs(charges, "stage").orderBy("stage").collect()
+        stages = {row["stage"]: self._cost(row, row["stage"]) for row in by_name}
         work = charges.where(~F.col("stage").isin(*FIXED))
         top = queries.dearest(work, self._question.entities)
         tops = top.collect()
         by_stage: dict[tuple[str, str], dict[str, int]] = {}
-        for row in queries.costs(queries.of_those(work, top), "namespace", "entity", "stage").collect():
+        named = queries.costs(queries.of_those(work, top), "namespace", "entity", "stage").orderBy("stage")
+        for row in named.collect():
             by_stage.setdefault((row["namespace"], row["entity"]), {})[row["stage"]] = row["units"]
         entities = tuple(
             EntityCost(
@@ -177,7 +179,7 @@ class _Gathering:
         length = (day(period.end_s - 1) - day(period.start_s)).days + 1
         width = next((days for days in _DAYS if length / days <= 62), length // REPORT_POINTS_MAX + 1)
         days: dict[int, dict[str, int]] = {}
-        for row in queries.by_day(work, width).collect():
+        for row in queries.by_day(work, width).orderBy("start", "stage").collect():
             days.setdefault(row["start"], {})[row["stage"]] = row["units"]
         return {
             "stages": stages,

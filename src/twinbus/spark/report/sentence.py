@@ -25,9 +25,11 @@ def headline(report: Report) -> str:
         return "The tables are empty: there is nothing to report yet."
     if not report.outages_count:
         return "No failover in this period: every message took the direct way."
-    billed = sum((cost.amount for stage, cost in report.stages.items() if stage in CAUSED), NOTHING)
+    # Without charges nobody knows what is on the bill.
+    billed = sum((report.stages[stage].amount for stage in CAUSED if stage in report.stages), NOTHING)
+    known = billed if report.stages else None
     if report.outages_count == 1 and len(report.outages) == 1:
-        return sentence(report.outages[0], report.currency, billed if report.stages else None)
+        return sentence(report.outages[0], report.currency, known)
     operations: dict[str, int] = {}
     for outage in report.outages:
         for stage, count in outage.operations.items():
@@ -38,7 +40,7 @@ def headline(report: Report) -> str:
         f"{plural(report.outages_count, 'outage')} with {span(report.failed_over_s)} of failover diverted "
         f"{plural(report.diverted, 'message')}"
         + _through(operations, report.diverted, shown)
-        + _amount(sum((each.list_amount for each in report.outages), NOTHING), report.currency, billed)
+        + _amount(sum((each.list_amount for each in report.outages), NOTHING), report.currency, known)
         + _longest(longest)
         + "."
     )
