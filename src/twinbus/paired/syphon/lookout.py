@@ -121,8 +121,9 @@ class Lookout:
                 self._write(queue, Count(0, 0, dead), 0)
         if not asked:
             return
+        counts = await self._ask(asked)
         self._journal.operation(self._namespace, "", Kind.MANAGE, Stage.DIRECT, count=len(asked))
-        for queue, count in (await self._ask(asked)).items():
+        for queue, count in counts.items():
             if (count.depth, count.dead) == (0, 0) == self._last.get(queue, (0, 0)):
                 continue
             self._write(queue, count, await self._age_ms(queue) if count.depth else 0)
