@@ -51,6 +51,9 @@ _I64: Final = Struct(">q").unpack_from
 _U32: Final = Struct(">I").unpack_from
 
 
+_new: Final = tuple.__new__
+
+
 class Fields(NamedTuple):
     """One message, in the order of the names below; `properties` are the application's own, decoded."""
 
@@ -72,48 +75,46 @@ class Fields(NamedTuple):
     body: bytes | None
 
 
-def read_fields(
-    payload: bytes, *, with_properties: bool = True, with_body: bool = True, as_json: bool = False
-) -> Fields:
+def read_fields(payload: bytes, with_properties: bool = True, with_body: bool = True, as_json: bool = False) -> Fields:
     """The fields of an encoded message; DecodeError if it does not read.
 
     `as_json`: the values of the properties as `typed_json` writes them.
     """
     try:
-        return _read(payload, with_properties, with_body, as_json)
+        header, annotations, fixed, own, body = _spans(payload)
+        number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, annotations)
+        ttl_ms, count = _header(payload, header)
+        listed = _NOTHING if fixed is None else _list(payload, fixed)
+        expires_ms = listed[8]
+        if expires_ms is None and ttl_ms is not None and enqueued_ms is not None:
+            expires_ms = enqueued_ms + ttl_ms
+        properties: dict[str, Any] | None = None
+        if with_properties and own is not None:
+            properties = _json_map(payload, own) if as_json else _map(payload, own)
+        # The tuple's own constructor: the named one takes as long as a section.
+        return _new(
+            Fields,
+            (
+                number,
+                enqueued_ms,
+                state,
+                count,
+                listed[0],
+                listed[2],
+                listed[3],
+                listed[4],
+                listed[5],
+                listed[6],
+                listed[10],
+                expires_ms,
+                key,
+                scheduled_ms,
+                properties,
+                _body(payload, body) if with_body else None,
+            ),
+        )
     except (UnicodeDecodeError, IndexError, error) as failure:
         raise DecodeError(f"a field of a message does not read: {failure}") from failure
-
-
-def _read(payload: bytes, with_properties: bool, with_body: bool, as_json: bool) -> Fields:
-    header, annotations, fixed, own, body = _spans(payload)
-    number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, annotations)
-    ttl_ms, count = _header(payload, header)
-    listed = _NOTHING if fixed is None else _list(payload, fixed)
-    expires_ms = listed[8]
-    if expires_ms is None and ttl_ms is not None and enqueued_ms is not None:
-        expires_ms = enqueued_ms + ttl_ms
-    properties: dict[str, Any] | None = None
-    if with_properties and own is not None:
-        properties = _json_map(payload, own) if as_json else _map(payload, own)
-    return Fields(
-        number,
-        enqueued_ms,
-        state,
-        count,
-        listed[0],
-        listed[2],
-        listed[3],
-        listed[4],
-        listed[5],
-        listed[6],
-        listed[10],
-        expires_ms,
-        key,
-        scheduled_ms,
-        properties,
-        _body(payload, body) if with_body else None,
-    )
 
 
 def _spans(payload: bytes) -> tuple[Span | None, Span | None, Span | None, Span | None, Span | None]:

@@ -49,6 +49,7 @@ _TIMES: Final = {
     "scheduledEnqueueTime": "scheduled_ms",
     "expiresAt": "expires_ms",
 }
+_PLAIN: Final = _TEXTS | _TIMES
 _PROPERTY_COLUMNS: Final = frozenset({"properties", "deadLetterReason", "deadLetterErrorDescription"})
 
 
@@ -68,7 +69,7 @@ class RowMaker:
     def fields(self, payload: bytes) -> Fields:
         """What of a message is wanted."""
         try:
-            return read_fields(payload, with_properties=self._with_properties, with_body=self._with_body, as_json=True)
+            return read_fields(payload, self._with_properties, self._with_body, True)
         except DecodeError as error:
             return _unreadable(payload, error)
 
@@ -81,10 +82,15 @@ class RowMaker:
 
     def _array(self, field: pa.Field, columns: Any, count: int) -> pa.Array:
         name = field.name
-        if name in _TEXTS:
-            return pa.array(getattr(columns, _TEXTS[name]), field.type)
-        if name in _TIMES:
-            return pa.array(_microseconds(getattr(columns, _TIMES[name])), pa.int64()).view(field.type)
+        plain = _PLAIN.get(name)
+        if plain is not None:
+            values = getattr(columns, plain)
+            # Most messages leave most of them out.
+            if values.count(None) == count:
+                return pa.nulls(count, field.type)
+            if name in _TIMES:
+                return pa.array(_microseconds(values), pa.int64()).view(field.type)
+            return pa.array(values, field.type)
         if name == "body":
             if pa.types.is_binary(field.type):
                 return pa.array(columns.body, field.type)
