@@ -12,7 +12,7 @@ from itertools import cycle
 from pathlib import Path
 
 from twinbus.clock import SteppedClock
-from twinbus.ledger.records import OperationLines
+from twinbus.ledger.records import ConnectionLines, OperationLines
 from twinbus.ledger.words import Kind, Source
 from twinbus.ledger.writer import LedgerWriter
 
@@ -53,6 +53,7 @@ def write(folder: Path, namespace: str, run_id: str, start_ms: int, records: int
     writer = LedgerWriter(folder, Source.BROKER, run_id, clock, total_bytes_max=0)
     writer.start()
     mix = _mix(namespace)
+    connections = ConnectionLines(Source.BROKER, namespace)
     # Drawing is slow: a few thousand numbers are used again and again.
     chances = cycle([draw.random() for _ in range(9_973)])
     counts = cycle([1 + int(draw.expovariate(0.02)) for _ in range(7_919)])
@@ -66,6 +67,8 @@ def write(folder: Path, namespace: str, run_id: str, start_ms: int, records: int
                 count = next(counts)
                 steps = max(1, -(-size // 65_536))
                 lines.append(each.line(writer.next_id(), begun, now, count, count * size, count * steps))
+        if now % 60_000 == 0 and len(lines) < left:
+            lines.append(connections.line(writer.next_id(), begun, now, 40, 0, 0))
         lines = lines[:left]
         writer.write("".join(lines), len(lines))
         left -= len(lines)

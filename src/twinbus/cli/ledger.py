@@ -127,7 +127,10 @@ def _run(
     memory: str,
     as_json: bool,
 ) -> RunSummary:
-    from twinbus.spark.session import spark_session
+    from twinbus.spark.session import need_pyspark, spark_session
+
+    need_pyspark()
+    from twinbus.spark.ledger import pipeline
 
     def told(summary: RunSummary) -> None:
         typer.echo(json.dumps(asdict(summary)) if as_json else _told(summary))
@@ -135,9 +138,9 @@ def _run(
     def progress(text: str) -> None:
         typer.echo(text, err=True)
 
-    with spark_session("twinbus ledger", master=master, settings={"spark.driver.memory": memory}) as spark:
-        from twinbus.spark.ledger import pipeline
-
+    brisk = every_s is None and pipeline.is_small(folders, place)
+    settings = {"spark.driver.memory": memory}
+    with spark_session("twinbus ledger", master=master, settings=settings, brisk=brisk) as spark:
         if every_s is None:
             # Stopped at any moment, it loses nothing but its work since the last commit.
             return pipeline.run(spark, folders, place, sheet, progress=progress)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from twinbus.errors import ConfigError, StoreLockedError
 from twinbus.ledger.prices import Sheet
 from twinbus.ledger.records import Operations, encode
 from twinbus.ledger.words import Source
-from twinbus.limits import TABLES_KEPT_MS, TABLES_MERGED_PARTS
+from twinbus.limits import TABLES_KEPT_MS
 from twinbus.spark.ledger import pipeline, schemas
 from twinbus.spark.ledger.catalog import Catalog
 from twinbus.spark.ledger.pipeline import RunSummary, run
@@ -158,10 +159,12 @@ def test_another_sheet_prices_everything_anew(spark: SparkSession, tmp_path: Pat
     check(spark, tmp_path / "tables", Model([file], STANDARD))
 
 
-def test_many_runs_become_few_parts(spark: SparkSession, tmp_path: Path) -> None:
+def test_many_runs_become_few_parts(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SteppedClock()
     files = []
-    for number in range(TABLES_MERGED_PARTS):
+    many = 3
+    monkeypatch.setattr(pipeline, "TABLES_MERGED_PARTS", many)
+    for number in range(many):
         files.append(ledger(tmp_path / "ledger", 20, f"r{number}", START_MS + number * DAY_MS))
         run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("free"), clock=clock)
     catalog = Catalog(tmp_path / "tables")
@@ -170,12 +173,12 @@ def test_many_runs_become_few_parts(spark: SparkSession, tmp_path: Path) -> None
     assert set(catalog.files([part])) == {str(path) for path in files}
     check(spark, tmp_path / "tables", Model(files, Sheet.load("free")))
     # What was merged stays for readers, for a while.
-    assert len(list((tmp_path / "tables" / "parts").iterdir())) == TABLES_MERGED_PARTS + 1
+    assert len(list((tmp_path / "tables" / "parts").iterdir())) == many + 1
     clock.step(ms=TABLES_KEPT_MS)
     assert run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("free"), clock=clock).files == 0
     assert [path.name for path in (tmp_path / "tables" / "parts").iterdir()] == [part.name]
     # What was merged is still known.
-    shutil.copy(files[3], tmp_path / "ledger" / "copy.jsonl")
+    shutil.copy(files[1], tmp_path / "ledger" / "copy.jsonl")
     done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("free"), clock=clock)
     assert (done.records, done.repeated) == (0, 20)
 
@@ -203,7 +206,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_p
     """Killed for good between two batches' commits, in the middle of the second batch's work."""
     files = [ledger(tmp_path / "ledger", 40, f"r{number}", START_MS + number * DAY_MS) for number in range(4)]
     command = [sys.executable, "-m", "twinbus.spark.ledger.job", "--ledger", str(tmp_path / "ledger")]
-    command += ["--tables", str(tmp_path / "tables"), "--master", "local[2]", "--batch-bytes", "1", "--brisk"]
+    command += ["--tables", str(tmp_path / "tables"), "--master", "local[2]", "--batch-bytes", "1"]
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         second = tmp_path / "tables" / "parts" / "000000000002"
@@ -213,7 +216,8 @@ def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_p
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     committed = Catalog(tmp_path / "tables").state()
     assert 1 <= committed.version < 4

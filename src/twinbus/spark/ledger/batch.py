@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from twinbus.ledger.records import Operations
+from twinbus.ledger.records import TYPES, Connections, Operations
 from twinbus.spark.ledger import ids, lines, odd, schemas
 from twinbus.spark.ledger.catalog import Catalog, Part
 
@@ -25,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from twinbus.spark.ledger.tables import Tables
+
+
+# Types of records that are not summed.
+_OTHERS: Final = tuple(kind for kind in TYPES.values() if kind is not Operations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +65,25 @@ class Batch:
     def run(self, files: Mapping[str, int]) -> Outcome:
         """The part of these files (paths and sizes), written and not yet committed."""
         lines.summed(lines.read(self._spark, list(files))).write.partitionBy("part").parquet(str(self._staging))
-        rest = lines.parsed(self._staged("lines", schemas.LINES))
-        others = _records(rest.where("sound"))
-        words = ids.merged(self._staged("words", schemas.WORDS).unionByName(_words(others)))
+        words = self._staged("words", schemas.WORDS)
+        rest = others = None
+        if self._has("lines"):
+            rest = lines.parsed(self._staged("lines", schemas.LINES), _OTHERS)
+            others = _records(rest.where("sound"))
+            words = words.unionByName(_words(others))
+        words = ids.merged(words)
         taken = ids.taken(words, self._before.seen) if self._before.has_seen else None
         repeated = ids.repeated(words, taken)
-        total, other, unsound, twice = self._look(rest, repeated)
+        seen_here = self._look(rest, repeated)
+        twice, unsound = seen_here["twice"], seen_here["unsound"]
         sums = self._staged("operations", schemas.SUMS)
-        records = others if other else None
+        records = others if seen_here["others"] else None
         seen = ids.ranges(words)
         if twice:
             again = self._files_with(repeated)
             sums = _without(sums, again).unionByName(self._sums_of(again, taken))
             records = None if records is None else ids.once(records, taken)
-        if unsound:
+        if unsound and rest is not None:
             found = self._decoded(rest.where("not sound"))
             free = found.where(F.col("reason").isNull())
             odd_words = free.groupBy("run", "word").agg(F.bit_or("bit").alias("bits"))
@@ -87,24 +95,58 @@ class Batch:
             seen = seen.unionByName(ids.ranges(odd_words))
         if twice or unsound:
             sums.write.parquet(str(self._folder / "operations"))
-        elif (self._staging / "part=operations").exists():
+        elif self._has("operations"):
             (self._staging / "part=operations").rename(self._folder / "operations")
         ids.joined(seen).coalesce(1).write.parquet(str(self._folder / "seen"))
         if records is not None:
             self._write(records)
         part = self._catalog.complete(self._name, 0, dict(files))
-        return self._outcome(part, total)
+        total = seen_here["sums"] + seen_here["others"] + unsound
+        if twice or unsound:
+            return self._outcome(part, total)
+        return Outcome(part, total, total, 0, seen_here["first"], seen_here["last"])
 
-    def _look(self, rest: DataFrame, repeated: DataFrame) -> tuple[int, int, int, int]:
-        """Lines of all files; sound ones that are not summed; those that are not sound; words with repeats."""
-        sums = self._staged("operations", schemas.SUMS).agg(F.coalesce(F.sum("lines"), F.lit(0)).alias("sums"))
-        others = rest.agg(
-            F.coalesce(F.sum(F.when(F.col("sound"), F.col("lines"))), F.lit(0)).alias("others"),
-            F.coalesce(F.sum(F.when(~F.col("sound"), F.col("lines"))), F.lit(0)).alias("unsound"),
+    def _look(self, rest: DataFrame | None, repeated: DataFrame) -> dict[str, Any]:
+        """What there is: lines that are summed, sound `others` and `unsound` ones; words with a number `twice`; and the
+        `first` and `last` moment that costs anything, as far as it is known yet."""
+        none = F.lit(None).cast("bigint")
+        nought = F.lit(0).cast("bigint")
+        sums = self._staged("operations", schemas.SUMS)
+        rows = sums.select(
+            F.col("lines").alias("sums"),
+            nought.alias("others"),
+            nought.alias("unsound"),
+            nought.alias("twice"),
+            "minute",
         )
-        row = sums.crossJoin(others).crossJoin(repeated.agg(F.count(F.lit(1)).alias("twice"))).first()
+        if rest is not None:
+            minute = F.when(F.col("sound") & (F.col("type") == Connections.type), F.col("start_ms"))
+            rows = rows.unionByName(
+                rest.select(
+                    nought.alias("sums"),
+                    F.when(F.col("sound"), F.col("lines")).alias("others"),
+                    F.when(~F.col("sound"), F.col("lines")).alias("unsound"),
+                    nought.alias("twice"),
+                    minute.alias("minute"),
+                )
+            )
+        one = F.lit(1).cast("bigint").alias("twice")
+        rows = rows.unionByName(
+            repeated.select(
+                nought.alias("sums"), nought.alias("others"), nought.alias("unsound"), one, none.alias("minute")
+            )
+        )
+        counts = ("sums", "others", "unsound", "twice")
+        row = rows.agg(
+            *(F.coalesce(F.sum(name), nought).alias(name) for name in counts),
+            F.min("minute").alias("first"),
+            F.max("minute").alias("last"),
+        ).first()
         assert row is not None
-        return row["sums"] + row["others"] + row["unsound"], row["others"], row["unsound"], row["twice"]
+        return row.asDict()
+
+    def _has(self, part: str) -> bool:
+        return (self._staging / f"part={part}").exists()
 
     def _files_with(self, repeated: DataFrame) -> list[str]:
         """The files that hold repeats: at most as many as were listed."""
@@ -155,10 +197,9 @@ class Batch:
         return Outcome(part, total, row["records"], row["bad"], row["first"], row["last"])
 
     def _staged(self, part: str, schema: str) -> DataFrame:
-        folder: Path = self._staging / f"part={part}"
-        if not folder.exists():
+        if not self._has(part):
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(str(folder))
+        return self._spark.read.schema(schema).parquet(str(self._staging / f"part={part}"))
 
 
 def _records(sound: DataFrame) -> DataFrame:

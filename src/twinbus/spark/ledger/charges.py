@@ -31,8 +31,8 @@ _HOUR_S = 3_600
 
 
 def charges(operations: DataFrame, connections: DataFrame, sheet: Sheet) -> DataFrame:
-    """The charges of whole months, with their `month`. `operations` as readers see them; connections have minute,
-    namespace and peak."""
+    """The charges of whole months, with their `month`. `operations` are as readers see them, or not yet added up;
+    connections have minute, namespace and peak."""
     found = (
         _of_operations(_daily(operations, sheet), sheet)
         .unionByName(_of_base(operations, connections, sheet))

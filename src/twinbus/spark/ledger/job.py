@@ -18,7 +18,7 @@ from pathlib import Path
 from twinbus.errors import TwinbusError
 from twinbus.ledger.prices import Sheet
 from twinbus.limits import LEDGER_BATCH_BYTES
-from twinbus.spark.session import spark_session
+from twinbus.spark.session import need_pyspark, spark_session
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,13 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prices", default="standard", metavar="NAME|FILE")
     parser.add_argument("--master", default=None, help="without spark-submit; default: this machine")
     parser.add_argument("--batch-bytes", type=int, default=LEDGER_BATCH_BYTES, metavar="BYTES")
-    parser.add_argument("--brisk", action="store_true", help="start sooner, compute more slowly")
     options = parser.parse_args(arguments)
     try:
         sheet = Sheet.load(options.prices)
-        with spark_session("twinbus ledger", master=options.master, brisk=options.brisk) as spark:
-            from twinbus.spark.ledger.pipeline import run
+        need_pyspark()
+        from twinbus.spark.ledger.pipeline import is_small, run
 
+        brisk = is_small(options.ledger, options.tables)
+        with spark_session("twinbus ledger", master=options.master, brisk=brisk) as spark:
             summary = run(spark, options.ledger, options.tables, sheet, batch_bytes=options.batch_bytes)
     except TwinbusError as error:
         sys.stderr.write(f"twinbus: {error}\n")

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLLOW_S: Final = 10.0
+# Below this the session is opened `brisk`.
+BRISK_BYTES: Final = 128 * 1024 * 1024
 
 _SETTINGS: Final = {
     # Thousands of files are listed by the driver in a second; a job for it takes longer.
@@ -112,6 +114,13 @@ def follow(
             total = total.plus(summary)
             stopping.wait(every_s)
     return total
+
+
+def is_small(ledger_folders: Sequence[Path | str], tables_folder: Path | str) -> bool:
+    """Whether a run has so little to read that it is done before a JVM that compiles well has warmed up."""
+    known = Catalog(Path(tables_folder))
+    files = new_files([Path(each) for each in ledger_folders], known.files(known.state().parts))
+    return sum(files.values()) < BRISK_BYTES
 
 
 def new_files(folders: Iterable[Path], known: Mapping[str, int]) -> dict[str, int]:
@@ -211,7 +220,7 @@ class _Job:
 
     def _charged(self, state: State, name: str, tables: Tables, first: int | None, last: int | None) -> State:
         """The charges of the months from one moment to another, computed anew; None: of all."""
-        operations, connections = tables.operations, tables.connections
+        operations, connections = tables.billed, tables.connections
         kept: dict[str, str] = {}
         if first is not None and last is not None:
             low, high = month_start(first), month_start(last, 1)

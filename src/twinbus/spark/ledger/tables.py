@@ -13,6 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from twinbus.spark.ledger import schemas, views
 from twinbus.spark.ledger.catalog import Catalog, State
 
@@ -79,6 +81,11 @@ class Tables:
     def sums(self) -> DataFrame:
         """Operations by file."""
         return self._read(self._catalog.paths(self._state, "operations"), schemas.SUMS)
+
+    @property
+    def billed(self) -> DataFrame:
+        """Operations as readers see them, but not yet added up over files: sums of sums are the same."""
+        return self.sums.withColumn("minute", F.timestamp_millis("minute"))
 
     @property
     def seen(self) -> DataFrame:
