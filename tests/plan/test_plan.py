@@ -166,7 +166,9 @@ def test_the_number_of_queues_that_is_needed_is_the_least() -> None:
 def test_one_sender_that_overfills_every_queue_has_no_number() -> None:
     plan = plan_of(Load(rate=1_000, size_bytes=100_000, outage_s=3_600), STANDARD)
     assert plan.queues_needed is None
-    assert any("no number of queues holds it" in each for each in plan.warnings)
+    # 3,600,000 messages of 100,256 bytes.
+    assert plan.queues_least == 68
+    assert any("68 queues are the least that hold it)" in each for each in plan.warnings)
 
 
 def test_a_short_outage_diverts_nothing_and_says_so() -> None:

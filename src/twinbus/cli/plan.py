@@ -196,7 +196,7 @@ def _show(answer: Plan, drawn: Drawn | None) -> None:
         f"\nidle polls: {number(answer.polls_hour)} an hour, {number(answer.polls_day)} a day, "
         f"{number(answer.polls_month)} in 30 days"
         + (
-            f"; the fullest queue holds {size(fill.size_bytes)} of {size(load.queue_bytes_max)}"
+            f"; the fullest queue gets {size(fill.size_bytes)}, it takes {size(load.queue_bytes_max)}"
             if fill.messages
             else ""
         )
@@ -284,8 +284,7 @@ def _show_alternatives(answer: Plan) -> None:
     show_table(list(names), rows, names)
     if answer.outage.diverted:
         needed = answer.queues_needed
-        typer.echo(
-            f"the fewest queues that hold this backlog safely: {needed:,}"
-            if needed is not None
-            else "no number of queues holds this backlog safely"
+        safely = (
+            f"{needed:,} safely" if needed is not None else "no number is safe, senders have to go on from full ones"
         )
+        typer.echo(f"the fewest queues that hold this backlog: {answer.queues_least:,}; {safely}")

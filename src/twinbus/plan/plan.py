@@ -16,7 +16,7 @@ from twinbus.plan import chance
 from twinbus.plan.bill import Bill, bill_of
 from twinbus.plan.load import Load
 from twinbus.plan.outage import DAY_S, HOUR_S, MONTH_DAYS, Outage, idle_polls, outage_of
-from twinbus.plan.wording import span
+from twinbus.plan.wording import plural, span
 
 # What is called safe: the fullest queue keeps within it 19 times out of 20.
 SAFE: Final = 0.95
@@ -68,7 +68,9 @@ class Plan:
     bill: Bill
     # Until the fullest queue is drained, when each has no more than its share of the rate.
     drain_uneven_s: float
-    # The fewest queues that hold this backlog safely; None: no number does.
+    # The fewest queues that hold this backlog at all, senders going on from full ones to others.
+    queues_least: int
+    # The fewest of which even the fullest is safely not full; None: no number is enough.
     queues_needed: int | None
     alternatives: tuple[tuple[Spread, Fill], ...]
     polls_hour: float
@@ -92,6 +94,7 @@ def plan_of(load: Load, sheet: Sheet, used: int = 0) -> Plan:
         fill=fill,
         bill=bill_of(load, course, sheet, used),
         drain_uneven_s=course.drain_s * spread.share * load.queues,
+        queues_least=_least(load, course),
         queues_needed=needed,
         alternatives=tuple((each, fill_of(load, course, each)) for each in spreads),
         polls_hour=idle_polls(load.queues, HOUR_S, load.syphons),
@@ -138,6 +141,10 @@ def fill_of(load: Load, course: Outage, spread: Spread) -> Fill:
     )
 
 
+def _least(load: Load, course: Outage) -> int:
+    return max(-(-course.diverted * load.backlog_bytes // load.queue_bytes_max), 1)
+
+
 def _queues_needed(load: Load, course: Outage) -> int | None:
     total_bytes = course.diverted * load.backlog_bytes
     if not total_bytes:
@@ -160,9 +167,9 @@ def _queues_needed(load: Load, course: Outage) -> int | None:
 def _warnings(load: Load, course: Outage, spread: Spread, fill: Fill, needed: int | None) -> list[str]:
     found = []
     limit = f"{load.queue_bytes_max / 1024**3:g} GB"
-    advice = (
-        f"{needed:,} queues would hold it" if needed is not None else "no number of queues holds it: use more senders"
-    )
+    advice = f"{_least(load, course):,} queues are the least that hold it"
+    if needed is not None:
+        advice += f", {needed:,} do it safely"
     if course.diverted and fill.all_full_s < course.back_s:
         found.append(
             f"All {load.queues} backlog queues together are full after {span(fill.all_full_s)}, {limit} each: from "
@@ -175,8 +182,8 @@ def _warnings(load: Load, course: Outage, spread: Spread, fill: Fill, needed: in
         )
     if load.writers < load.queues and course.fails_over:
         found.append(
-            f"{load.writers} senders use at most {load.writers} of {load.queues} backlog queues; each idle queue still "
-            "costs 4 receives an hour."
+            f"{plural(load.writers, 'sender')} can use no more than {load.writers:,} of {load.queues:,} backlog queues; each "
+            "of the others still costs 4 receives an hour."
         )
     if not course.fails_over and load.outage_s:
         found.append(
