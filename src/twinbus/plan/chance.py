@@ -83,7 +83,7 @@ def deviation(senders: int, queues: int) -> float:
 def _levels(senders: int, queues: int) -> Iterator[tuple[int, float]]:
     """`most` and the probability of keeping within it, from where it can be to where it is certain."""
     exact = exactly(senders, queues)
-    # Far below the mean of the fullest nothing happens: start where the normal tail of one queue is still in sight.
+    # The fullest has an even share at least.
     first = -(-senders // queues)
     last = 0.0
     for most in range(first, senders + 1):

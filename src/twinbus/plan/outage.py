@@ -33,7 +33,7 @@ class Outage:
     # Of one entity of one client, and of all.
     pings_each: int
     pings: int
-    # The backlog with nothing else to do, and with each queue no faster than its share of the rate, evenly filled.
+    # Until the backlog is empty, at the syphons' full rate.
     drain_s: float
     # The longest that a message is late, queues evenly filled.
     latest_s: float

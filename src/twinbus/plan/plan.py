@@ -182,8 +182,8 @@ def _warnings(load: Load, course: Outage, spread: Spread, fill: Fill, needed: in
         )
     if load.writers < load.queues and course.fails_over:
         found.append(
-            f"{plural(load.writers, 'sender')} can use no more than {load.writers:,} of {load.queues:,} backlog queues; "
-            "each of the others still costs 4 receives an hour."
+            f"{plural(load.writers, 'sender')} can use no more than {load.writers:,} of {load.queues:,} backlog "
+            "queues; each of the others still costs 4 receives an hour."
         )
     if not course.fails_over and load.outage_s:
         found.append(

@@ -80,7 +80,9 @@ def _settings(spark: SparkSession) -> Iterator[None]:
 
 class _Gathering:
     def __init__(self, tables: Tables, question: Question) -> None:
+        # What is asked for.
         self._question = question
+        # The prices.
         self._sheet = question.sheet
         # The tables, of the namespace that is asked for.
         self._operations = self._of(tables.operations)
