@@ -21,7 +21,7 @@ from twinbus.broker.config import LEDGER_NAME
 from twinbus.cli.folders import default_data
 from twinbus.cli.group import group
 from twinbus.cli.view import show_json, show_table
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, StoreError
 from twinbus.ledger.files import complete_files, open_files
 from twinbus.ledger.prices import Sheet
 from twinbus.ledger.totals import Group, Totals
@@ -109,7 +109,8 @@ def run(
     sheet = Sheet.load(prices)
     folders = [find_ledger(each) for each in (ledger or [default_data()])]
     place = tables if tables is not None else folders[0].absolute().parent / TABLES_NAME
-    total = _run(folders, place, sheet, every if follow else None, master, memory, as_json)
+    with _spark_errors():
+        total = _run(folders, place, sheet, every if follow else None, master, memory, as_json)
     if not as_json:
         typer.echo(f"{_told(total)} The tables are in {place}.")
         if total.quarantined:
@@ -149,6 +150,24 @@ def _run(
             return pipeline.follow(
                 spark, folders, place, sheet, stopping=stopping, told=told, every_s=every_s, progress=progress
             )
+
+
+@contextmanager
+def _spark_errors() -> Iterator[None]:
+    """What Spark has to say of a failure in one line, and what to do."""
+    from twinbus.spark.session import need_pyspark
+
+    need_pyspark()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise StoreError(
+            f"Spark failed, and nothing of the batch in hand was committed: {first} Run it again."
+        ) from error
 
 
 def _told(summary: RunSummary) -> str:
