@@ -223,7 +223,7 @@ class Rounds:
 
     def _round(self, queues: Sequence[str]) -> int:
         """Have tasks work at these queues; how many messages were settled."""
-        from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JError, Py4JJavaError
         from pyspark.errors import PySparkException
 
         rows = plan(queues, slots=self._slots, messages_max=self._messages_max, seconds_max=self._round_s)
