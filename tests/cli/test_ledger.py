@@ -1,8 +1,10 @@
-"""`twinbus ledger show` over folders, and `--ledger` of `twinbus serve`."""
+"""`twinbus ledger show` and `run` over folders, and `--ledger` of `twinbus serve`."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +95,34 @@ def test_where_the_ledger_goes(tmp_path: Path) -> None:
     assert told(toml('ledger = "off"'), "/elsewhere", tmp_path) == Path("/elsewhere")
     with pytest.raises(ConfigError, match="must be a text"):
         toml("ledger = false")
+
+
+@pytest.mark.timeout(240)
+def test_the_run_brings_a_ledger_into_tables(tmp_path: Path) -> None:
+    """The whole command, with a Spark session of its own."""
+    written(tmp_path / "ledger")
+    command = [sys.executable, "-c", "from twinbus.cli.main import run; run()", "ledger", "run", "--json"]
+    command += ["--ledger", str(tmp_path), "--master", "local[1]"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["records"], told["repeated"], told["quarantined"]) == (3, 0, 0)
+    assert told["tables"] == str(tmp_path / "tables")
+    assert list((tmp_path / "tables" / "commits").glob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--prices", "standart"], "There is no price sheet 'standart'"),
+        (["--ledger", "nowhere"], "There is no ledger in nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    written(tmp_path / "ledger")
+    with pytest.raises(SystemExit) as caught:
+        run(["ledger", "run", "--ledger", str(tmp_path), *arguments])
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
