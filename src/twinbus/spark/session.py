@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twinbus.errors import ConfigError
@@ -28,7 +29,6 @@ LOCAL: Final = "local[*,4]"
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -43,6 +43,7 @@ _LOCAL_SETTINGS: Final = {
 }
 # Half the time to start, for jobs whose work is done in Python and not in the JVM.
 BRISK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+_QUIET: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties").as_uri()}"'
 
 
 def submitted() -> bool:
@@ -75,8 +76,7 @@ def open_session(
         builder = builder.master(master or LOCAL)
         if (master or LOCAL).startswith("local"):
             chosen.update(_LOCAL_SETTINGS)
-            if brisk:
-                chosen["spark.driver.extraJavaOptions"] = BRISK
+        chosen["spark.driver.extraJavaOptions"] = f"{_QUIET} {BRISK}" if brisk else _QUIET
     elif master is not None:
         raise ConfigError("spark-submit has a --master of its own: give it there.")
     for key, value in {**chosen, **(settings or {})}.items():
