@@ -61,13 +61,13 @@ class Screen:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._live is not None:
-            self._live.update(self._picture())
+            self._live.update(self.picture())
             self._live.stop()
 
     def _show(self, story: Story) -> None:
         self._story = story
         if self._console.is_terminal:
-            self._live = Live(self._picture(), console=self._console, auto_refresh=False)
+            self._live = Live(self.picture(), console=self._console, auto_refresh=False)
             self._live.start()
         self._task = asyncio.create_task(self._renew())
 
@@ -77,7 +77,7 @@ class Screen:
             await asyncio.sleep(_RENEW_S)
             self._measure()
             if self._live is not None:
-                self._live.update(self._picture(), refresh=True)
+                self._live.update(self.picture(), refresh=True)
                 continue
             since_s += _RENEW_S
             if since_s >= _LINE_S:
@@ -108,7 +108,8 @@ class Screen:
             f"syphoned {story.syphon.syphoned:,}, accounted for {story.account.share:.1%}"
         )
 
-    def _picture(self) -> RenderableType:
+    def picture(self) -> RenderableType:
+        """What a terminal shows now."""
         story = self._the_story
         done = story.phase is Phase.DONE
         head = Text.assemble((f"{story.seconds:5.1f} s  ", "dim"), (str(story.phase), "bold green" if done else "bold"))
