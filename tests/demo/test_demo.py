@@ -39,6 +39,7 @@ def test_nothing_is_lost_and_the_report_is_written(tmp_path: Path) -> None:
     assert told["syphoned"] >= sum(told["diverted"].values())
     for place, balance in told["places"].items():
         assert balance["received"] >= balance["sent"] == told["sent"][place.partition("/")[0]]
+    assert "messages" in told["sentence"]
     page = report.read_text()
     assert "<svg" in page
     assert "orders" in page

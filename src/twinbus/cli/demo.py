@@ -136,6 +136,7 @@ def _tell(story: Story, as_json: bool, keep: Path | None) -> None:
                 "raised": account.raised,
                 "lost": account.lost,
                 "seconds": round(story.seconds, 1),
+                "sentence": None if story.told is None else story.told["sentence"],
                 "report": None if story.plan.report is None else str(story.plan.report),
             }
         )
@@ -157,6 +158,8 @@ def _tell(story: Story, as_json: bool, keep: Path | None) -> None:
         console.print(
             f"Nothing lost. {diverted:,} messages went through the backlog; {repeated:,} came twice, with the same id."
         )
+    if story.told is not None:
+        console.print(story.told["sentence"], markup=False)
     if story.plan.report is not None:
         console.print(f"The report: {story.plan.report}", soft_wrap=True)
     if keep is not None:

@@ -38,6 +38,8 @@ class Screen:
         self._task: asyncio.Task[None] | None = None
         # Sends that returned when it was shown last, by entity, and when that was.
         self._before: tuple[float, dict[str, int]] = (0.0, {})
+        # The last line of numbers.
+        self._told = ""
         # Sends a second, by entity.
         self._rates: dict[str, float] = {}
 
@@ -82,7 +84,14 @@ class Screen:
             since_s += _RENEW_S
             if since_s >= _LINE_S:
                 since_s = 0.0
-                self.line(self._summary())
+                self._tell_numbers()
+
+    def _tell_numbers(self) -> None:
+        """A line of them, if they are others than in the last one."""
+        numbers = self._summary()
+        if numbers != self._told:
+            self._told = numbers
+            self.line(numbers)
 
     def _measure(self) -> None:
         story = self._the_story
