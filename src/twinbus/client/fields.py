@@ -48,6 +48,11 @@ _NUMBER_AT: Final = len(_OPEN) + 8
 _TIME_AT: Final = _NUMBER_AT + len(_NUMBER) + 8
 _COMMON_BYTES: Final = _TIME_AT + len(_TIME) + 8
 _I64: Final = Struct(">q").unpack_from
+# Header without a time to live, no delivery annotations, number and time: each has its place.
+_USUAL_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
+_USUAL_NUMBER: Final = b"\x00\x53\x71\xc1\x01\x00" + _OPEN + b"\x00\x00\x00\x42\x00\x00\x00\x04" + _NUMBER
+_USUAL_BYTES: Final = 95
+_usual: Final = Struct(">I42xq22xq").unpack_from
 _U32: Final = Struct(">I").unpack_from
 
 
@@ -81,9 +86,15 @@ def read_fields(payload: bytes, with_properties: bool = True, with_body: bool = 
     `as_json`: the values of the properties as `typed_json` writes them.
     """
     try:
-        header, annotations, fixed, own, body = _spans(payload)
-        number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, annotations)
-        ttl_ms, count = _header(payload, header)
+        if payload.startswith(_USUAL_HEADER) and payload[15:57] == _USUAL_NUMBER and payload[65:87] == _TIME:
+            # What the service writes in front of nearly every message, in one go.
+            count, number, enqueued_ms = _usual(payload, 11)
+            state, ttl_ms, key, scheduled_ms = ACTIVE, None, None, None
+            _, _, fixed, own, body = _spans(payload, _USUAL_BYTES)
+        else:
+            header, annotations, fixed, own, body = _spans(payload)
+            number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, annotations)
+            ttl_ms, count = _header(payload, header)
         listed = _NOTHING if fixed is None else _list(payload, fixed)
         expires_ms = listed[8]
         if expires_ms is None and ttl_ms is not None and enqueued_ms is not None:
@@ -117,10 +128,9 @@ def read_fields(payload: bytes, with_properties: bool = True, with_body: bool = 
         raise DecodeError(f"a field of a message does not read: {failure}") from failure
 
 
-def _spans(payload: bytes) -> tuple[Span | None, Span | None, Span | None, Span | None, Span | None]:
-    """Header, message annotations, properties, application properties, body: where they are."""
+def _spans(payload: bytes, offset: int = 0) -> tuple[Span | None, Span | None, Span | None, Span | None, Span | None]:
+    """Header, message annotations, properties, application properties, body: where they are, from `offset` on."""
     header = annotations = fixed = own = body = None
-    offset = 0
     size = len(payload)
     while offset < size:
         start = offset
