@@ -133,6 +133,18 @@ def test_a_file_that_comes_again_adds_nothing(spark: SparkSession, tmp_path: Pat
     check(spark, tmp_path / "tables", Model([file, other], STANDARD))
 
 
+def test_records_of_other_types_come_again_too(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+    writer = Writer(random.Random(2), Source.SYPHON, "ab")
+    made = [writer.record(START_MS + 1000 * at) for at in range(40)]
+    lines = [encode(each) for each in made if not isinstance(each, Operations)]
+    (tmp_path / "ledger" / "one.jsonl").write_text("".join(lines))
+    (tmp_path / "ledger" / "two.jsonl").write_text("".join([*lines[:3], "nonsense\n", "nonsense\n"]))
+    done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
+    assert (done.records, done.repeated, done.quarantined) == (len(lines), 3, 2)
+    check(spark, tmp_path / "tables", Model(sorted((tmp_path / "ledger").iterdir()), STANDARD))
+
+
 def test_open_files_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     ledger(tmp_path / "ledger").rename(tmp_path / "ledger" / "broker.open")
     assert run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD).files == 0

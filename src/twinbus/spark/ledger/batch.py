@@ -68,7 +68,8 @@ class Batch:
         words = self._staged("words", schemas.WORDS)
         rest = others = None
         if self._has("lines"):
-            rest = lines.parsed(self._staged("lines", schemas.LINES), _OTHERS)
+            # Looked at several times, and what it takes to parse all types takes Spark longest to compile.
+            rest = lines.parsed(self._staged("lines", schemas.LINES), _OTHERS).persist()
             others = _records(rest.where("sound"))
             words = words.unionByName(_words(others))
         words = ids.merged(words)
@@ -81,7 +82,8 @@ class Batch:
         seen = ids.ranges(words)
         if twice:
             again = self._files_with(repeated)
-            sums = _without(sums, again).unionByName(self._sums_of(again, taken))
+            if again:  # else the repeats are records of other types
+                sums = _without(sums, again).unionByName(self._sums_of(again, taken))
             records = None if records is None else ids.once(records, taken)
         if unsound and rest is not None:
             found = self._decoded(rest.where("not sound"))
@@ -100,6 +102,8 @@ class Batch:
         ids.joined(seen).coalesce(1).write.parquet(str(self._folder / "seen"))
         if records is not None:
             self._write(records)
+        if rest is not None:
+            rest.unpersist()
         part = self._catalog.complete(self._name, 0, dict(files))
         total = seen_here["sums"] + seen_here["others"] + unsound
         if twice or unsound:
@@ -223,4 +227,4 @@ def _summed(records: DataFrame) -> DataFrame:
 
 
 def _without(sums: DataFrame, files: list[str]) -> DataFrame:
-    return sums.where(~F.col("file").isin(files)) if files else sums
+    return sums.where(~F.col("file").isin(files))

@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,7 +142,7 @@ class Catalog:
         states = {path: self._load(path) for path in commits}
         kept = {
             path
-            for path, following in zip(commits, [*commits[1:], None], strict=True)
+            for path, following in zip_longest(commits, commits[1:])
             if following is None or now_ms - states[following].committed_ms < TABLES_KEPT_MS
         }
         named = {
