@@ -41,8 +41,8 @@ REQUEST_KINDS = {
 }
 
 
-# What one counter grew by in one interval: makes the line, start and end in ms, operations, bytes, units. Of connections
-# the number is the most there were at once.
+# What one counter grew by in one interval: makes the line, start and end in ms, operations, bytes, units. Of
+# connections the number is the most there were at once.
 Interval = tuple[OperationLines | ConnectionLines, int, int, int, int, int]
 
 

@@ -1,1 +1,1 @@
-"""The data pipeline on Spark: the `servicebus` source and sink, the syphon as a Spark job, the ledger and its report."""
+"""The data pipeline on Spark: the `servicebus` source and sink, the syphon as a Spark job, the ledger, the report."""
