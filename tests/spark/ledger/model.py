@@ -65,8 +65,8 @@ class Model:
             looks[minute(each), each.namespace, each.entity].append(each)
         found = {}
         for key, many in looks.items():
-            last = max(many, key=lambda each: (each.end_ms, each.id))
-            found[key] = (last.depth, last.depth_bytes, max(each.oldest_ms for each in many), last.dead)
+            most = max(many, key=lambda each: (each.depth, each.end_ms, each.id))
+            found[key] = (most.depth, most.depth_bytes, max(each.oldest_ms for each in many), most.dead)
         return found
 
     def latency(self) -> dict[tuple[Any, ...], tuple[Any, ...]]:

@@ -28,8 +28,11 @@ def operations(sums: DataFrame) -> DataFrame:
 
 
 def backlog(records: DataFrame) -> DataFrame:
-    """Of each minute the last look at a queue, and the greatest age."""
-    look = F.struct("end_ms", "id", "depth", "depth_bytes", "dead")
+    """Of each minute the look that saw most in a queue, the last of several, and the greatest age.
+
+    Not the last look: a backlog that came and went within a minute would not be seen.
+    """
+    look = F.struct("depth", "end_ms", "id", "depth_bytes", "dead")
     found = records.groupBy(_minute().alias("minute"), "namespace", F.col("entity").alias("queue")).agg(
         F.max(look).alias("look"), F.max("oldest_ms").alias("oldest_ms")
     )

@@ -231,10 +231,13 @@ def backlog(report: Report, shape: Shape = WIDE) -> str | None:
         return None
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-    at = [moment(each) for each in period.pieces]
+    # The last piece has an end as well: it may be the only one.
+    at = [moment(each) for each in (*period.pieces, period.pieces[-1] + period.width_s)]
     nan = float("nan")
-    depth, fullest = ([nan if each is None else each for each in values] for values in (found.depth, found.fullest))
-    oldest = [nan if each is None else each / 1000 for each in found.oldest_ms]
+    depth, fullest = (
+        [nan if each is None else each for each in (*values, values[-1])] for values in (found.depth, found.fullest)
+    )
+    oldest = [nan if each is None else each / 1000 for each in (*found.oldest_ms, found.oldest_ms[-1])]
     with drawing(shape.width, 4.2) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         above.fill_between(at, depth, color=light("to-backlog"), alpha=0.3, linewidth=0, step="post")
