@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -143,6 +144,25 @@ def test_records_of_other_types_come_again_too(spark: SparkSession, tmp_path: Pa
     done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     assert (done.records, done.repeated, done.quarantined) == (len(lines), 3, 2)
     check(spark, tmp_path / "tables", Model(sorted((tmp_path / "ledger").iterdir()), STANDARD))
+
+
+def test_following_takes_what_comes_until_it_is_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    ledger(folder, count=30)
+    stopping = threading.Event()
+    turns: list[RunSummary] = []
+
+    def told(summary: RunSummary) -> None:
+        turns.append(summary)
+        if len(turns) == 1:
+            ledger(folder, count=20, run_id="cd", at_ms=START_MS + DAY_MS)
+        else:
+            stopping.set()
+
+    total = pipeline.follow(spark, [folder], tmp_path / "tables", STANDARD, stopping=stopping, told=told, every_s=0.01)
+    assert [each.records for each in turns] == [30, 20]
+    assert (total.files, total.records) == (2, 50)
+    assert Tables(spark, tmp_path / "tables").operations.selectExpr("count(DISTINCT date(minute))").first()[0] == 2
 
 
 def test_open_files_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
