@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types bench faults fuzz compat compliance compiled docs
@@ -26,8 +27,8 @@ setup: $(STAMP) ## make the virtual environment with everything the other target
 demo: $(STAMP) ## kill a message bus under load, lose nothing, and write the report
 	$(BIN)/twinbus demo $(ARGS)
 
-test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP) ## run the tests, in two processes (WORKERS=0: in one)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .
