@@ -114,6 +114,8 @@ def test_rejections_carry_condition_text_and_tracking_id(broker: Broker) -> None
         rejected(peer.send(peer.sender("disabled"), text()), "com.microsoft:entity-disabled")
         rejected(peer.send(peer.sender("q"), b"nonsense"), "com.microsoft:argument-error")
         rejected(peer.send(peer.sender("q"), text(message_id="x" * 129)), "com.microsoft:argument-error")
+        no_text = text(message_id="aaaa").encode().replace(b"aaaa", b"\xff\xfe\xfd\xfc")
+        rejected(peer.send(peer.sender("q"), no_text), "com.microsoft:argument-error")
         # The link lives on after a rejection.
         assert isinstance(peer.send(peer.sender("q"), text()), Accepted)
 

@@ -15,7 +15,14 @@ from twinbus.amqp.states import (
     state_transactional,
 )
 from twinbus.entities.message import NewMessage
-from twinbus.errors import ArgumentError, MessageTooLargeError, ProtocolError, QuotaExceededError, ServiceError
+from twinbus.errors import (
+    ArgumentError,
+    DecodeError,
+    MessageTooLargeError,
+    ProtocolError,
+    QuotaExceededError,
+    ServiceError,
+)
 from twinbus.ledger.words import Kind
 from twinbus.limits import OPERATION_STEP_BYTES
 
@@ -68,8 +75,12 @@ class Publisher:
                 self._send_in_transaction(event, messages)
                 return
             queue.send(messages, now_ms, facts)
-        except (ServiceError, ProtocolError, UnicodeDecodeError, IndexError) as error:
+        except (ServiceError, ProtocolError) as error:
             self._reject(event, error)
+            return
+        except (UnicodeDecodeError, IndexError):
+            # The sender's mistake, and no retry mends it.
+            self._reject(event, DecodeError("The message cannot be read: it is cut short, or a text is not UTF-8."))
             return
         if len(messages) == 1 and not messages[0].ping:
             sent = self._sent
