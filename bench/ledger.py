@@ -9,6 +9,7 @@ a process and a session of its own, on two slots:
 - schema:      the same with the schema given
 - full:        `pipeline.run` from the files to all tables
 - incremental: one hundredth of new files is added, and it runs again
+- following:   in the same session another hundredth is added, as `twinbus ledger run --follow` meets it
 
 Wall time and CPU of the process and its children are printed, without and with the start of the session. The bars:
 full takes at most 2 times plain, incremental at most a tenth of full, both by the time of the work. About 250 bytes
@@ -34,6 +35,7 @@ from ledger_files import START_MS, generate
 from measure import machine
 
 LINE_BYTES = 260
+DAY_MS = 86_400_000
 BARS = {"full / plain": 2.0, "incremental / full": 0.1}
 DEFAULT = Path(__file__).parent / "results" / "ledger.json"
 _TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -94,18 +96,32 @@ def work(options: argparse.Namespace) -> None:
         else:
             records = run(spark, [ledger], tables, Sheet.load("standard")).records
         ended, ended_cpu = time.monotonic(), tree_cpu_s(os.getpid())
+        following = _following(spark, options, ledger, tables) if options.work == "incremental" else {}
     figures = {
         "records": records,
         "wall_s": ended - started,
         "cpu_s": ended_cpu - started_cpu,
         "wall_with_start_s": ended - begun,
         "cpu_with_start_s": ended_cpu,
+        **following,
     }
     print(json.dumps(figures))
 
 
+def _following(spark: Any, options: argparse.Namespace, ledger: str, tables: Path) -> dict[str, float]:
+    """A second small run in a session that has done one: nothing is loaded or compiled for the first time."""
+    from twinbus.ledger.prices import Sheet
+    from twinbus.spark.ledger.pipeline import run
+
+    generate(Path(ledger), options.records // 100, START_MS + 11 * DAY_MS, "c")
+    begun, begun_cpu = time.monotonic(), tree_cpu_s(os.getpid())
+    assert run(spark, [ledger], tables, Sheet.load("standard")).records == options.records // 100
+    return {"following_wall_s": time.monotonic() - begun, "following_cpu_s": tree_cpu_s(os.getpid()) - begun_cpu}
+
+
 def measured(options: argparse.Namespace, name: str) -> dict[str, Any]:
     command = [sys.executable, __file__, "--work", name, "--folder", str(options.folder), "--memory", options.memory]
+    command += ["--records", str(options.records)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{name} failed:\n{done.stdout}{done.stderr}")
@@ -140,13 +156,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             rows.append(measured(options, name))
     found["schema"] = [measured(options, "schema")]
     # The new files speak of a later time in the same month, whose charges are computed anew.
-    generate(ledger, options.records // 100, START_MS + 10 * 86_400_000, "b")
+    generate(ledger, options.records // 100, START_MS + 10 * DAY_MS, "b")
     found["incremental"] = [measured(options, "incremental")]
     assert found["full"][-1]["records"] == options.records
     assert found["incremental"][-1]["records"] == options.records // 100
     ratios = {
         f"{a} / {b}": {what: median(found[a], what) / median(found[b], what) for what in ("wall_s", "cpu_s")}
         for a, b in (("full", "plain"), ("full", "schema"), ("incremental", "full"))
+    }
+    small = found["incremental"][-1]
+    ratios["following / full"] = {
+        what: small[f"following_{what}"] / median(found["full"], what) for what in ("wall_s", "cpu_s")
     }
     return {"records": options.records, "files": len(files), "bytes": size, "runs": found, "ratios": ratios}
 
