@@ -17,6 +17,10 @@ from twinbus.demo.story import Phase, Plan, Story
 
 TARGET = Path(__file__).parent.parent / "docs" / "pictures" / "demo.svg"
 COLUMNS = 92
+DESCRIPTION = (
+    "A terminal during the demonstration: the primary namespace is not running, both entities have failed over, sends "
+    "go on at their rate, and the backlog grows."
+)
 # How full the backlog is in the picture.
 DEPTH = 500
 # The drawing library would load its font from elsewhere.
@@ -41,7 +45,13 @@ async def main() -> None:
             )
             drawn.print(screen.picture())
             await running
-    TARGET.write_text(FONTS.sub("", drawn.export_svg(title="twinbus demo", theme=MONOKAI)))
+    TARGET.write_text(described(FONTS.sub("", drawn.export_svg(title="twinbus demo", theme=MONOKAI))))
+
+
+def described(svg: str) -> str:
+    """With words for those who cannot see it."""
+    start, end, rest = svg.partition(">")
+    return f"{start}{end}\n    <title>twinbus demo</title>\n    <desc>{DESCRIPTION}</desc>{rest}"
 
 
 if __name__ == "__main__":
