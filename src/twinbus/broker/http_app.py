@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
@@ -92,7 +93,9 @@ class HttpApp:
         for transport in transports:
             # Closing TLS waits for the peer, and the loop may end before that.
             if transport is not None:
-                transport.abort()
+                # Early releases of Python 3.11 cannot abort a TLS transport that is closed already.
+                with suppress(AttributeError):
+                    transport.abort()
         await asyncio.sleep(0)
         for timer in self._timers.values():
             timer.cancel()

@@ -137,11 +137,12 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away, as `head` does: nobody is left to tell, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output went away, as `head` does: nobody is left to tell.
+        _drop_output()
         sys.exit(1)
     except OSError as error:
         _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.")
+        _drop_output()
         sys.exit(1)
     except _MISUSE as error:
         _misused(error)
@@ -168,6 +169,11 @@ def named(commands: typer.Typer, words: Sequence[str]) -> typer.Typer:
         if each.typer_instance is not None:
             each.typer_instance = named(each.typer_instance, words[1:])
     return found
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere: Python would try it again at exit, complain, and end with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:
