@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -173,7 +174,9 @@ def named(commands: typer.Typer, words: Sequence[str]) -> typer.Typer:
 
 def _drop_output() -> None:
     """What is still buffered goes nowhere: Python would try it again at exit, complain, and end with 120."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Whoever runs a command inside a process may have put something without a file in its place.
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:
