@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -119,6 +119,3 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _maker(self) -> RowMaker:
         return RowMaker(self._schema, entity=self._path, namespace=self._options.access.namespace)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
