@@ -7,9 +7,10 @@ The same messages of 1 KB, from and to a broker in a process of its own, in turn
   the operations of the source. SDK: `receive_messages`, `complete_message`.
 - `sink`: write rows to a queue. Client: encode and send in batches. SDK: `send_messages` with batches.
 
-CPU is that of the process and everything below it: for Spark the driver, its JVM and all Python workers. Starting a
-query costs whatever its rows are, so each Spark run is made twice, with a tenth of the rows and with all: `cpu_us` is
-the difference for each row, `start_cpu_s` what is left. What Spark adds is its `cpu_us` less the client's. Bodies, ids
+CPU is that of the process and everything below it but the broker: for Spark the driver, its JVM and all Python workers.
+The broker does the same for whoever asks, and is counted for nobody. Starting a query costs whatever its rows are, so
+each Spark run is made twice, with a tenth of the rows and with all: `cpu_us` is the difference for each row,
+`start_cpu_s` what is left. What Spark adds is its `cpu_us` less the client's. Bodies, ids
 and two properties are decoded by Spark and by nobody else, and are part of what it adds.
 """
 
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,7 @@ KEPT = "kept"
 MOVED = "moved"
 SUNK = "sunk"
 ADDED_US_MAX = 20.0
+PROGRAMS = ("driver", "jvm", "workers")
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _SUBREAPER = 36
 
@@ -56,20 +59,30 @@ def keep_orphans() -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def tree_cpu_s() -> float:
-    """CPU seconds of this process and all below it; those that ended are in their parents' sums."""
-    stats: dict[int, tuple[int, float]] = {}
+def tree_cpu_s(broker: int) -> dict[str, float]:
+    """CPU seconds of this process and all below it but the broker, by program; those that ended are in their parents'
+    sums."""
+    stats: dict[int, tuple[int, str, float]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                stat = (folder / "stat").read_text()
             except OSError:
                 continue
-            stats[int(folder.name)] = (int(fields[1]), sum(map(int, fields[11:15])) / _TICKS_S)
+            name, fields = stat[stat.index("(") + 1 : stat.rindex(")")], stat.rpartition(")")[2].split()
+            stats[int(folder.name)] = (int(fields[1]), name, sum(map(int, fields[11:15])) / _TICKS_S)
     below = {os.getpid()}
-    while more := {pid for pid, (parent, _) in stats.items() if parent in below} - below:
+    while more := {pid for pid, (parent, *_) in stats.items() if parent in below and pid != broker} - below:
         below |= more
-    return sum(stats[pid][1] for pid in below if pid in stats)
+    total = dict.fromkeys(PROGRAMS, 0.0)
+    for pid in below & stats.keys():
+        _, name, used = stats[pid]
+        total["driver" if pid == os.getpid() else "jvm" if name == "java" else "workers"] += used
+    return total
+
+
+def own_cpu_s() -> dict[str, float]:
+    return {"driver": time.process_time()}
 
 
 def message(number: int, prefix: str) -> bytes:
@@ -81,8 +94,9 @@ def message(number: int, prefix: str) -> bytes:
 class Bench:
     """One broker, one Spark session, and who does the work."""
 
-    def __init__(self, text: str, spark: SparkSession, folder: Path) -> None:
-        self.text = text
+    def __init__(self, peer: Peer, spark: SparkSession, folder: Path) -> None:
+        self.text = peer.connection_string
+        self.broker = peer.process.pid
         self.spark = spark
         self.folder = folder
         # A different checkpoint for each stream.
@@ -222,46 +236,51 @@ class Bench:
         return count
 
 
-def measured(work: Callable[[int], int], count: int, clock: Callable[[], float]) -> tuple[float, float]:
-    """Seconds and CPU seconds."""
-    started, cpu = time.monotonic(), clock()
+def measured(
+    work: Callable[[int], int], count: int, clock: Callable[[], dict[str, float]]
+) -> tuple[float, dict[str, float]]:
+    """Seconds, and CPU seconds by program."""
+    started, before = time.monotonic(), clock()
     done = work(count)
-    seconds, cpu = time.monotonic() - started, clock() - cpu
+    seconds, after = time.monotonic() - started, clock()
     if done != count:
         raise RuntimeError(f"{work.__name__} did {done} of {count}.")
-    return seconds, cpu
+    return seconds, {name: after[name] - before[name] for name in after}
 
 
 def one_round(bench: Bench, case: str, rows: int, sdk_rows: int) -> dict[str, Any]:
     """All three who do one thing."""
 
-    def run(who: str, count: int) -> tuple[float, float]:
+    def run(who: str, count: int) -> tuple[float, dict[str, float]]:
         if case == "stream":
             bench.fill(MOVED, count)
         # Spark's workers may come and go while others work, and are not theirs.
-        clock = tree_cpu_s if who == "spark" else time.process_time
+        clock = partial(tree_cpu_s, bench.broker) if who == "spark" else own_cpu_s
         found = measured(getattr(bench, f"{who}_{case}"), count, clock)
         if case == "sink" and (got := bench.empty(SUNK, count)) != count:
             raise RuntimeError(f"{who} sent {got} of {count}.")
         return found
 
     few = max(rows // 10, 1)
-    little_s, little_cpu = run("spark", few)
-    spark_s, spark_cpu = run("spark", rows)
-    client_s, client_cpu = run("client", rows)
-    sdk_s, sdk_cpu = run("sdk", sdk_rows)
-    row_us = (spark_cpu - little_cpu) / (rows - few) * 1e6
+    little_s, little = run("spark", few)
+    spark_s, spark = run("spark", rows)
+    client_s, client = run("client", rows)
+    sdk_s, sdk = run("sdk", sdk_rows)
+    # For each row, without the start.
+    each_us = {name: (spark[name] - little[name]) / (rows - few) * 1e6 for name in PROGRAMS}
+    row_us, client_us = sum(each_us.values()), client["driver"] / rows * 1e6
     return {
         "spark_rows_per_s": round(rows / spark_s),
         "spark_cpu_us": round(row_us, 1),
-        "start_cpu_s": round(max(little_cpu - row_us * few / 1e6, 0.0), 2),
+        **{f"{name}_cpu_us": round(each_us[name], 1) for name in PROGRAMS},
+        "start_cpu_s": round(max(sum(little.values()) - row_us * few / 1e6, 0.0), 2),
         "start_s": round(max(little_s - (spark_s - little_s) / 9, 0.0), 2),
-        "whole_cpu_us": round(spark_cpu / rows * 1e6, 1),
+        "whole_cpu_us": round(sum(spark.values()) / rows * 1e6, 1),
         "client_rows_per_s": round(rows / client_s),
-        "client_cpu_us": round(client_cpu / rows * 1e6, 1),
+        "client_cpu_us": round(client_us, 1),
         "sdk_rows_per_s": round(sdk_rows / sdk_s),
-        "sdk_cpu_us": round(sdk_cpu / sdk_rows * 1e6, 1),
-        "added_us": round(row_us - client_cpu / rows * 1e6, 1),
+        "sdk_cpu_us": round(sdk["driver"] / sdk_rows * 1e6, 1),
+        "added_us": round(row_us - client_us, 1),
     }
 
 
@@ -282,7 +301,7 @@ def main() -> int:
         peer = Peer(folder / "broker", "bench", [KEPT, MOVED, SUNK])
         try:
             with spark_session("bench", master="local[2]", settings={"spark.local.dir": str(folder)}) as spark:
-                bench = Bench(peer.connection_string, spark, folder)
+                bench = Bench(peer, spark, folder)
                 bench.fill(KEPT, options.rows)
                 for _ in range(2):
                     for case in cases:
@@ -296,12 +315,12 @@ def main() -> int:
     results = {
         case: {name: statistics.median(row[name] for row in rows) for name in rows[0]} for case, rows in rounds.items()
     }
-    titles = ("Spark/s", "client/s", "SDK/s", "Spark us", "client us", "SDK us", "added us", "start s")
+    titles = ("Spark/s", "client/s", "SDK/s", "Spark us", "JVM us", "worker us", "client us", "SDK us", "added us")
     print(" " * 8 + "".join(title.rjust(11) for title in titles))
     for case, row in results.items():
         rates = "".join(f"{row[f'{who}_rows_per_s']:11,.0f}" for who in ("spark", "client", "sdk"))
-        costs = "".join(f"{row[f'{who}_cpu_us']:11.1f}" for who in ("spark", "client", "sdk"))
-        print(f"{case:8}{rates}{costs}{row['added_us']:11.1f}{row['start_s']:11.2f}")
+        costs = "".join(f"{row[f'{who}_cpu_us']:11.1f}" for who in ("spark", "jvm", "workers", "client", "sdk"))
+        print(f"{case:8}{rates}{costs}{row['added_us']:11.1f}")
     missed = [case for case, row in results.items() if row["added_us"] > ADDED_US_MAX]
     found = {
         "machine": machine(),
