@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.made import made
+
 TWINBUS = (sys.executable, "-m", "twinbus")
 
 
@@ -24,13 +26,8 @@ def children(pid: int) -> list[int]:
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_and_the_report_is_written(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    done = subprocess.run(
-        [*TWINBUS, "demo", "--json", "--seed", "7", "--rate", "40", "--outage", "6", "--report", report],
-        capture_output=True,
-        text=True,
-        timeout=290,
-        check=False,
-    )
+    arguments = f"--json --seed 7 --rate 40 --outage 6 --report {report}"
+    done = made("make demo", f"ARGS={arguments}", timeout_s=290)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["lost"] == told["raised"] == 0

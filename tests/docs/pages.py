@@ -5,8 +5,9 @@ Rules:
 - In a `console` block a line that begins with `$ ` is a command; it goes on where it ends with a backslash, where a
   quote is open, and to the end of a here-document. A line `^C` interrupts the newest one that runs in the background.
   The other lines are what the command before them prints.
-- A comment right above a block says what is special about it: `<!-- not run: REASON -->` (REASON begins with one of
-  `REASONS`), or `<!-- output varies -->` (what is printed is an example, and not compared).
+- A comment right above a block says what is special about it: `<!-- run by: FILE -->` (its commands are run there, not
+  here), `<!-- not run: REASON -->` (REASON begins with one of `REASONS`), or `<!-- output varies -->` (what is printed
+  is an example, and not compared).
 - A command with the comment `# exits N` is expected to end with N, any other with 0.
 """
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 # Why a block is not run. A longer reason may follow after a comma.
-REASONS = ("azure", "root", "long", "the suite itself", "needs a cluster")
+REASONS = ("systemd",)
 
 _FENCE = re.compile(r"^(\s*)(`{3,})(.*)$")
 _COMMENT = re.compile(r"^\s*<!--\s*(.*?)\s*-->\s*$")
@@ -54,6 +55,8 @@ class Block:
     lines: list[str]
     # Why it is not run; None where it is.
     not_run: str | None = None
+    # The file that runs it instead of the page's own test; None where that does.
+    run_by: str | None = None
     # Whether what it prints is only an example.
     varies: bool = False
 
@@ -78,9 +81,9 @@ def blocks(text: str) -> list[Block]:
             if match:
                 open_at, indent, fence = number, match[1], match[2]
                 said = _said_above(lines, number)
-                reason = next((each.partition(":")[2].strip() for each in said if each.startswith("not run:")), None)
                 language = match[3].strip().partition(" ")[0]
-                found.append(Block(number + 1, language, [], reason, "output varies" in said))
+                reason, run_by = _told(said, "not run"), _told(said, "run by")
+                found.append(Block(number + 1, language, [], reason, run_by, "output varies" in said))
         elif match and match[2].startswith(fence) and not match[3].strip():
             open_at = None
         else:
@@ -101,6 +104,10 @@ def _said_above(lines: list[str], number: int) -> list[str]:
             break
         above -= 1
     return said
+
+
+def _told(said: list[str], word: str) -> str | None:
+    return next((each.partition(":")[2].strip() for each in said if each.startswith(f"{word}:")), None)
 
 
 def commands(block: Block) -> list[Command]:

@@ -5,11 +5,13 @@ Rules:
   own, and their connection strings in the variables that the commands read. A page that starts a broker on one of these
   ports gets a free port for it instead.
 - A page without a broker of its own finds the pair's data folder as `data`.
+- Its `.venv` is the environment that the tests run in.
 - What differs from page to page stands in `SETTINGS`, and nowhere else.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -43,6 +45,8 @@ class Setting:
     files: dict[str, str] = field(default_factory=dict)
     # Done with the broker before the first command.
     prepare: Callable[[Broker], None] | None = None
+    # Variables that its commands find.
+    environment: dict[str, str] = field(default_factory=dict)
     # How long all its commands may take.
     timeout_s: int = 120
 
@@ -56,9 +60,21 @@ def _with_backlog(broker: Broker) -> None:
         broker.create_queue(f"contoso/x-servicebus-transfer/{number}", "fabrikam")
 
 
+# A ledger that a client of the reader's has written.
+_SENT = {"v": 1, "type": "operations", "id": "5f0c2b9de1a44c07-1", "source": "client", "namespace": "contoso"}
+_SENT |= {"start_ms": 1_794_700_800_000, "end_ms": 1_794_700_801_000, "entity": "orders", "kind": "send"}
+_SENT |= {"stage": "direct", "outcome": "ok", "count": 20, "bytes": 400, "units": 20}
+LEDGERS = {"client-ledger/client-1.jsonl": json.dumps(_SENT) + "\n"}
+# Pages that start several JVMs: each is to start soon, and none has much to compute.
+BRISK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
 SETTINGS = {
     "docs/administration.md": Setting(queues=[]),
+    # It trusts a CA by certifi's bundle alone.
+    "docs/clients.md": Setting(environment={"REQUESTS_CA_BUNDLE": ""}),
     # Some of their commands start Spark.
+    "docs/cluster.md": Setting(environment=BRISK, timeout_s=300),
+    "docs/ledger.md": Setting(files=LEDGERS, environment=BRISK, timeout_s=240),
     "docs/plan.md": Setting(timeout_s=240),
     "docs/report.md": Setting(timeout_s=240),
     "docs/spark.md": Setting(queues=["orders", "copies"]),
@@ -73,11 +89,13 @@ def setting_of(page: str) -> Setting:
 class Scene:
     """A page's setting, made real."""
 
-    def __init__(self, broker: Broker, folder: Path, served: set[int]) -> None:
+    def __init__(self, broker: Broker, folder: Path, served: set[int], given: dict[str, str]) -> None:
         # The pair of namespaces.
         self.broker = broker
         # Where the page's commands are run.
         self.folder = folder
+        # The page's own variables.
+        self._given = given
         # Documented port -> the port it is here.
         self.ports = {5672: broker.endpoint("contoso").port, 5673: broker.endpoint("fabrikam").port}
         for port in PORTS:
@@ -99,11 +117,12 @@ class Scene:
             # The official clients administer a broker over HTTPS.
             "TWINBUS_CA": str(self.broker.ca_file),
             "REQUESTS_CA_BUNDLE": str(self.broker.ca_file),
+            **self._given,
         }
 
     def here(self, text: str, connection_string: Callable[[int], str | None] = lambda port: None) -> str:
         """A page's text with this machine's ports, paths and keys."""
-        text = _PORT.sub(lambda match: str(self.ports[int(match[1])]), text.replace(".venv/bin/", ""))
+        text = _PORT.sub(lambda match: str(self.ports[int(match[1])]), text)
 
         def whole(match: re.Match[str]) -> str:
             port = int(match[1]) if match[1] else self.ports[5672]
@@ -121,6 +140,7 @@ def scene(page: str, folder: Path, commands: list[Command]) -> Iterator[Scene]:
     served = {int(port) for each in commands if "twinbus serve" in each.text for port in _PORT.findall(each.text)}
     for name in ("examples", "docs", "bench", "compliance"):
         (folder / name).symlink_to(ROOT / name)
+    (folder / ".venv").symlink_to(sys.prefix)
     with Broker(
         namespaces=[NamespaceConfig("contoso"), NamespaceConfig("fabrikam")],
         queues=setting.queues,
@@ -136,11 +156,12 @@ def scene(page: str, folder: Path, commands: list[Command]) -> Iterator[Scene]:
             setting.prepare(broker)
         strings = {"primary": broker.connection_string("contoso"), "secondary": broker.connection_string("fabrikam")}
         for name, contents in setting.files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(re.sub(r"\{(primary|secondary)\}", lambda match: strings[match[1]], contents))
         if not any("twinbus serve" in each.text for each in commands):
             (folder / "data").symlink_to(broker.data)
             broker.ca_file  # noqa: B018 - asking for it makes it
-        yield Scene(broker, folder, served)
+        yield Scene(broker, folder, served, setting.environment)
 
 
 def free_port() -> int:

@@ -3,7 +3,8 @@
 Rules:
 - One bash for a page: exported variables, folders and background jobs last from one block to the next.
 - `twinbus serve`, and what else goes on until it is told to stop, runs in the background; the next command starts when
-  clients can connect. A second broker on the same port or folder ends the first, as a reader would.
+  clients can connect, or when it has printed what the page shows. A second broker on the same port or folder ends the
+  first, as a reader would.
 - Everything that was started is stopped at the end, by its process id.
 """
 
@@ -17,11 +18,15 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from tests.docs.pages import agrees
+
 _READY_S = 30.0
+_TOLD_S = 90.0
 _MOMENT_S = 1.5
 _STOP_S = 15.0
 
@@ -82,11 +87,12 @@ class Shell:
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def run(self, command: str) -> tuple[int, str]:
-        """The exit code of a command and what it printed, errors included."""
+    def run(self, command: str, shown: Sequence[str] = ()) -> tuple[int, str]:
+        """The exit code of a command and what it printed, errors included. What goes on is left when it has printed
+        the lines `shown`."""
         words = _words(command)
         if _goes_on(words):
-            return self._start(command, words)
+            return self._start(command, words, list(shown))
         output = self._note("output")
         return self._told(command, output), output.read_text(errors="replace")
 
@@ -124,7 +130,7 @@ class Shell:
             raise AssertionError(f"the shell ended with: {command}\n{output.read_text()}")
         return int(answer)
 
-    def _start(self, command: str, words: list[str]) -> tuple[int, str]:
+    def _start(self, command: str, words: list[str], shown: list[str]) -> tuple[int, str]:
         broker = words[:2] == ["twinbus", "serve"]
         given = words.index("--ready-file") + 1 if "--ready-file" in words else None
         ready = None
@@ -151,14 +157,18 @@ class Shell:
             )
         service = Service(process, words, output, ready)
         self._services.append(service)
-        self._await(service)
+        self._await(service, shown)
         return process.poll() or 0, output.read_text(errors="replace")
 
-    def _await(self, service: Service) -> None:
-        """Until clients can connect; a service without a ready file must still be there after a moment."""
-        moment = _READY_S if service.ready is not None else _MOMENT_S
+    def _await(self, service: Service, shown: list[str]) -> None:
+        """Until clients can connect. A service without a ready file must have printed what the page shows, or, where
+        that is nothing, still be there after a moment."""
+        told = service.ready is None and any(line.strip() not in ("", "...") for line in shown)
+        moment = _READY_S if service.ready is not None else _TOLD_S if told else _MOMENT_S
         deadline = time.monotonic() + moment
         while service.process.poll() is None and time.monotonic() < deadline:
+            if told and agrees(shown, service.output.read_text(errors="replace")) is None:
+                return
             # A broker prints its addresses right after its ready file.
             said = service.output.stat().st_size or ">" in service.words
             if service.ready is not None and service.ready.exists() and said:
@@ -174,7 +184,8 @@ class Shell:
 
     def _end(self, service: Service, number: signal.Signals) -> None:
         if service.process.poll() is None:
-            service.process.send_signal(number)
+            # A terminal interrupts all that a command has started; others tell the command alone.
+            (os.killpg if number == signal.SIGINT else os.kill)(service.process.pid, number)
             try:
                 service.process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
@@ -189,8 +200,9 @@ def _uncommented(command: str) -> str:
 
 
 def _words(command: str) -> list[str]:
+    command = command.replace("\\\n", " ").removeprefix(".venv/bin/")
     try:
-        return shlex.split(command.replace("\\\n", " "), comments=True)
+        return shlex.split(command, comments=True)
     except ValueError:
         return command.split()
 
@@ -206,4 +218,6 @@ def _goes_on(words: list[str]) -> bool:
     """Whether a command goes on until it is told to stop."""
     if words[:2] == ["twinbus", "serve"]:
         return not {"--help", "-h"} & set(words)
+    if words[:3] == ["twinbus", "ledger", "run"]:
+        return "--follow" in words
     return words[:2] == ["twinbus", "syphon"] and not {"--once", "--help", "-h"} & set(words)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import configparser
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -91,6 +93,27 @@ def test_the_command_of_the_unit_exists() -> None:
     assert ready in unit("Service", "ExecStartPost")
     assert ready == f"/run/{unit('Service', 'RuntimeDirectory')}/ready.json"
     assert f"/var/lib/{unit('Service', 'StateDirectory')}" in command
+
+
+def test_the_commands_of_the_unit_start_a_broker_and_stop_it(tmp_path: Path) -> None:
+    for name in ("etc/twinbus", "var/lib/twinbus", "run/twinbus"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "etc/twinbus/twinbus.toml").write_text("[namespaces.contoso]\n")
+
+    def here(key: str) -> list[str]:
+        command = unit("Service", key).replace("/opt/twinbus/bin/twinbus", f"{sys.executable} -m twinbus")
+        return shlex.split(re.sub(r"(?<= )/(etc|var/lib|run)/twinbus", rf"{tmp_path}/\1/twinbus", command))
+
+    with (tmp_path / "log").open("w") as log:
+        broker = subprocess.Popen(here("ExecStart"), stdout=log, stderr=log)
+    try:
+        subprocess.run(here("ExecStartPost"), timeout=30, check=True)
+        assert broker.poll() is None
+        assert "contoso" in (tmp_path / "run/twinbus/ready.json").read_text()
+    finally:
+        broker.terminate()
+        code = broker.wait(int(unit("Service", "TimeoutStopSec")))
+    assert code == 0, (tmp_path / "log").read_text()
 
 
 def steps() -> list[dict[str, Any]]:

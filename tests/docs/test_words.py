@@ -149,7 +149,7 @@ def named_in(page: Path) -> list[str]:
 
 # Words in code type that are not names of our code: the protocol's, the tools', Python's.
 OTHERS = {"accepted", "rejected", "declared", "asyncio", "lint", "types", "test", "src", "__init__", "python"}
-OTHERS |= {"console", "contoso", "fabrikam", "orders"}
+OTHERS |= {"console", "contoso", "fabrikam", "orders", "sudo"}
 
 
 def exists(word: str) -> bool:
