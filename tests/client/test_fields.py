@@ -120,3 +120,10 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(DecodeError, match="does not read"):
         read_fields(payload)
     assert read_head(payload).sequence_number == 0
+
+
+@pytest.mark.parametrize("odd", ["soon", 1.5, [1], b"\x00", None])
+def test_what_is_no_number_is_no_time(odd: Any) -> None:
+    payload = rendered(**{"x-opt-sequence-number": 7, "x-opt-scheduled-enqueue-time": odd, "x-opt-enqueued-time": odd})
+    for found in (read_fields(payload), read_head(payload)):
+        assert (found.sequence_number, found.scheduled_ms, found.enqueued_ms, found.expires_ms) == (7, None, None, None)

@@ -3,7 +3,7 @@
 Rules:
 - Only what is asked for is decoded; the body is one slice of the payload.
 - The layouts that services write are read by hand; everything else goes through the general decoder, to the same end.
-- Ids that are not text become text; a time is milliseconds since the epoch.
+- Ids that are not text become text; a time is milliseconds since the epoch, and one that is no number is none.
 """
 
 from __future__ import annotations
@@ -212,15 +212,13 @@ def _annotations(payload: bytes, span: Span | None) -> tuple[int, int | None, in
     found = decode_section(payload, span)
     if not isinstance(found, dict):
         raise DecodeError("the annotations of a message are not a map")
-    enqueued = found.get(ENQUEUED_TIME)
     key = found.get(PARTITION_KEY)
-    scheduled = found.get(SCHEDULED)
     return (
-        int(found.get(SEQUENCE_NUMBER) or 0),
-        None if enqueued is None else int(enqueued),
-        int(found.get(STATE) or ACTIVE),
+        _whole(found.get(SEQUENCE_NUMBER)) or 0,
+        _whole(found.get(ENQUEUED_TIME)),
+        _whole(found.get(STATE)) or ACTIVE,
         None if key is None else str(key),
-        None if scheduled is None else int(scheduled),
+        _whole(found.get(SCHEDULED)),
     )
 
 
@@ -237,7 +235,7 @@ def _header(payload: bytes, span: Span | None) -> tuple[int | None, int]:
         raise DecodeError("the header of a message is not a list")
     ttl = listed[2] if len(listed) > 2 else None
     count = listed[4] if len(listed) > 4 else None
-    return None if ttl is None else int(ttl), int(count or 0)
+    return _whole(ttl), _whole(count) or 0
 
 
 def _list(payload: bytes, span: Span) -> list[Any]:
@@ -281,8 +279,7 @@ def _as_text(listed: list[Any]) -> list[Any]:
     found = listed + _NOTHING[len(listed) :]
     for at in _TEXTS:
         found[at] = _text(found[at])
-    expires = found[8]
-    found[8] = int(expires) if isinstance(expires, int) else None
+    found[8] = _whole(found[8])
     return found
 
 
@@ -354,6 +351,11 @@ def _body(payload: bytes, span: Span | None) -> bytes:
     if isinstance(value, str) and not isinstance(value, Symbol):
         return value.encode()
     return to_json(value).encode()
+
+
+def _whole(value: Any) -> int | None:
+    """A number as it is; a sender can write anything in its place, which must not make a message unreadable."""
+    return int(value) if isinstance(value, int) else None
 
 
 def _text(value: Any) -> str | None:
