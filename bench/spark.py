@@ -62,7 +62,7 @@ def keep_orphans() -> None:
 def tree_cpu_s(broker: int) -> dict[str, float]:
     """CPU seconds of this process and all below it but the broker, by program; those that ended are in their parents'
     sums."""
-    stats: dict[int, tuple[int, str, float]] = {}
+    stats: dict[int, tuple[int, str, float, float]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
@@ -70,14 +70,17 @@ def tree_cpu_s(broker: int) -> dict[str, float]:
             except OSError:
                 continue
             name, fields = stat[stat.index("(") + 1 : stat.rindex(")")], stat.rpartition(")")[2].split()
-            stats[int(folder.name)] = (int(fields[1]), name, sum(map(int, fields[11:15])) / _TICKS_S)
+            own, ended = sum(map(int, fields[11:13])) / _TICKS_S, sum(map(int, fields[13:15])) / _TICKS_S
+            stats[int(folder.name)] = (int(fields[1]), name, own, ended)
     below = {os.getpid()}
     while more := {pid for pid, (parent, *_) in stats.items() if parent in below and pid != broker} - below:
         below |= more
     total = dict.fromkeys(PROGRAMS, 0.0)
     for pid in below & stats.keys():
-        _, name, used = stats[pid]
-        total["driver" if pid == os.getpid() else "jvm" if name == "java" else "workers"] += used
+        _, name, own, ended = stats[pid]
+        total["driver" if pid == os.getpid() else "jvm" if name == "java" else "workers"] += own
+        # Whatever ended was a worker, or one of those in which Spark makes its plans.
+        total["workers"] += ended
     return total
 
 

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from twinbus.client.fields import Fields
-from twinbus.limits import SPARK_BATCH_ROWS, SPARK_PARTITION_MESSAGES_MIN
+from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
 from twinbus.spark.source.browsing import NUMBER_MAX, Browser
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import RowMaker
@@ -87,16 +87,14 @@ class BatchReader(DataSourceReader):
         maker = RowMaker(self._schema, entity=options.path, namespace=options.access.namespace)
         with options.access.bus() as bus:
             browser = Browser(bus, options.path, page=options.prefetch or 250, ahead=options.prefetch > 0)
-            rows: list[Fields] = []
-            for page in browser.pages(partition.first, partition.last, maker.fields):
-                for fields, _ in page:
-                    if self._since_ms is None or (fields.enqueued_ms or 0) >= self._since_ms:
-                        rows.append(fields)
-                if len(rows) >= SPARK_BATCH_ROWS:
-                    yield maker.batch(rows)
-                    rows = []
-            if rows:
-                yield maker.batch(rows)
+            yield from maker.batches(self._pages(browser, partition, maker))
+
+    def _pages(self, browser: Browser, partition: Range, maker: RowMaker) -> Iterator[list[Fields]]:
+        for page in browser.pages(partition.first, partition.last, maker.fields):
+            if self._since_ms is None:
+                yield page
+            else:
+                yield [fields for fields in page if (fields.enqueued_ms or 0) >= self._since_ms]
 
 
 class FilteringReader(BatchReader):

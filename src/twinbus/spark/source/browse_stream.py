@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.errors import ConfigError, MessageNotFoundError
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
-from twinbus.spark.source.browsing import PARTITIONED, Browser
+from twinbus.spark.source.browsing import PARTITIONED, Browser, sized_head
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.settling import MadeAnew, Mark, Settler, is_old
@@ -96,7 +96,7 @@ class BrowseStream(Stream):
         with options.access.bus() as bus:
             browser = Browser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
             maker = self._maker()
-            yield from self._batches(self._active(browser, partition, maker), maker)
+            yield from maker.batches(self._active(browser, partition, maker))
 
     def commit(self, end: dict[str, Any]) -> None:
         self._settling.settle(Mark.of(end))
@@ -171,7 +171,7 @@ class BrowseStream(Stream):
         """The last number up to which messages have so many bytes; the first message is always within."""
         total = 0
         end = first
-        for page in self._browser.pages(first, last):
+        for page in self._browser.pages(first, last, sized_head):
             for fields, each in page:
                 total += each
                 if total > size and fields.sequence_number > first:
@@ -179,13 +179,11 @@ class BrowseStream(Stream):
                 end = fields.sequence_number
         return last
 
-    def _active(self, browser: Browser, partition: Browsed, maker: RowMaker) -> Iterator[Fields]:
+    def _active(self, browser: Browser, partition: Browsed, maker: RowMaker) -> Iterator[list[Fields]]:
         last = 0
         for page in browser.pages(partition.first, partition.last, maker.fields):
-            for fields, _ in page:
-                if fields.state == ACTIVE:
-                    yield fields
-            last = page[-1][0].sequence_number if page else last
+            yield [fields for fields in page if fields.state == ACTIVE]
+            last = page[-1].sequence_number if page else last
         if partition.ends and last != partition.last:
             self._say_lost(f"The message {partition.last} of {self._path!r} is gone: the batch is not whole.")
 

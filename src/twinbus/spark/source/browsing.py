@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any, TypeVar, overload
 
 from twinbus.client import ReceivedMessage
 from twinbus.client.blocking import BlockingBus
 from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.errors import DecodeError
 from twinbus.limits import PEEK_MESSAGES_MAX
+
+T = TypeVar("T")
 
 # From here on a number has its partition in the upper bits.
 PARTITIONED = 1 << 48
@@ -88,7 +91,7 @@ class Browser:
         if found is None or found.state == ACTIVE:
             return found if found is None or last is None or found.sequence_number <= last else None
         for page in self.pages(found.sequence_number + 1, NUMBER_MAX if last is None else last):
-            for fields, _ in page:
+            for fields in page:
                 if fields.state == ACTIVE:
                     return fields
         return None
@@ -97,15 +100,19 @@ class Browser:
         """The last message between two numbers that a receiver could have: all between are looked at."""
         found = None
         for page in self.pages(first, last):
-            for fields, _ in page:
+            for fields in page:
                 if fields.state == ACTIVE:
                     found = fields
         return found
 
-    def pages(
-        self, first: int, last: int, read: Callable[[bytes], Fields] = read_head
-    ) -> Iterator[list[tuple[Fields, int]]]:
-        """Messages from one number to another, both included, as `read` gives them, with their sizes."""
+    @overload
+    def pages(self, first: int, last: int) -> Iterator[list[Fields]]: ...
+
+    @overload
+    def pages(self, first: int, last: int, read: Callable[[bytes], T]) -> Iterator[list[T]]: ...
+
+    def pages(self, first: int, last: int, read: Callable[[bytes], Any] = read_head) -> Iterator[list[Any]]:
+        """Messages from one number to another, both included, as `read` gives them."""
         coming: Future[list[ReceivedMessage]] | None = None
         try:
             while first <= last:
@@ -119,14 +126,18 @@ class Browser:
                 first = high + 1
                 if self._ahead and first <= last:
                     coming = self._start(first, last)
-                found = [(read(message.payload), len(message.payload)) for message in page]
-                yield found if high <= last else [each for each in found if each[0].sequence_number <= last]
+                yield [read(message.payload) for message in page if high <= last or _number(message) <= last]
         finally:
             if coming is not None:
                 coming.cancel()
 
     def _start(self, first: int, last: int) -> Future[list[ReceivedMessage]]:
         return self._bus.start_peek(self.path, min(self._page, last - first + 1), first=first)
+
+
+def sized_head(payload: bytes) -> tuple[Fields, int]:
+    """For `pages`: what the service wrote, and how many bytes there are."""
+    return read_head(payload), len(payload)
 
 
 def _number(message: ReceivedMessage) -> int:

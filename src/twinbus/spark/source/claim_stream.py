@@ -91,7 +91,7 @@ class ClaimStream(Stream):
         with options.access.bus() as bus:
             browser = Browser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
             maker = self._maker()
-            yield from self._batches(self._claimed(browser, partition.spans, maker), maker)
+            yield from maker.batches(self._claimed(browser, partition.spans, maker))
 
     def commit(self, end: dict[str, Any]) -> None:
         self._take(_claims(end))
@@ -162,7 +162,7 @@ class ClaimStream(Stream):
         if head is None:
             return found
         self._last = browser.last(max(self._last, head.sequence_number))
-        for page in browser.pages(head.sequence_number, self._last, _with_properties):
+        for page in browser.pages(head.sequence_number, self._last, _sized):
             for fields, size in page:
                 if self._ours(fields):
                     found[fields.sequence_number] = size
@@ -175,15 +175,14 @@ class ClaimStream(Stream):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _claimed(self, browser: Browser, spans: tuple[Span, ...], maker: RowMaker) -> Iterator[Fields]:
+    def _claimed(self, browser: Browser, spans: tuple[Span, ...], maker: RowMaker) -> Iterator[list[Fields]]:
         missing = 0
         for group in _grouped(spans):
             wanted = set(numbers_of(group))
             for page in browser.pages(group[0][0], group[-1][1], maker.fields):
-                for fields, _ in page:
-                    if fields.sequence_number in wanted:
-                        wanted.discard(fields.sequence_number)
-                        yield fields
+                found = [fields for fields in page if fields.sequence_number in wanted]
+                wanted.difference_update(fields.sequence_number for fields in found)
+                yield found
             missing += len(wanted)
         if missing:
             self._say_missing(missing, count_of(spans))
@@ -225,7 +224,7 @@ class ClaimStream(Stream):
         wanted = set(numbers)
         left = []
         for page in self._browser.pages(numbers[0], numbers[-1], _with_properties):
-            left += [each.sequence_number for each, _ in page if each.sequence_number in wanted and self._ours(each)]
+            left += [each.sequence_number for each in page if each.sequence_number in wanted and self._ours(each)]
         return left
 
 
@@ -235,6 +234,10 @@ def _with_properties(payload: bytes) -> Fields:
     except DecodeError:
         # Its properties do not read, and ours are not among them.
         return read_head(payload)
+
+
+def _sized(payload: bytes) -> tuple[Fields, int]:
+    return _with_properties(payload), len(payload)
 
 
 def _claims(offset: dict[str, Any]) -> str:

@@ -5,20 +5,25 @@ Rules:
 - A message that does not read is a row all the same, with all of it in `body` and the reason in `properties`: one bad
   message must not hold up those behind it.
 - The batch has exactly the schema that Spark expects, or Spark refuses it.
+- A whole column is made at once, and what all rows have in common (nothing, mostly) is not made row by row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from twinbus.client.fields import Fields, read_fields, read_head
+from twinbus.client.fields import ACTIVE, Fields, read_fields, read_head
 from twinbus.client.typed_json import from_json, to_json
 from twinbus.errors import DecodeError
+from twinbus.limits import SPARK_BATCH_ROWS
+from twinbus.spark.source.garbage import seldom_collected
 
 STATES: Final = ("active", "deferred", "scheduled")
 # The property that marks a message as claimed by a stream: it is ours, and not shown.
@@ -28,7 +33,9 @@ UNREADABLE: Final = "x-twinbus-unreadable"
 _REASON: Final = "DeadLetterReason"
 _DESCRIPTION: Final = "DeadLetterErrorDescription"
 _HIDDEN: Final = frozenset({CLAIM, _REASON, _DESCRIPTION})
-# The last millisecond of the year 9999: Spark shows no later time, and "never" is far beyond.
+# The first millisecond of the year 1 and the last of 9999: Spark shows no other time, "never" is far beyond, and a
+# sender can write any.
+_FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
 
 # Column to the field that it shows as it is.
@@ -73,6 +80,18 @@ class RowMaker:
         except DecodeError as error:
             return _unreadable(payload, error)
 
+    def batches(self, pages: Iterable[list[Fields]]) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of about as many rows as are good for Spark."""
+        with seldom_collected():
+            rows: list[Fields] = []
+            for page in pages:
+                rows += page
+                if len(rows) >= SPARK_BATCH_ROWS:
+                    yield self.batch(rows)
+                    rows = []
+            if rows:
+                yield self.batch(rows)
+
     def batch(self, rows: Sequence[Fields]) -> pa.RecordBatch:
         """One Arrow batch."""
         turned: Any = zip(*rows, strict=True) if rows else [()] * len(Fields._fields)
@@ -89,44 +108,52 @@ class RowMaker:
             if values.count(None) == count:
                 return pa.nulls(count, field.type)
             if name in _TIMES:
-                return pa.array(_microseconds(values), pa.int64()).view(field.type)
+                return _times(values).view(field.type)
             return pa.array(values, field.type)
         if name == "body":
             if pa.types.is_binary(field.type):
                 return pa.array(columns.body, field.type)
             return pa.array([None if body is None else body.decode("utf-8", "replace") for body in columns.body])
         if name == "state":
+            if columns.state.count(ACTIVE) == count:
+                return pa.repeat(pa.scalar(STATES[ACTIVE], field.type), count)
             return pa.array([STATES[state] if 0 <= state < 3 else None for state in columns.state], field.type)
         if name in self._constants:
             return pa.repeat(pa.scalar(self._constants[name], field.type), count)
         if name == "properties":
             return _maps(columns.properties, field.type)
         wanted = _REASON if name == "deadLetterReason" else _DESCRIPTION
-        return pa.array([_own(each, wanted) for each in columns.properties], field.type)
+        return _own(columns.properties, wanted, field.type)
 
 
-def _microseconds(times: Iterable[int | None]) -> list[int | None]:
-    return [None if ms is None else min(ms, _LAST_MS) * 1000 for ms in times]
+def _times(times: Sequence[int | None]) -> pa.Array:
+    """Milliseconds as microseconds, none of them beyond what Spark shows."""
+    try:
+        found = pa.array(times, pa.int64())
+    except OverflowError:
+        # Some number that is not even one of 64 bits.
+        found = pa.array([None if ms is None else max(_FIRST_MS, min(ms, _LAST_MS)) for ms in times], pa.int64())
+    shown = pc.min_element_wise(found, _LAST_MS, skip_nulls=False)
+    return pc.multiply(pc.max_element_wise(shown, _FIRST_MS, skip_nulls=False), 1000)
 
 
-def _own(properties: dict[str, Any] | None, name: str) -> str | None:
-    value = None if properties is None else properties.get(name)
-    return None if value is None else str(from_json(value))
+def _own(rows: Sequence[dict[str, Any] | None], name: str, kind: pa.DataType) -> pa.Array:
+    """One property of the service's, as the text it is."""
+    found = [None if properties is None else properties.get(name) for properties in rows]
+    if found.count(None) == len(found):
+        return pa.nulls(len(found), kind)
+    return pa.array([None if value is None else str(from_json(value)) for value in found], kind)
 
 
-def _maps(rows: Iterable[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
-    keys: list[str] = []
-    values: list[str] = []
-    offsets = [0]
-    for properties in rows:
-        if properties:
-            if not _HIDDEN.isdisjoint(properties):
-                properties = {name: value for name, value in properties.items() if name not in _HIDDEN}
-            keys += properties
-            values += properties.values()
-        offsets.append(len(keys))
+def _maps(rows: Sequence[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
+    shown = [properties or {} for properties in rows]
+    if not _HIDDEN.isdisjoint(chain.from_iterable(shown)):
+        shown = [{name: value for name, value in each.items() if name not in _HIDDEN} for each in shown]
     return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string()), type=kind
+        pa.array([0, *accumulate(map(len, shown))], pa.int32()),
+        pa.array(list(chain.from_iterable(shown)), pa.string()),
+        pa.array(list(chain.from_iterable(map(dict.values, shown))), pa.string()),
+        type=kind,
     )
 
 

@@ -148,7 +148,7 @@ class Settler:
         """By receiving and completing what is left."""
         left = 0
         for page in self._browser.pages(first, mark.number):
-            left += sum(fields.state == ACTIVE for fields, _ in page)
+            left += sum(fields.state == ACTIVE for fields in page)
         while left > 0:
             messages = self._bus.receive(self._path, min(left, PEEK_MESSAGES_MAX), 0)
             old: list[ReceivedMessage] = []

@@ -27,6 +27,7 @@ from twinbus.errors import ArgumentError, ConfigError, MessageTooLargeError, Not
 from twinbus.limits import SPARK_ATTEMPTS_MAX, SPARK_PARCELS_WAITING_MAX
 from twinbus.spark.source.checks import check_duplicates
 from twinbus.spark.source.columns import check_sink
+from twinbus.spark.source.garbage import seldom_collected
 from twinbus.spark.source.options import IdMode, OnError, Options
 from twinbus.spark.source.parcels import Encoder, Outgoing, Parcel, parcels_of
 
@@ -72,7 +73,7 @@ class _Writer:
             id_mode=options.id_mode,
             id_prefix=self._id_prefix(),
         )
-        with options.access.bus() as bus:
+        with options.access.bus() as bus, seldom_collected():
             task = _Task(bus, options)
             for batch in iterator:
                 task.send(list(encoder.encode(batch)))

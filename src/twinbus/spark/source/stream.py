@@ -9,10 +9,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -24,9 +22,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from twinbus.client.blocking import BlockingBus
-from twinbus.client.fields import Fields
 from twinbus.errors import ConfigError, NotAllowedError
-from twinbus.limits import SPARK_BATCH_ROWS, SPARK_TRIGGER_MESSAGES_MAX
+from twinbus.limits import SPARK_TRIGGER_MESSAGES_MAX
 from twinbus.spark.source.browsing import Browser
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import RowMaker
@@ -106,16 +103,6 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif isinstance(limit, ReadAllAvailable):
             messages, size = SPARK_TRIGGER_MESSAGES_MAX, None
         return max(messages, 1), size
-
-    def _batches(self, messages: Iterator[Fields], maker: RowMaker) -> Iterator[pa.RecordBatch]:
-        rows: list[Fields] = []
-        for fields in messages:
-            rows.append(fields)
-            if len(rows) >= SPARK_BATCH_ROWS:
-                yield maker.batch(rows)
-                rows = []
-        if rows:
-            yield maker.batch(rows)
 
     def _maker(self) -> RowMaker:
         return RowMaker(self._schema, entity=self._path, namespace=self._options.access.namespace)
