@@ -73,7 +73,7 @@ SETTINGS = {
     # It trusts a CA by certifi's bundle alone.
     "docs/clients.md": Setting(environment={"REQUESTS_CA_BUNDLE": ""}),
     # Some of their commands start Spark.
-    "docs/cluster.md": Setting(environment=BRISK, timeout_s=300),
+    "docs/cluster.md": Setting(environment=BRISK, timeout_s=600),
     "docs/ledger.md": Setting(files=LEDGERS, environment=BRISK, timeout_s=240),
     "docs/plan.md": Setting(timeout_s=240),
     "docs/report.md": Setting(timeout_s=240),
