@@ -13,7 +13,7 @@ from tests.spark.ledger.made import START_MS, Writer, odd
 from twinbus.errors import LedgerError
 from twinbus.ledger.records import OperationLines, decode, encode
 from twinbus.ledger.words import Kind, Source
-from twinbus.spark.ledger import ids, lines
+from twinbus.spark.ledger import ids, lines, schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,27 +125,35 @@ def test_ids_become_few_ranges_and_come_back(spark: SparkSession) -> None:
     every = -1
     seen = spark.createDataFrame(
         [
-            ("a", 1, 1, every),
-            ("a", 2, 2, every),
-            ("a", 3, 3, 0b01),
-            ("a", 3, 3, 0b10),
-            ("a", 5, 9, every),
-            ("a", 8, 12, every),
-            ("b", 2, 2, every),
+            ("a", 1, 1, every, 0),
+            ("a", 2, 2, every, 1),
+            ("a", 3, 3, 0b01, 0),
+            ("a", 3, 3, 0b10, 0),
+            ("a", 4, 4, 0b11, 0),
+            ("a", 5, 9, every, 1),
+            ("a", 8, 12, every, 1),
+            ("b", 13, 13, every, 0),
         ],
-        "run string, low bigint, high bigint, bits bigint",
+        schemas.SEEN,
     )
-    assert sorted(map(tuple, ids.joined(seen).collect())) == [
-        ("a", 1, 2, every),
-        ("a", 3, 3, 0b11),
-        ("a", 5, 12, every),
-        ("b", 2, 2, every),
+    joined = ids.joined(seen)
+    assert sorted(joined.select("run", "low", "high", "bits", "repeated").collect()) == [
+        ("a", 1, 2, every, 1),
+        ("a", 3, 3, 0b11, 0),
+        ("a", 4, 4, 0b11, 0),
+        ("a", 5, 12, every, 2),
+        ("b", 13, 13, every, 0),
     ]
     words = spark.createDataFrame(
-        [("a", 3, 0b100, 1), ("a", 3 + 1, 0b1, 1), ("a", 11, 0b1, 1), ("c", 3, 0b11, 3)],
-        "run string, word bigint, bits bigint, lines bigint",
+        [("f", "a", 3, 0b100, 1), ("g", "a", 3, 0b1000, 1), ("f", "a", 11, 0b1, 1), ("f", "c", 3, 0b11, 3)],
+        schemas.WORDS,
     )
-    taken = ids.taken(words, ids.joined(seen))
-    assert sorted(map(tuple, taken.collect())) == [("a", 3, 0b11), ("a", 11, every)]
-    assert sorted(map(tuple, ids.repeated(words, taken).collect())) == [("a", 11), ("c", 3)]
-    assert sorted(map(tuple, ids.repeated(words, None).collect())) == [("c", 3)]
+    found = ids.looked_up(words, joined)
+    assert sorted(found.select("run", "word", "bits", "lines", "taken").collect()) == [
+        ("a", 3, 0b1100, 2, 0b11),
+        ("a", 11, 0b1, 1, every),
+        ("c", 3, 0b11, 3, 0),
+    ]
+    assert sorted(found.where(ids.is_repeated()).select("run", "word").collect()) == [("a", 11), ("c", 3)]
+    first = ids.looked_up(words, None)
+    assert [row["run"] for row in ids.ranges(first).where("repeated > 0").collect()] == ["c"]

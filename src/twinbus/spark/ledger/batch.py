@@ -1,9 +1,11 @@
 """One batch of ledger files: from their lines to a part of the tables.
 
 Rules:
-- One pass over the lines (`lines.summed`), whose result is small; everything else is made of that.
-- Nearly always no id was seen before and every line is sound: then the sums are the part as they are. Otherwise the
+- One pass over the lines (`lines.summed`), whose result is small and lies in `staging`; everything else is made of that.
+- Nearly always no id was seen before and every line is sound: then what is staged is the part, as it is. Otherwise the
   files that hold repeats are read once more, record by record, and odd lines go through the decoder.
+- A small batch in a session that has just begun is the rule, and there a query costs what it takes to make and compile
+  it, not what its rows take. So there are few queries, with few exchanges.
 - The driver gets a handful of numbers, and the names of files that hold repeats.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -21,6 +23,8 @@ from twinbus.spark.ledger import ids, lines, odd, schemas
 from twinbus.spark.ledger.catalog import Catalog, Part
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from twinbus.spark.ledger.tables import Tables
@@ -28,11 +32,22 @@ if TYPE_CHECKING:
 
 # Types of records that are not summed.
 _OTHERS: Final = tuple(kind for kind in TYPES.values() if kind is not Operations)
+# Where lines are staged that look like records of these types and are none.
+_ODD: Final = "odd"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many lines there are, and the first and last moment that costs anything; None without any."""
+
+    lines: int
+    first_ms: int | None
+    last_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a batch's lines. `first` and `last` are the minutes (ms) its charges are of; None without any."""
+    """What became of a batch's lines, and the first and last moment that costs anything; None without any."""
 
     part: Part
     lines: int
@@ -59,116 +74,151 @@ class Batch:
         self._staging = self._folder / "staging"
         # What was committed so far.
         self._before = before
+        # The files it is of, with their sizes.
+        self._files: dict[str, int] = {}
         # When lines went into quarantine.
         self._at = datetime.fromtimestamp(now_ms / 1000, UTC)
 
-    def run(self, files: Mapping[str, int]) -> Outcome:
-        """The part of these files (paths and sizes), written and not yet committed."""
+    def stage(self, files: Mapping[str, int]) -> None:
+        """Read the files (paths and sizes). What is staged then is the part, if nothing turns out odd or repeated."""
+        self._files = dict(files)
         lines.summed(lines.read(self._spark, list(files))).write.partitionBy("part").parquet(str(self._staging))
-        words = self._staged("words", schemas.WORDS)
-        rest = others = None
-        if self._has("lines"):
-            # Looked at several times, and what it takes to parse all types takes Spark longest to compile.
-            rest = lines.parsed(self._staged("lines", schemas.LINES), _OTHERS).persist()
-            others = _records(rest.where("sound"))
-            words = words.unionByName(_words(others))
-        words = ids.merged(words)
-        taken = ids.taken(words, self._before.seen) if self._before.has_seen else None
-        repeated = ids.repeated(words, taken)
-        seen_here = self._look(rest, repeated)
-        twice, unsound = seen_here["twice"], seen_here["unsound"]
-        sums = self._staged("operations", schemas.SUMS)
-        records = others if seen_here["others"] else None
-        seen = ids.ranges(words)
-        if twice:
-            again = self._files_with(repeated)
-            if again:  # else the repeats are records of other types
-                sums = _without(sums, again).unionByName(self._sums_of(again, taken))
-            records = None if records is None else ids.once(records, taken)
-        if unsound and rest is not None:
-            found = self._decoded(rest.where("not sound"))
-            free = found.where(F.col("reason").isNull())
-            odd_words = free.groupBy("run", "word").agg(F.bit_or("bit").alias("bits"))
-            known = ids.ranges(words).unionByName(self._before.seen)
-            free = ids.once(free, ids.taken(odd_words, known))
-            sums = sums.unionByName(_summed(free.where(F.col("type") == Operations.type)))
-            kept = free.where(F.col("type") != Operations.type).unionByName(found.where(F.col("reason").isNotNull()))
-            records = kept if records is None else records.unionByName(kept, allowMissingColumns=True)
-            seen = seen.unionByName(ids.ranges(odd_words))
-        if twice or unsound:
-            sums.write.parquet(str(self._folder / "operations"))
-        elif self._has("operations"):
-            (self._staging / "part=operations").rename(self._folder / "operations")
-        ids.joined(seen).coalesce(1).write.parquet(str(self._folder / "seen"))
-        if records is not None:
-            self._write(records)
-        if rest is not None:
-            rest.unpersist()
-        part = self._catalog.complete(self._name, 0, dict(files))
-        total = seen_here["sums"] + seen_here["others"] + unsound
-        if twice or unsound:
-            return self._outcome(part, total)
-        return Outcome(part, total, total, 0, seen_here["first"], seen_here["last"])
+        self._parse()
 
-    def _look(self, rest: DataFrame | None, repeated: DataFrame) -> dict[str, Any]:
-        """What there is: lines that are summed, sound `others` and `unsound` ones; words with a number `twice`; and the
-        `first` and `last` moment that costs anything, as far as it is known yet."""
+    def count(self) -> Counted:
+        """What is staged."""
         none = F.lit(None).cast("bigint")
-        nought = F.lit(0).cast("bigint")
-        sums = self._staged("operations", schemas.SUMS)
-        rows = sums.select(
-            F.col("lines").alias("sums"),
-            nought.alias("others"),
-            nought.alias("unsound"),
-            nought.alias("twice"),
-            "minute",
-        )
-        if rest is not None:
-            minute = F.when(F.col("sound") & (F.col("type") == Connections.type), F.col("start_ms"))
-            rows = rows.unionByName(
-                rest.select(
-                    nought.alias("sums"),
-                    F.when(F.col("sound"), F.col("lines")).alias("others"),
-                    F.when(~F.col("sound"), F.col("lines")).alias("unsound"),
-                    nought.alias("twice"),
-                    minute.alias("minute"),
-                )
-            )
-        one = F.lit(1).cast("bigint").alias("twice")
-        rows = rows.unionByName(
-            repeated.select(
-                nought.alias("sums"), nought.alias("others"), nought.alias("unsound"), one, none.alias("minute")
-            )
-        )
-        counts = ("sums", "others", "unsound", "twice")
+        rows = self._read(schemas.SUMS, self._part(Operations.type)).select("lines", "minute")
+        for folder in [*self._types, *self._odd]:
+            moment = F.col("start_ms") if folder.name == f"type={Connections.type}" else none
+            found = self._read("lines bigint, start_ms bigint", folder)
+            rows = rows.unionByName(found.select("lines", moment.alias("minute")))
         row = rows.agg(
-            *(F.coalesce(F.sum(name), nought).alias(name) for name in counts),
+            F.coalesce(F.sum("lines"), F.lit(0)).alias("lines"),
             F.min("minute").alias("first"),
             F.max("minute").alias("last"),
         ).first()
         assert row is not None
-        return row.asDict()
+        return Counted(row["lines"], row["first"], row["last"])
 
-    def _has(self, part: str) -> bool:
-        return (self._staging / f"part={part}").exists()
+    def look_up(self) -> bool:
+        """Write which ids are here, and say whether any of them was there before, or is here twice."""
+        folder = self._folder / "seen"
+        ids.joined(ids.ranges(self._looked_up())).write.parquet(str(folder))
+        return bool(self._read(schemas.SEEN, folder).where("repeated > 0").take(1))
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether there are lines that only the decoder can tell about."""
+        return bool(self._odd)
+
+    @property
+    def sums(self) -> DataFrame:
+        """Staged sums of operations."""
+        return self._read(schemas.SUMS, self._part(Operations.type))
+
+    @property
+    def connections(self) -> DataFrame:
+        """Staged records of connections."""
+        return self._read(schemas.RECORDS, self._staging / "records" / f"type={Connections.type}").drop("type")
+
+    def accept(self, counted: Counted) -> Outcome:
+        """The part, of what is staged as it is; not yet committed."""
+        for staged, name in ((self._part(Operations.type), "operations"), (self._staging / "records", "records")):
+            if staged.exists():
+                staged.rename(self._folder / name)
+        part = self._catalog.complete(self._name, 0, self._files)
+        return Outcome(part, counted.lines, counted.lines, 0, counted.first_ms, counted.last_ms)
+
+    def sort_out(self, counted: Counted, *, repeated: bool) -> Outcome:
+        """The part where ids are `repeated`, or lines are odd; not yet committed."""
+        sums, records, words = self.sums, self._records() if self._types else None, self._looked_up()
+        if repeated:
+            again = self._files_with(words.where(ids.is_repeated()))
+            if again:  # else the repeats are records of other types
+                sums = _without(sums, again).unionByName(self._sums_of(again, words))
+            records = None if records is None else ids.once(records, words)
+        if self._odd:
+            found = self._decoded()
+            free = found.where(F.col("reason").isNull())
+            here = free.groupBy("run", "word").agg(F.bit_or("bit").alias("bits"), F.count(F.lit(1)).alias("lines"))
+            known = self._read(schemas.SEEN, self._folder / "seen").unionByName(self._before.seen)
+            here = ids.looked_up(here, known)
+            free = ids.once(free, here)
+            sums = sums.unionByName(_summed(free.where(F.col("type") == Operations.type)))
+            kept = free.where(F.col("type") != Operations.type).unionByName(found.where(F.col("reason").isNotNull()))
+            records = kept if records is None else records.unionByName(kept, allowMissingColumns=True)
+            ids.joined(ids.ranges(here)).write.parquet(str(self._staging / "seen"))
+        sums.write.parquet(str(self._folder / "operations"))
+        if records is not None:
+            self._write(records)
+        for path in self._staging.glob("seen/*.parquet"):
+            path.rename(self._folder / "seen" / path.name)
+        return self._outcome(self._catalog.complete(self._name, 0, self._files), counted.lines)
+
+    # --- what is staged ---------------------------------------------------------------------------------------------
+
+    def _part(self, name: str) -> Path:
+        return self._staging / f"part={name}"
+
+    def _parse(self) -> None:
+        """Stage the records of other types, as they go into the part; what is no record after all is `odd`. Only for
+        the types that are there: code for all of them takes Spark seconds to compile."""
+        kinds = [kind for kind in _OTHERS if self._part(kind.type).exists()]
+        if not kinds:
+            return
+        found = lines.parsed(self._read(schemas.LINES, *(self._part(kind.type) for kind in kinds)), kinds)
+        kind = F.when(F.col("sound"), F.col("type")).otherwise(_ODD)
+        line = F.when(~F.col("sound"), F.col("line"))
+        nothing = {
+            name: F.lit(None).cast(to) for name, to in (("reason", "string"), ("text", "string"), ("at", "timestamp"))
+        }
+        found = found.withColumns({"type": kind, "line": line, **nothing}).drop("v", "sound")
+        found.coalesce(1).write.partitionBy("type").parquet(str(self._staging / "records"))
+
+    @property
+    def _odd(self) -> list[Path]:
+        """Folders of lines that only the decoder can tell about."""
+        return [each for each in (self._part("lines"), self._staging / "records" / f"type={_ODD}") if each.exists()]
+
+    @property
+    def _types(self) -> list[Path]:
+        """Folders of records of other types."""
+        return sorted(each for each in self._staging.glob("records/type=*") if each not in self._odd)
+
+    def _words(self) -> DataFrame:
+        """Where the ids of all records are, by file."""
+        found = self._read(schemas.WORDS, self._part("words"))
+        if self._types:
+            found = found.unionByName(_words(self._records()))
+        return found
+
+    def _records(self) -> DataFrame:
+        """The records of other types, with the places of their ids, and how many lines each is of."""
+        found = self._read(f"{schemas.RECORDS}, lines bigint", *self._types, base=self._staging / "records")
+        return lines.numbered(found.withColumn("sound", F.lit(True))).drop("sound")
+
+    def _looked_up(self) -> DataFrame:
+        return ids.looked_up(self._words(), self._before.seen if self._before.has_seen else None)
+
+    # --- what is not as it nearly always is -------------------------------------------------------------------------
 
     def _files_with(self, repeated: DataFrame) -> list[str]:
         """The files that hold repeats: at most as many as were listed."""
-        words = self._staged("words", schemas.WORDS)
+        words = self._read(schemas.WORDS, self._part("words"))
         return [
             row["file"]
             for row in words.join(repeated, ["run", "word"], "left_semi").select("file").distinct().collect()
         ]
 
-    def _sums_of(self, files: list[str], taken: DataFrame | None) -> DataFrame:
+    def _sums_of(self, files: list[str], words: DataFrame) -> DataFrame:
         """Sums of these files, record by record: each id once, and not if it was seen before."""
-        found = lines.parsed(lines.read(self._spark, [odd.path_of(each) for each in files]))
-        found = found.where(F.col("sound") & (F.col("type") == Operations.type))
-        return _summed(ids.once(lines.numbered(found), taken))
+        found = lines.parsed(lines.read(self._spark, [odd.path_of(each) for each in files]), [Operations])
+        return _summed(ids.once(lines.numbered(found.where("sound")), words))
 
-    def _decoded(self, rows: DataFrame) -> DataFrame:
-        folder = str(self._staging / "odd")
-        odd.decoded(rows).write.parquet(folder)
+    def _decoded(self) -> DataFrame:
+        folder = str(self._staging / "decoded")
+        odd.decoded(self._read(schemas.LINES, *self._odd)).write.parquet(folder)
         return self._spark.read.schema(odd.DECODED).parquet(folder)
 
     def _write(self, records: DataFrame) -> None:
@@ -200,16 +250,13 @@ class Batch:
         assert row is not None
         return Outcome(part, total, row["records"], row["bad"], row["first"], row["last"])
 
-    def _staged(self, part: str, schema: str) -> DataFrame:
-        if not self._has(part):
+    def _read(self, schema: str, *folders: Path, base: Path | None = None) -> DataFrame:
+        """The rows of those folders that there are; `base` is what they are partitions of."""
+        there = [str(each) for each in folders if each.exists()]
+        if not there:
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(str(self._staging / f"part={part}"))
-
-
-def _records(sound: DataFrame) -> DataFrame:
-    """Sound records of other types, with the place of their id, and how many lines each is of."""
-    nothing = F.lit(None).cast("string")
-    return lines.numbered(sound).drop("line", "v", "sound").withColumns({"reason": nothing, "text": nothing})
+        reader = self._spark.read.schema(schema)
+        return (reader if base is None else reader.option("basePath", str(base))).parquet(*there)
 
 
 def _words(records: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
     commits/000000000007.json   what is in force since the seventh commit
     parts/000000000007/         sums, records and ids of a batch of files, or of several; files.json says which files
+    days/000000000007/          sums of days, of the months that a batch added to
     charges/000000000007/       the months that were computed anew
     failovers/000000000007/     all episodes
 
@@ -28,7 +29,9 @@ from typing import Any, Final
 from twinbus.errors import StoreCorruptError, StoreLockedError
 from twinbus.limits import TABLES_KEPT_MS
 
-_FORMAT: Final = 1
+# 1 had no days.
+_FORMAT: Final = 2
+_PLACES: Final = ("parts", "days", "charges", "failovers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class State:
     version: int = 0
     committed_ms: int = 0
     parts: tuple[Part, ...] = ()
-    # Folders of charges by month, as in `2026-10`.
+    # Folders of sums of days and of charges by month, as in `2026-10`.
+    days: dict[str, str] = field(default_factory=dict)
     charges: dict[str, str] = field(default_factory=dict)
     # The folder of the episodes; None before the first.
     failovers: str | None = None
@@ -106,10 +110,14 @@ class Catalog:
     def begin(self, state: State) -> str:
         """The name of what the next commit adds. Rubbish of that name is removed."""
         name = f"{state.version + 1:012d}"
-        for place in ("parts", "charges", "failovers"):
-            shutil.rmtree(self.folder / place / name, ignore_errors=True)
+        self.discard(name, *_PLACES)
         self.part(name).mkdir(parents=True)
         return name
+
+    def discard(self, name: str, *places: str) -> None:
+        """Remove what was made for the next commit in some places: it will be made again."""
+        for place in places:
+            shutil.rmtree(self.folder / place / name, ignore_errors=True)
 
     def complete(self, name: str, level: int, files: dict[str, int]) -> Part:
         """A part whose rows are written."""
@@ -124,7 +132,7 @@ class Catalog:
         """Put the state in force, as the next version."""
         state = replace(state, version=state.version + 1, committed_ms=now_ms)
         name = f"{state.version:012d}"
-        for place in ("parts", "charges", "failovers"):
+        for place in _PLACES:
             _sync(self.folder / place / name)
         commits = self.folder / "commits"
         new = commits / f"{name}.new"
@@ -150,11 +158,12 @@ class Catalog:
             for path in kept
             for place in (
                 *(f"parts/{part.name}" for part in states[path].parts),
+                *(folder.rpartition("/")[0] for folder in states[path].days.values()),
                 *(folder.rpartition("/")[0] for folder in states[path].charges.values()),
                 states[path].failovers,
             )
         }
-        for place in ("parts", "charges", "failovers"):
+        for place in _PLACES:
             for folder in (self.folder / place).glob("*"):
                 if f"{place}/{folder.name}" not in named:
                     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What operations cost: from sums of whole months and a price sheet to a row for each day, stage, entity and kind.
+"""What operations cost: from sums of days and a price sheet to a row for each day, stage, entity and kind.
 
 Rules:
 - Each operation is charged once: by the broker's ledger if it tells of the namespace in that month, else by those of
@@ -8,6 +8,8 @@ Rules:
   the sheet's own figure for it.
 - The base charge runs from the first to the last hour of the month that the ledger tells of; connections are billed by
   the hour, each with the most there were at once.
+- Days are few, however many operations they are of: all that is done with them is one task without an exchange, which
+  in a session that has just begun takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pyspark.sql import functions as F
 
 from twinbus.ledger.prices import DECIMALS, Sheet, Tiers, scaled
 from twinbus.ledger.words import OK, Kind, Source, Stage
+from twinbus.spark.ledger.lines import KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,13 +33,48 @@ _KEYS = ("date", "namespace", "stage", "entity", "kind")
 _HOUR_S = 3_600
 
 
-def charges(operations: DataFrame, connections: DataFrame, sheet: Sheet) -> DataFrame:
-    """The charges of whole months, with their `month`. `operations` are as readers see them, or not yet added up;
-    connections have minute, namespace and peak."""
+def daily(sums: DataFrame) -> DataFrame:
+    """Sums of operations by day: what charges are made of, whatever the sheet."""
+    day = F.to_date(F.timestamp_millis("minute")).alias("date")
+    return _added(
+        sums.select(day, *KEYS, "count", "units", F.col("minute").alias("first"), F.col("minute").alias("last"))
+    )
+
+
+def together(days: DataFrame, others: DataFrame) -> DataFrame:
+    """The days of two in one."""
+    return _added(days.unionByName(others))
+
+
+def _added(days: DataFrame) -> DataFrame:
+    return days.groupBy("date", *KEYS).agg(
+        F.sum("count").cast("bigint").alias("count"),
+        F.sum("units").cast("bigint").alias("units"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+    )
+
+
+def hourly(records: DataFrame) -> DataFrame:
+    """The most connections that a namespace had at once in each hour."""
+    hour = F.date_trunc("hour", F.timestamp_millis("start_ms"))
+    return records.groupBy("namespace", hour.alias("hour")).agg(
+        F.max("peak").alias("peak"), F.min("start_ms").alias("first"), F.max("start_ms").alias("last")
+    )
+
+
+def month(date: Column) -> Column:
+    """As in `2026-10`."""
+    return F.date_format(date, "yyyy-MM")
+
+
+def charges(days: DataFrame, hours: DataFrame, sheet: Sheet) -> DataFrame:
+    """The charges of whole months, with their `month`: of all the months' days and hours."""
+    days, hours = days.coalesce(1), hours.coalesce(1)
     found = (
-        _of_operations(_daily(operations, sheet), sheet)
-        .unionByName(_of_base(operations, connections, sheet))
-        .unionByName(_of_connections(connections, sheet))
+        _tiered(_charged(days, sheet), sheet.operations)
+        .unionByName(_of_base(days, hours, sheet))
+        .unionByName(_tiered(_connected(hours), sheet.connections))
     )
     return found.select(
         "date",
@@ -49,41 +87,35 @@ def charges(operations: DataFrame, connections: DataFrame, sheet: Sheet) -> Data
         F.col("count").cast("bigint"),
         F.col("units").cast("bigint"),
         F.col("amount").cast("decimal(38,12)"),
-        _month(F.col("date")).alias("month"),
+        month(F.col("date")).alias("month"),
     )
 
 
-def _month(date: Column) -> Column:
-    return F.date_format(date, "yyyy-MM")
-
-
-def _daily(operations: DataFrame, sheet: Sheet) -> DataFrame:
+def _charged(days: DataFrame, sheet: Sheet) -> DataFrame:
     """Billed operations a day: of each namespace and month by one source, or by clients and syphons together."""
     billed = ~F.col("kind").isin(sorted(sheet.free_kinds)) if sheet.free_kinds else F.lit(True)
     if not sheet.refused:
         billed = billed & (F.col("outcome") == OK)
     units = "units" if sheet.step_bytes else "count"
     broker = F.col("source") == Source.BROKER.value
-    daily = operations.groupBy(F.to_date("minute").alias("date"), "namespace", "source", "stage", "entity", "kind").agg(
+    stage, kind = F.col("stage"), F.col("kind")
+    by_month = Window.partitionBy("namespace", month(F.col("date")))
+    by_entity = Window.partitionBy("date", "namespace", F.lower("entity"))
+    found = days.groupBy("date", "namespace", "source", "stage", "entity", "kind").agg(
         F.sum(F.when(billed, F.col("count"))).alias("count"), F.sum(F.when(billed, F.col(units))).alias("units")
     )
-    by_month = Window.partitionBy("namespace", _month(F.col("date")))
-    daily = daily.withColumn("has_broker", F.max(broker).over(by_month)).where("count > 0")
-    own = daily.where(broker | ~F.col("has_broker"))
-    home = (
-        daily.where(~broker & F.col("has_broker"))
-        .where((F.col("stage") == Stage.TO_PRIMARY.value) & (F.col("kind") == Kind.SEND.value))
-        .groupBy("date", "namespace", F.lower("entity").alias("lower"))
-        .agg(F.sum("count").alias("home_count"), F.sum("units").alias("home_units"))
-        .withColumn("is_send", F.lit(True))
+    found = found.withColumn("has_broker", F.max(broker).over(by_month)).where("count > 0")
+    home = ~broker & F.col("has_broker") & (stage == Stage.TO_PRIMARY.value) & (kind == Kind.SEND.value)
+    sent = broker & (stage == Stage.DIRECT.value) & (kind == Kind.SEND.value)
+    # Where nothing was brought home, nothing is moved.
+    home_count, home_units = (
+        F.when(sent, F.coalesce(F.sum(F.when(home, F.col(name))).over(by_entity), F.lit(0))).otherwise(0)
+        for name in ("count", "units")
     )
-    is_send = (F.col("kind") == Kind.SEND.value) & (F.col("stage") == Stage.DIRECT.value) & broker
-    told = own.withColumn("lower", F.lower("entity")).withColumn("is_send", is_send)
-    told = told.join(F.broadcast(home), ["date", "namespace", "lower", "is_send"], "left")
-    # `least` overlooks nulls: where nothing was brought home, nothing is moved.
-    home_count, home_units = (F.coalesce(each, F.lit(0).cast("bigint")) for each in ("home_count", "home_units"))
-    part_count = F.least(F.col("count"), home_count)
-    part_units = F.when(home_count >= F.col("count"), F.col("units")).otherwise(F.least(F.col("units"), home_units))
+    told = found.select("*", home_count.alias("home_count"), home_units.alias("home_units"))
+    told = told.where(broker | ~F.col("has_broker"))
+    part_count = F.least("count", "home_count")
+    part_units = F.when(F.col("home_count") >= F.col("count"), F.col("units")).otherwise(F.least("units", "home_units"))
     rest = F.struct("stage", (F.col("count") - part_count).alias("count"), (F.col("units") - part_units).alias("units"))
     moved = F.struct(F.lit(Stage.TO_PRIMARY.value).alias("stage"), part_count.alias("count"), part_units.alias("units"))
     split = told.select("date", "namespace", "entity", "kind", F.explode(F.array(rest, moved)).alias("row"))
@@ -95,70 +127,64 @@ def _daily(operations: DataFrame, sheet: Sheet) -> DataFrame:
     )
 
 
-def _of_operations(daily: DataFrame, sheet: Sheet) -> DataFrame:
-    return _tiered(daily, sheet.operations, *_KEYS)
-
-
-def _of_connections(connections: DataFrame, sheet: Sheet) -> DataFrame:
-    hourly = connections.groupBy("namespace", F.date_trunc("hour", "minute").alias("hour")).agg(
-        F.max("peak").alias("peak")
-    )
-    daily = hourly.groupBy(F.to_date("hour").alias("date"), "namespace").agg(
+def _connected(hours: DataFrame) -> DataFrame:
+    found = hours.groupBy(F.to_date("hour").alias("date"), "namespace").agg(
         F.max("peak").alias("count"), F.sum("peak").alias("units")
     )
-    daily = daily.where("units > 0")
-    named = daily.select(
+    return found.where("units > 0").select(
         "*", F.lit(CONNECTIONS).alias("stage"), F.lit("").alias("entity"), F.lit(CONNECTIONS).alias("kind")
     )
-    return _tiered(named, sheet.connections, *_KEYS)
 
 
-def _of_base(operations: DataFrame, connections: DataFrame, sheet: Sheet) -> DataFrame:
-    minutes = operations.select("namespace", "minute").unionByName(connections.select("namespace", "minute"))
-    spans = minutes.groupBy("namespace", _month(F.col("minute")).alias("month")).agg(
-        F.date_trunc("hour", F.min("minute")).alias("first"), F.date_trunc("hour", F.max("minute")).alias("last")
+def _of_base(days: DataFrame, hours: DataFrame, sheet: Sheet) -> DataFrame:
+    told = days.select("namespace", "date", "first", "last").unionByName(
+        hours.select("namespace", F.to_date("hour").alias("date"), "first", "last")
     )
-    days = spans.select(
+    spans = told.groupBy("namespace", month(F.col("date")).alias("month")).agg(
+        *(
+            F.date_trunc("hour", F.timestamp_millis(moment)).alias(name)
+            for name, moment in (("first", F.min("first")), ("last", F.max("last")))
+        )
+    )
+    found = spans.select(
         "*", F.explode(F.sequence(F.to_date("first"), F.to_date("last"), F.expr("interval 1 day"))).alias("date")
     )
     day_start = F.col("date").cast("timestamp")
     start = F.greatest("first", day_start)
     end = F.least("last", day_start + F.expr("interval 23 hours"))
-    hours = ((F.unix_timestamp(end) - F.unix_timestamp(start)) / _HOUR_S).cast("bigint") + 1
-    return days.select(
+    count = ((F.unix_timestamp(end) - F.unix_timestamp(start)) / _HOUR_S).cast("bigint") + 1
+    return found.select(
         "date",
         "namespace",
         F.lit(BASE).alias("stage"),
         F.lit("").alias("entity"),
         F.lit(BASE).alias("kind"),
-        hours.alias("count"),
-        hours.alias("units"),
-        (hours.cast("decimal(18,0)") * F.lit(sheet.base_per_hour).cast("decimal(18,9)")).alias("amount"),
+        count.alias("count"),
+        count.alias("units"),
+        (count.cast("decimal(18,0)") * F.lit(sheet.base_per_hour).cast("decimal(18,9)")).alias("amount"),
     )
 
 
-def _tiered(rows: DataFrame, tiers: Tiers, *order: str) -> DataFrame:
+def _tiered(rows: DataFrame, tiers: Tiers) -> DataFrame:
     """Rows with units, and their amounts: what all of the month cost with them less what they cost without."""
-    by_month = Window.partitionBy("namespace", _month(F.col("date"))).orderBy(*order)
+    by_month = Window.partitionBy("namespace", month(F.col("date"))).orderBy(*_KEYS)
     so_far = F.sum("units").over(by_month.rowsBetween(Window.unboundedPreceding, 0))
     found = rows.withColumn("so_far", so_far)
-    amount = _total(F.col("so_far"), tiers) - _total(F.col("so_far") - F.col("units"), tiers)
-    return found.select(*order, "count", "units", amount.alias("amount"))
+    amount = f"{_total('so_far', tiers)} - {_total('(so_far - units)', tiers)} as amount"
+    return found.selectExpr(*_KEYS, "count", "units", amount)
 
 
-def _total(units: Column, tiers: Tiers) -> Column:
+def _total(units: str, tiers: Tiers) -> str:
     """`Tiers.total` as an expression: whole numbers of the smallest part of money, cut to whole ones."""
     parts = []
     low = 0
     for tier in tiers.steps:
-        inside = F.greatest(units - F.lit(low).cast("bigint"), F.lit(0).cast("bigint"))
+        inside = f"greatest({units} - {low}L, 0L)"
         if tier.up_to is not None:
-            inside = F.least(inside, F.lit(tier.up_to - low).cast("bigint"))
+            inside = f"least({inside}, {tier.up_to - low}L)"
             low = tier.up_to
-        parts.append(inside.cast("decimal(19,0)") * F.lit(Decimal(scaled(tier.price))).cast("decimal(18,0)"))
-    cost = parts[0]
-    for part in parts[1:]:
-        cost = cost + part
-    per = F.lit(Decimal(tiers.per)).cast("decimal(10,0)")
-    whole = ((cost - cost % per) / per).cast("decimal(25,0)")
-    return whole * F.lit(Decimal(1).scaleb(-DECIMALS)).cast(f"decimal({DECIMALS},{DECIMALS})")
+        parts.append(f"cast({inside} as decimal(19,0)) * cast({scaled(tier.price)} as decimal(18,0))")
+    cost = " + ".join(parts)
+    per = f"cast({tiers.per} as decimal(10,0))"
+    whole = f"cast((({cost}) - ({cost}) % {per}) / {per} as decimal(25,0))"
+    return f"{whole} * cast({Decimal(1).scaleb(-DECIMALS):f} as decimal({DECIMALS},{DECIMALS}))"

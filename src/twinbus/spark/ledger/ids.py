@@ -14,56 +14,58 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _ALL: Final = -1  # 64 bits
 
 
-def merged(words: DataFrame) -> DataFrame:
-    """The words of all files together: run, word, bits, lines."""
-    return words.groupBy("run", "word").agg(F.bit_or("bits").alias("bits"), F.sum("lines").alias("lines"))
-
-
-def ranges(words: DataFrame) -> DataFrame:
-    """Words as ranges of one."""
-    return words.select("run", F.col("word").alias("low"), F.col("word").alias("high"), "bits")
-
-
-def joined(seen: DataFrame) -> DataFrame:
-    """The same numbers in as few ranges as there can be."""
-    bits = seen.groupBy("run", "low", "high").agg(F.bit_or("bits").alias("bits"))
-    by_run = Window.partitionBy("run").orderBy("low", "high")
-    before = F.max("high").over(by_run.rowsBetween(Window.unboundedPreceding, -1))
-    whole = bits.where(F.col("bits") == _ALL)
-    starts = whole.withColumn("start", F.when(before.isNull() | (F.col("low") > before + 1), 1).otherwise(0))
-    numbered = starts.withColumn("range", F.sum("start").over(by_run.rowsBetween(Window.unboundedPreceding, 0)))
-    wide = numbered.groupBy("run", "range").agg(F.min("low").alias("low"), F.max("high").alias("high"))
-    return wide.select("run", "low", "high", F.lit(_ALL).cast("bigint").alias("bits")).unionByName(
-        bits.where(F.col("bits") != _ALL)
+def looked_up(words: DataFrame, seen: DataFrame | None) -> DataFrame:
+    """The words of all files together, with the bits of them that were seen before: run, word, bits, lines, taken."""
+    nought = F.lit(0).cast("bigint")
+    rows = words.select("run", "word", "bits", "lines", nought.alias("taken"))
+    if seen is not None:
+        before = seen.select(F.col("run").alias("run_"), "low", "high", F.col("bits").alias("taken"))
+        here = (F.col("run") == F.col("run_")) & F.col("word").between(F.col("low"), F.col("high"))
+        known = words.select("run", "word").join(before, here)
+        rows = rows.unionByName(known.select("run", "word", nought.alias("bits"), nought.alias("lines"), "taken"))
+    return rows.groupBy("run", "word").agg(
+        F.bit_or("bits").alias("bits"), F.sum("lines").alias("lines"), F.bit_or("taken").alias("taken")
     )
 
 
-def taken(words: DataFrame, seen: DataFrame) -> DataFrame:
-    """Of the words, the bits that were seen before: run, word, taken."""
-    before = seen.select(F.col("run").alias("run_"), "low", "high", F.col("bits").alias("taken"))
-    here = (F.col("run") == F.col("run_")) & F.col("word").between(F.col("low"), F.col("high"))
-    found = words.select("run", "word").join(before, here)
-    return found.groupBy("run", "word").agg(F.bit_or("taken").alias("taken"))
+def is_repeated() -> Column:
+    """Whether some number of a word that was looked up is there twice, here or before."""
+    return (F.col("lines") > F.bit_count("bits")) | (F.col("bits").bitwiseAND(F.col("taken")) != 0)
 
 
-def repeated(words: DataFrame, taken: DataFrame | None) -> DataFrame:
-    """The words of which some number is there twice, here or before: run, word. `words` are merged ones."""
-    twice = F.col("lines") > F.bit_count("bits")
-    if taken is None:
-        return words.where(twice).select("run", "word")
-    both = words.join(taken, ["run", "word"], "left")
-    again = F.col("bits").bitwiseAND(F.coalesce("taken", F.lit(0).cast("bigint"))) != 0
-    return both.where(twice | again).select("run", "word")
+def ranges(words: DataFrame) -> DataFrame:
+    """Words that were looked up, as ranges of one; `repeated` is 1 where some number is there twice."""
+    word = F.col("word")
+    return words.select(
+        "run", word.alias("low"), word.alias("high"), "bits", is_repeated().cast("bigint").alias("repeated")
+    )
 
 
-def once(records: DataFrame, taken: DataFrame | None) -> DataFrame:
-    """Records (with run, number, word, bit) that were not taken, each id once."""
-    if taken is not None:
-        free = F.col("bit").bitwiseAND(F.coalesce("taken", F.lit(0).cast("bigint"))) == 0
-        records = records.join(taken, ["run", "word"], "left").where(free).drop("taken")
-    return records.dropDuplicates(["run", "number"])
+def joined(seen: DataFrame) -> DataFrame:
+    """The same numbers in as few ranges as there can be. They are few: one task does it, without an exchange."""
+    rows = seen.groupBy("run", "low", "high").agg(F.bit_or("bits").alias("bits"), F.sum("repeated").alias("repeated"))
+    by_run = Window.partitionBy("run").orderBy("low", "high")
+    whole = F.col("bits") == _ALL
+    before = F.max("high").over(by_run.rowsBetween(Window.unboundedPreceding, -1))
+    follows = whole & F.lag(whole).over(by_run) & (F.col("low") <= before + 1)
+    starts = rows.coalesce(1).withColumn("start", F.when(follows, 0).otherwise(1))
+    numbered = starts.withColumn("range", F.sum("start").over(by_run.rowsBetween(Window.unboundedPreceding, 0)))
+    found = numbered.groupBy("run", "range").agg(
+        F.min("low").alias("low"),
+        F.max("high").alias("high"),
+        F.bit_or("bits").alias("bits"),
+        F.sum("repeated").alias("repeated"),
+    )
+    return found.drop("range")
+
+
+def once(records: DataFrame, words: DataFrame) -> DataFrame:
+    """Records (with run, number, word, bit) that were not taken, each id once. `words` are looked up."""
+    found = records.join(words.select("run", "word", "taken"), ["run", "word"], "left")
+    free = F.col("bit").bitwiseAND(F.coalesce("taken", F.lit(0).cast("bigint"))) == 0
+    return found.where(free).drop("taken").dropDuplicates(["run", "number"])

@@ -22,13 +22,12 @@ from twinbus.ledger.records import FORMAT, LATENCY_BOUNDS_MS, TYPES, Operations,
 from twinbus.ledger.words import OK, Event, Kind, Source, Stage
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
 from twinbus.spark.ledger import schemas
+from twinbus.spark.ledger.months import TIME_MS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 MINUTE_MS: Final = 60_000
-# The last moment of the year 9999: what is later has no date.
-TIME_MS_MAX: Final = 253_402_300_799_999
 # Numbers beyond these are not what anybody counted, and sums of them would overflow.
 TIMES_MAX: Final = 2**53
 COUNTS_MAX: Final = 2**40
@@ -89,7 +88,8 @@ def numbered(records: DataFrame) -> DataFrame:
 
 
 def summed(lines: DataFrame) -> DataFrame:
-    """Everything that the rest of the pipeline needs of the lines, in three kinds of rows by `part`: see schemas."""
+    """Everything that the rest of the pipeline needs of the lines, in kinds of rows by `part`: sums of `operations`,
+    `words` of ids, and other lines, under the type of record that they begin like or else as `lines`; see schemas."""
     sound = F.col("sound")
     rows = numbered(parsed(lines, [Operations])).select(
         "file",
@@ -110,9 +110,12 @@ def summed(lines: DataFrame) -> DataFrame:
         F.count(F.lit(1)).alias("lines"),
         F.grouping("word").alias("of_sums"),
     )
-    part = F.when(F.col("of_sums") == 0, "words").when(F.col("line").isNotNull(), "lines").otherwise("operations")
+    part = F.when(F.col("of_sums") == 0, "words").when(F.col("line").isNull(), Operations.type)
+    for kind in TYPES:
+        if kind != Operations.type:
+            part = part.when(F.col("line").startswith(_beginning(kind)), kind)
     # Other lines have no id yet.
-    return grouped.where("of_sums = 1 or run is not null").withColumn("part", part).drop("of_sums")
+    return grouped.where("of_sums = 1 or run is not null").withColumn("part", part.otherwise("lines")).drop("of_sums")
 
 
 def _minute() -> Column:
@@ -133,9 +136,13 @@ def _sound(kinds: Iterable[type[Record]]) -> Column:
     return chosen & (F.octet_length("line") <= LEDGER_LINE_BYTES_MAX)
 
 
+def _beginning(kind: str) -> str:
+    return f'{{"v":{FORMAT},"type":"{kind}"'
+
+
 def _written(kind: type[Record]) -> Column:
     """The line of a record with these fields, as `records.encode` makes it where no character needs an escape."""
-    pieces = [F.lit(f'{{"v":{FORMAT},"type":"{kind.type}"')]
+    pieces = [F.lit(_beginning(kind.type))]
     for field in fields(kind):
         piece = F.concat(F.lit(f',"{field.name}":'), _value(field.name))
         pieces.append(F.coalesce(piece, F.lit("")) if field.name in _OPTIONAL else piece)

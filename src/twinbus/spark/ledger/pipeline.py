@@ -7,6 +7,8 @@ Rules:
   where the last commit left off, and what was not committed never shows.
 - Records are known by their ids: a file that comes twice, under whatever name, adds nothing, and late ones are welcome.
 - Charges are computed anew for the months that got something; episodes for the entities that got events.
+- A small batch in a session that has just begun is what matters to those who wait, and there the time goes into making
+  and compiling queries, each by one core: queries that do not need each other are made side by side.
 - Small parts are merged into larger ones, so that reading does not get slower with the number of runs.
 """
 
@@ -14,9 +16,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,13 +28,15 @@ from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.prices import Sheet
+from twinbus.ledger.records import Connections
 from twinbus.limits import LEDGER_BATCH_BYTES, TABLES_MERGED_PARTS
 from twinbus.spark.ledger import ids
-from twinbus.spark.ledger.batch import Batch, Outcome
+from twinbus.spark.ledger.batch import Batch, Counted, Outcome
 from twinbus.spark.ledger.catalog import Catalog, Part, State
-from twinbus.spark.ledger.charges import charges
+from twinbus.spark.ledger.charges import charges, daily, hourly, month, together
 from twinbus.spark.ledger.failovers import failovers
 from twinbus.spark.ledger.lines import KEYS
+from twinbus.spark.ledger.months import EVER, Months
 from twinbus.spark.ledger.tables import Tables
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ _SETTINGS: Final = {
     # A file's minute fills a fraction of a task; opening it costs next to nothing.
     "spark.sql.files.openCostInBytes": "262144",
     "spark.sql.session.timeZone": "UTC",
+    # Names of entities in lower case by Java: loading ICU's tables for it takes longer than a small batch's charges.
+    "spark.sql.icu.caseMappings.enabled": "false",
 }
 
 
@@ -200,46 +206,78 @@ class _Job:
 
     def _batch(self, state: State, files: Mapping[str, int]) -> tuple[State, Outcome]:
         name = self.catalog.begin(state)
-        before = Tables(self._spark, self.catalog.folder, state)
-        outcome = Batch(self._spark, self.catalog, before, name, self._clock.now_ms()).run(files)
-        after = replace(state, parts=(*state.parts, outcome.part))
-        tables = Tables(self._spark, self.catalog.folder, after)
-        if state.sheet and state.sheet != repr_of(self._sheet):
-            after = self._charged(after, name, tables, None, None)
-        elif outcome.first_ms is not None:
-            after = self._charged(after, name, tables, outcome.first_ms, outcome.last_ms)
-        after = replace(after, sheet=repr_of(self._sheet))
+        batch = Batch(self._spark, self.catalog, self._tables(state), name, self._clock.now_ms())
+        batch.stage(files)
+        # Nearly always what is staged is the part, and what it costs can be told while its ids are looked up.
+        with ThreadPoolExecutor(1) as other:
+            looking_up = other.submit(batch.look_up)
+            counted = batch.count()
+            after = self._costs(state, name, batch.sums, batch.connections, counted)
+            repeated = looking_up.result()
+        if repeated or batch.is_odd:
+            self.catalog.discard(name, "days", "charges")
+            outcome = batch.sort_out(counted, repeated=repeated)
+            new = self._tables(State(parts=(outcome.part,)))
+            after = self._costs(state, name, new.sums, new.records(Connections.type), outcome)
+        else:
+            outcome = batch.accept(counted)
+        after = replace(after, parts=(*state.parts, outcome.part))
         if "failover" in outcome.part.tables:
-            after = self._told(after, name, tables, outcome.part)
+            after = self._told(after, name, outcome.part)
         return self.catalog.commit(after, self._clock.now_ms()), outcome
 
     def _reprice(self, state: State) -> State:
         name = self.catalog.begin(state)
-        after = self._charged(state, name, Tables(self._spark, self.catalog.folder, state), None, None)
+        tables = self._tables(state)
+        after = self._charged(state, name, EVER, tables.days, tables.records(Connections.type))
         return self.catalog.commit(replace(after, sheet=repr_of(self._sheet)), self._clock.now_ms())
 
-    def _charged(self, state: State, name: str, tables: Tables, first: int | None, last: int | None) -> State:
-        """The charges of the months from one moment to another, computed anew; None: of all."""
-        operations, connections = tables.billed, tables.connections
-        kept: dict[str, str] = {}
-        if first is not None and last is not None:
-            low, high = month_start(first), month_start(last, 1)
-            within = (F.col("minute") >= F.lit(low)) & (F.col("minute") < F.lit(high))
-            operations, connections = operations.where(within), connections.where(within)
-            kept = {
-                month: folder
-                for month, folder in state.charges.items()
-                if not f"{low:%Y-%m}" <= month < f"{high:%Y-%m}"
-            }
-        folder = self.catalog.folder / "charges" / name
-        charges(operations, connections, self._sheet).coalesce(1).write.partitionBy("month").parquet(str(folder))
-        made = {each.name.partition("=")[2]: f"charges/{name}/{each.name}" for each in folder.glob("month=*")}
-        return replace(state, charges=kept | made)
+    def _tables(self, state: State) -> Tables:
+        return Tables(self._spark, self.catalog.folder, state)
 
-    def _told(self, state: State, name: str, tables: Tables, part: Part) -> State:
+    def _costs(
+        self, state: State, name: str, sums: DataFrame, connections: DataFrame, told: Counted | Outcome
+    ) -> State:
+        """The state with what new sums and connections add to days and charges. All charges are computed anew where
+        the sheet is another one."""
+        after = replace(state, sheet=repr_of(self._sheet))
+        repriced = bool(state.sheet) and state.sheet != after.sheet
+        connections = connections.unionByName(self._tables(state).records(Connections.type))
+        if told.first_ms is None or told.last_ms is None:
+            return self._charged(after, name, EVER, self._tables(after).days, connections) if repriced else after
+        span = Months(told.first_ms, told.last_ms)
+        if not state.days:  # before the first batch, and in tables that kept none
+            span, sums = EVER, sums.unionByName(self._tables(state).sums)
+        days = daily(sums)
+        if known := span.of(state.days):
+            days = together(days, self._tables(State(days=known)).days)
+        # The charges do not wait for the days to be written: making a query takes longer than making a few days twice.
+        with ThreadPoolExecutor(1) as other:
+            writing = other.submit(self._by_month, days.withColumn("month", month(F.col("date"))), "days", name)
+            if repriced:
+                rest = self._tables(State(days=span.others(state.days))).days
+                after = self._charged(after, name, EVER, days.unionByName(rest), connections)
+            else:
+                after = self._charged(after, name, span, days, connections)
+            return replace(after, days=span.others(state.days) | writing.result())
+
+    def _charged(self, state: State, name: str, span: Months, days: DataFrame, connections: DataFrame) -> State:
+        """The charges of these months, computed anew."""
+        hours = hourly(connections.where(F.col("start_ms").between(span.first_ms, span.last_ms)))
+        made = self._by_month(charges(days, hours, self._sheet), "charges", name)
+        return replace(state, charges=span.others(state.charges) | made)
+
+    def _by_month(self, rows: DataFrame, place: str, name: str) -> dict[str, str]:
+        """Rows with a `month` written to a folder for each, and these folders."""
+        folder = self.catalog.folder / place / name
+        rows.coalesce(1).write.partitionBy("month").parquet(str(folder))
+        return {each.name.partition("=")[2]: f"{place}/{name}/{each.name}" for each in folder.glob("month=*")}
+
+    def _told(self, state: State, name: str, part: Part) -> State:
         """The episodes of entities that have new events, computed anew."""
-        new = Tables(self._spark, self.catalog.folder, State(parts=(part,))).records("failover")
+        new = self._tables(State(parts=(part,))).records("failover")
         concerned = new.select("namespace", "entity").distinct()
+        tables = self._tables(state)
         found = failovers(tables.records("failover").join(concerned, ["namespace", "entity"], "left_semi"))
         if state.failovers is not None:
             found = found.unionByName(tables.failovers.join(concerned, ["namespace", "entity"], "left_anti"))
@@ -268,7 +306,7 @@ class _Job:
             state = self.catalog.commit(replace(state, parts=(*rest, part)), self._clock.now_ms())
 
     def _merged(self, name: str, level: int, parts: Sequence[Part]) -> Part:
-        tables = Tables(self._spark, self.catalog.folder, State(parts=tuple(parts)))
+        tables = self._tables(State(parts=tuple(parts)))
         folder = self.catalog.part(name)
         there = {table for part in parts for table in part.tables}
         if "operations" in there:
@@ -295,15 +333,6 @@ def repr_of(sheet: Sheet) -> str:
         f"{sheet.name} {sheet.currency} {sheet.base_per_hour} {sheet.operations} {sheet.connections} "
         f"{sheet.step_bytes} {kinds} {sheet.refused}"
     )
-
-
-def month_start(ms: int, later: int = 0) -> datetime:
-    """The start of a moment's month, or of one that is so many months later."""
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    months = moment.year * 12 + moment.month - 1 + later
-    if months >= 10_000 * 12:
-        return datetime.max.replace(tzinfo=UTC)
-    return datetime(months // 12, months % 12 + 1, 1, tzinfo=UTC)
 
 
 @contextmanager

@@ -45,11 +45,17 @@ SUMS: Final = (
     "file string, minute bigint, source string, namespace string, entity string, kind string, stage string, "
     "outcome string, count bigint, bytes bigint, units bigint, lines bigint"
 )
+# Sums of operations by day, and the first and the last minute they are of; `month` is the folder's name.
+DAYS: Final = (
+    "date date, source string, namespace string, entity string, kind string, stage string, outcome string, "
+    "count bigint, units bigint, first bigint, last bigint"
+)
 # Lines that are not summed: records of other types, and what is no record at first sight.
 LINES: Final = "file string, line string, lines bigint"
 # Which of 64 consecutive numbers of a run a file has, as bits, and how many lines they are of.
 WORDS: Final = "file string, run string, word bigint, bits bigint, lines bigint"
 # The numbers of a run that were seen: whole words from `low` to `high` (all bits), or one word with some of its bits.
-SEEN: Final = "run string, low bigint, high bigint, bits bigint"
+# `repeated`: how many of these words had numbers that were there already.
+SEEN: Final = "run string, low bigint, high bigint, bits bigint, repeated bigint"
 # Records of other types and lines in quarantine; `type` is the folder's name.
 RECORDS: Final = f"file string, reason string, text string, at timestamp, {RECORD}, type string"

@@ -13,8 +13,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from twinbus.spark.ledger import schemas, views
 from twinbus.spark.ledger.catalog import Catalog, State
 
@@ -83,9 +81,9 @@ class Tables:
         return self._read(self._catalog.paths(self._state, "operations"), schemas.SUMS)
 
     @property
-    def billed(self) -> DataFrame:
-        """Operations as readers see them, but not yet added up over files: sums of sums are the same."""
-        return self.sums.withColumn("minute", F.timestamp_millis("minute"))
+    def days(self) -> DataFrame:
+        """Operations by day."""
+        return self._read([str(self.folder / each) for each in self._state.days.values()], schemas.DAYS)
 
     @property
     def seen(self) -> DataFrame:
@@ -96,11 +94,6 @@ class Tables:
     def has_seen(self) -> bool:
         """Whether there is anything in `seen`."""
         return bool(self._state.parts)
-
-    @property
-    def connections(self) -> DataFrame:
-        """The most connections at once, by minute and namespace."""
-        return views.connections(self.records("connections"))
 
     def records(self, kind: str) -> DataFrame:
         """Records of one type, as they were written."""

@@ -60,11 +60,6 @@ def latency(records: DataFrame) -> DataFrame:
     return found.select("minute", "namespace", "entity", "queue", "count", "sum_ms", "max_ms", "buckets")
 
 
-def connections(records: DataFrame) -> DataFrame:
-    """The most connections a namespace had at once in each minute."""
-    return records.groupBy(_minute().alias("minute"), "namespace").agg(F.max("peak").alias("peak"))
-
-
 def quarantine(records: DataFrame) -> DataFrame:
     """Lines that are no records. Where in their file they are is not known: the file was read in pieces."""
     return records.select("file", F.lit(None).cast("bigint").alias("line"), "reason", "text", "at")
