@@ -88,7 +88,8 @@ def work(options: argparse.Namespace) -> None:
     # As `twinbus ledger run` does it.
     brisk = options.work == "incremental" and is_small([ledger], tables)
     settings = {"spark.driver.memory": options.memory}
-    with spark_session("bench", master="local[2]", settings=settings, brisk=brisk) as spark:
+    archived = "ledger" if options.work in ("full", "incremental") else None
+    with spark_session("bench", master="local[2]", settings=settings, brisk=brisk, archived=archived) as spark:
         started, started_cpu = time.monotonic(), tree_cpu_s(os.getpid())
         if options.work in ("plain", "schema"):
             reader = spark.read if options.work == "plain" else spark.read.schema(_FIELDS)

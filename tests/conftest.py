@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
     from tests.browser import Browser
+
+
+# Commands that tests run are run once: an archive of Spark's classes would never pay. Its own test makes one.
+os.environ.setdefault("TWINBUS_ARCHIVE", "off")
 
 
 @pytest.fixture(scope="session")

@@ -105,7 +105,7 @@ class Scene:
     @property
     def environment(self) -> dict[str, str]:
         """What the first command finds: only what a reader's own shell has, and where the brokers are."""
-        kept = ("LANG", "LC_ALL", "TERM", "JAVA_HOME", "PYTHONPATH", "TMPDIR", "CI")
+        kept = ("LANG", "LC_ALL", "TERM", "JAVA_HOME", "PYTHONPATH", "TMPDIR", "CI", "TWINBUS_ARCHIVE")
         primary, secondary = (self.broker.connection_string(each) for each in ("contoso", "fabrikam"))
         return {
             **{name: os.environ[name] for name in kept if name in os.environ},

@@ -106,7 +106,7 @@ def _wrapped(program: Path, environment: Mapping[str, str]) -> Path:
         f'exec {_quoted(str(program))} "$@"\n'
     )
     name = f"java-{sha256(script.encode()).hexdigest()[:16]}"
-    for cache in _caches(environment):
+    for cache in caches(environment):
         home = cache / "twinbus" / name
         wrapper = home / "bin" / "java"
         try:
@@ -126,7 +126,8 @@ def _wrapped(program: Path, environment: Mapping[str, str]) -> Path:
     )
 
 
-def _caches(environment: Mapping[str, str]) -> list[Path]:
+def caches(environment: Mapping[str, str]) -> list[Path]:
+    """Folders for what can be made again, the best first."""
     given = environment.get("XDG_CACHE_HOME")
     home = environment.get("HOME")
     return [

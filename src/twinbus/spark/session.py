@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twinbus.errors import ConfigError
-from twinbus.spark.java import find_java
+from twinbus.spark.archive import Archive
+from twinbus.spark.java import caches, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,8 @@ _LOCAL_SETTINGS: Final = {
 }
 # Half the time to start, for jobs whose work is done in Python and not in the JVM.
 BRISK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# Its plans are small, and looking at them again while they run takes longer than they do.
+_BRISK_SETTINGS: Final = {"spark.sql.adaptive.enabled": "false"}
 _QUIET: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties").as_uri()}"'
 
 
@@ -63,7 +66,12 @@ def need_pyspark() -> None:
 
 
 def open_session(
-    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None, brisk: bool = False
+    name: str,
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    brisk: bool = False,
+    archive: Archive | None = None,
 ) -> SparkSession:
     """A session, or the one that is there. `brisk` starts sooner and runs long computations in the JVM more slowly."""
     need_pyspark()
@@ -75,8 +83,9 @@ def open_session(
         _prepare(master or LOCAL)
         builder = builder.master(master or LOCAL)
         if (master or LOCAL).startswith("local"):
-            chosen.update(_LOCAL_SETTINGS)
-        chosen["spark.driver.extraJavaOptions"] = f"{_QUIET} {BRISK}" if brisk else _QUIET
+            chosen.update({**_LOCAL_SETTINGS, **(_BRISK_SETTINGS if brisk else {})})
+        options = [_QUIET, BRISK if brisk else "", archive.options if archive is not None else ""]
+        chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     elif master is not None:
         raise ConfigError("spark-submit has a --master of its own: give it there.")
     for key, value in {**chosen, **(settings or {})}.items():
@@ -87,14 +96,33 @@ def open_session(
 
 @contextmanager
 def spark_session(
-    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None, brisk: bool = False
+    name: str,
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    brisk: bool = False,
+    archived: str | None = None,
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block."""
-    spark = open_session(name, master=master, settings=settings, brisk=brisk)
+    """A session that ends with the block. `archived` is for jobs that run again and again on this machine, and names
+    theirs: from the second run on the JVM has its classes from an archive."""
+    archive = None
+    if archived is not None and not submitted() and not _has_jvm():
+        archive = Archive.of(archived, find_java(), caches(os.environ), os.environ)
+    spark = open_session(name, master=master, settings=settings, brisk=brisk, archive=archive)
     try:
         yield spark
     finally:
         spark.stop()
+    if archive is not None and not archive.is_there:
+        archive.keep()
+
+
+def _has_jvm() -> bool:
+    """Whether this process has a JVM already, which the next session will use as it is."""
+    need_pyspark()
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
 
 
 def _prepare(master: str) -> None:

@@ -1,7 +1,7 @@
 """One batch of ledger files: from their lines to a part of the tables.
 
 Rules:
-- One pass over the lines (`lines.summed`), whose result is small and lies in `staging`; everything else is made of that.
+- One pass over the lines (`lines.summed`), whose result is small and lies in `staging`; all else is made of that.
 - Nearly always no id was seen before and every line is sound: then what is staged is the part, as it is. Otherwise the
   files that hold repeats are read once more, record by record, and odd lines go through the decoder.
 - A small batch in a session that has just begun is the rule, and there a query costs what it takes to make and compile
