@@ -9,12 +9,12 @@ import pytest
 
 from twinbus.amqp.codec import encode
 from twinbus.amqp.message import AmqpMessage
-from twinbus.amqp.types import Int, Symbol, Timestamp, UInt
+from twinbus.amqp.types import Int, Symbol, Timestamp, UInt, ULong
 from twinbus.broker.intake import BATCH_FORMAT, Intake
 from twinbus.broker.stored import render
 from twinbus.entities.message import Message
 from twinbus.errors import ArgumentError, DecodeError
-from twinbus.limits import BATCH_MESSAGES_MAX, UNLIMITED_MS
+from twinbus.limits import BATCH_MESSAGES_MAX, TIME_MS_MAX, UNLIMITED_MS
 
 NOW = 1_700_000_000_000
 TOKEN = bytes(range(16))
@@ -108,6 +108,23 @@ def test_broker_owned_annotations_of_a_resent_message_are_replaced() -> None:
     assert len(got.message_annotations or {}) == 3
     assert got.delivery_annotations == {"x-opt-lock-token": uuid.UUID(bytes_le=TOKEN)}
     assert got.delivery_count == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "due_ms"), [(Timestamp(0), 0), (-(2**62), 0), (TIME_MS_MAX, TIME_MS_MAX), ("soon", None)]
+)
+def test_a_schedule_is_a_moment(value: Any, due_ms: int | None) -> None:
+    sent = AmqpMessage.of_data(b"")
+    sent.message_annotations = {Symbol("x-opt-scheduled-enqueue-time"): value}
+    assert intake().message(sent.encode(), NOW, UNLIMITED_MS).scheduled_ms == due_ms
+
+
+@pytest.mark.parametrize("value", [TIME_MS_MAX + 1, ULong(2**64 - 1)])
+def test_a_schedule_after_the_year_9999_is_refused(value: Any) -> None:
+    sent = AmqpMessage.of_data(b"")
+    sent.message_annotations = {Symbol("x-opt-scheduled-enqueue-time"): value}
+    with pytest.raises(ArgumentError, match="after the year 9999"):
+        intake().message(sent.encode(), NOW, UNLIMITED_MS)
 
 
 def test_missing_message_id_is_made() -> None:

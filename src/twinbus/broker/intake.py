@@ -21,6 +21,7 @@ from twinbus.limits import (
     APPLICATION_PROPERTIES_BYTES_MAX,
     APPLICATION_PROPERTY_BYTES_MAX,
     BATCH_MESSAGES_MAX,
+    TIME_MS_MAX,
     UNLIMITED_MS,
 )
 
@@ -168,7 +169,10 @@ def _annotations(payload: bytes, span: tuple[int, int]) -> tuple[bytes, int, int
             continue
         if key == "x-opt-scheduled-enqueue-time":
             if isinstance(value, int):
-                scheduled_ms = int(value)
+                if value > TIME_MS_MAX:
+                    raise ArgumentError("x-opt-scheduled-enqueue-time is after the year 9999: give an earlier time.")
+                # Long ago is now.
+                scheduled_ms = max(int(value), 0)
         elif key == "x-opt-partition-key" and value is not None:
             partition_key = text_of(value)
         if isinstance(key, str) and not isinstance(key, Symbol):

@@ -9,7 +9,7 @@ from typing import Any
 
 from twinbus.amqp.types import Array, Described, Timestamp
 from twinbus.broker.message_view import rule_value
-from twinbus.limits import CONSOLE_PROPERTIES_MAX, CONSOLE_TEXT_CHARS_MAX
+from twinbus.limits import CONSOLE_PROPERTIES_MAX, CONSOLE_TEXT_CHARS_MAX, TIME_MS_MAX
 
 # A property: its name, its type and its value as text.
 Line = tuple[str, str, str]
@@ -24,7 +24,6 @@ _NAMES = {
     "datetime": "date and time",
     "timedelta": "time span",
 }
-_YEARS_MAX_MS = 253_402_300_799_999
 
 
 def lines(pairs: Iterable[tuple[Any, Any]]) -> list[Line]:
@@ -81,7 +80,7 @@ def plain_of(value: Any) -> Any:
 
 def time_text(ms: int) -> str:
     """A time, or the number where it is none of this calendar."""
-    if not 0 <= ms <= _YEARS_MAX_MS:
+    if not 0 <= ms <= TIME_MS_MAX:
         return str(ms)
     moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{ms % 1000:03d} UTC"

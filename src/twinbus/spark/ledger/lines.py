@@ -20,9 +20,8 @@ from pyspark.sql import functions as F
 
 from twinbus.ledger.records import FORMAT, LATENCY_BOUNDS_MS, TYPES, Operations, Record
 from twinbus.ledger.words import OK, Event, Kind, Source, Stage
-from twinbus.limits import LEDGER_LINE_BYTES_MAX
+from twinbus.limits import LEDGER_LINE_BYTES_MAX, TIME_MS_MAX
 from twinbus.spark.ledger import schemas
-from twinbus.spark.ledger.months import TIME_MS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

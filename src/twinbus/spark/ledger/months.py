@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-# The last moment of the year 9999: what is later has no date.
-TIME_MS_MAX: Final = 253_402_300_799_999
+from twinbus.limits import TIME_MS_MAX
 
 
 class Months:

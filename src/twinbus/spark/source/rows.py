@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from twinbus.client.fields import ACTIVE, Fields, read_fields, read_head
 from twinbus.client.typed_json import from_json, to_json
 from twinbus.errors import DecodeError
-from twinbus.limits import SPARK_BATCH_ROWS
+from twinbus.limits import SPARK_BATCH_ROWS, TIME_MS_MAX
 from twinbus.spark.source.garbage import seldom_collected
 
 STATES: Final = ("active", "deferred", "scheduled")
@@ -33,10 +33,9 @@ UNREADABLE: Final = "x-twinbus-unreadable"
 _REASON: Final = "DeadLetterReason"
 _DESCRIPTION: Final = "DeadLetterErrorDescription"
 _HIDDEN: Final = frozenset({CLAIM, _REASON, _DESCRIPTION})
-# The first millisecond of the year 1 and the last of 9999: Spark shows no other time, "never" is far beyond, and a
-# sender can write any.
+# The first millisecond of the year 1: before it, and after the year 9999, Spark shows no time; "never" is far beyond,
+# and a sender can write any.
 _FIRST_MS: Final = -62_135_596_800_000
-_LAST_MS: Final = 253_402_300_799_999
 
 # Column to the field that it shows as it is.
 _TEXTS: Final = {
@@ -132,8 +131,8 @@ def _times(times: Sequence[int | None]) -> pa.Array:
         found = pa.array(times, pa.int64())
     except OverflowError:
         # Some number that is not even one of 64 bits.
-        found = pa.array([None if ms is None else max(_FIRST_MS, min(ms, _LAST_MS)) for ms in times], pa.int64())
-    shown = pc.min_element_wise(found, _LAST_MS, skip_nulls=False)
+        found = pa.array([None if ms is None else max(_FIRST_MS, min(ms, TIME_MS_MAX)) for ms in times], pa.int64())
+    shown = pc.min_element_wise(found, TIME_MS_MAX, skip_nulls=False)
     return pc.multiply(pc.max_element_wise(shown, _FIRST_MS, skip_nulls=False), 1000)
 
 
