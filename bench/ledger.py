@@ -7,8 +7,9 @@ a process and a session of its own, on two slots:
 
 - plain:       spark.read.json(folder).groupBy("type").count(), as anybody would write it
 - schema:      the same with the schema given
-- full:        `pipeline.run` from the files to all tables
+- full:        `pipeline.run` from the files to all tables; when it ends, Java keeps its classes (`spark/archive.py`)
 - incremental: one hundredth of new files is added, and it runs again
+- no archive:  the same from the same tables, with TWINBUS_ARCHIVE=off
 - following:   in the same session another hundredth is added, as `twinbus ledger run --follow` meets it
 
 Wall time and CPU of the process and its children are printed, without and with the start of the session. The bars:
@@ -99,6 +100,7 @@ def work(options: argparse.Namespace) -> None:
         ended, ended_cpu = time.monotonic(), tree_cpu_s(os.getpid())
         following = _following(spark, options, ledger, tables) if options.work == "incremental" else {}
     figures = {
+        "archive_s": time.monotonic() - ended if options.work == "full" else 0.0,
         "records": records,
         "wall_s": ended - started,
         "cpu_s": ended_cpu - started_cpu,
@@ -120,16 +122,19 @@ def _following(spark: Any, options: argparse.Namespace, ledger: str, tables: Pat
     return {"following_wall_s": time.monotonic() - begun, "following_cpu_s": tree_cpu_s(os.getpid()) - begun_cpu}
 
 
-def measured(options: argparse.Namespace, name: str) -> dict[str, Any]:
+def measured(options: argparse.Namespace, name: str, label: str | None = None, **given: str) -> dict[str, Any]:
+    """One of the things in a process of its own; the archive lies with the other files."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(options.folder / "cache"), **given}
     command = [sys.executable, __file__, "--work", name, "--folder", str(options.folder), "--memory", options.memory]
     command += ["--records", str(options.records)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{name} failed:\n{done.stdout}{done.stderr}")
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(
-        f"{name:12} {figures['records']:12,} records  {figures['wall_s']:8.1f} s  CPU {figures['cpu_s']:8.1f} s   "
-        f"with the session's start {figures['wall_with_start_s']:8.1f} s  CPU {figures['cpu_with_start_s']:8.1f} s",
+        f"{label or name:12} {figures['records']:12,} records  {figures['wall_s']:8.1f} s  "
+        f"CPU {figures['cpu_s']:8.1f} s"
+        f"   with the session's start {figures['wall_with_start_s']:8.1f} s  CPU {figures['cpu_with_start_s']:8.1f} s",
         flush=True,
     )
     return figures
@@ -158,12 +163,19 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     found["schema"] = [measured(options, "schema")]
     # The new files speak of a later time in the same month, whose charges are computed anew.
     generate(ledger, options.records // 100, START_MS + 10 * DAY_MS, "b")
+    tables, kept = options.folder / "tables", options.folder / "tables-after-full"
+    shutil.copytree(tables, kept)
+    found["no archive"] = [measured(options, "incremental", "no archive", TWINBUS_ARCHIVE="off")]
+    shutil.rmtree(tables)
+    kept.rename(tables)
+    for path in ledger.glob("*-?00000000000000c-*"):
+        path.unlink()  # what `following` added
     found["incremental"] = [measured(options, "incremental")]
     assert found["full"][-1]["records"] == options.records
     assert found["incremental"][-1]["records"] == options.records // 100
     ratios = {
         f"{a} / {b}": {what: median(found[a], what) / median(found[b], what) for what in ("wall_s", "cpu_s")}
-        for a, b in (("full", "plain"), ("full", "schema"), ("incremental", "full"))
+        for a, b in (("full", "plain"), ("full", "schema"), ("incremental", "full"), ("no archive", "full"))
     }
     small = found["incremental"][-1]
     ratios["following / full"] = {

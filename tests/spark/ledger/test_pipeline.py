@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -24,7 +25,7 @@ from tests.spark.ledger.model import Model
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError, StoreLockedError
 from twinbus.ledger.prices import Sheet
-from twinbus.ledger.records import Operations, encode
+from twinbus.ledger.records import Connections, Operations, encode
 from twinbus.ledger.words import Source
 from twinbus.limits import TABLES_KEPT_MS
 from twinbus.spark.ledger import pipeline, schemas
@@ -113,6 +114,45 @@ def test_nothing_new_changes_nothing(spark: SparkSession, tmp_path: Path) -> Non
     done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     assert (done.files, done.lines, done.records) == (0, 0, 0)
     assert sorted(str(path) for path in (tmp_path / "tables").rglob("*")) == before
+
+
+def test_each_run_adds_to_the_months_it_tells_of(spark: SparkSession, tmp_path: Path) -> None:
+    folder, tables = tmp_path / "ledger", tmp_path / "tables"
+    times = {"ab": START_MS, "cd": START_MS + 3_600_000, "ef": START_MS + 40 * DAY_MS, "0a": START_MS}
+    files = []
+    for run_id, at_ms in times.items():
+        files.append(ledger(folder, 60, run_id, at_ms))
+        connected = Connections(
+            id=f"c{run_id}-1",
+            start_ms=at_ms,
+            end_ms=at_ms + 60_000,
+            source=Source.BROKER,
+            namespace="contoso",
+            entity="",
+            peak=7,
+        )
+        files[-1].write_text(files[-1].read_text() + encode(connected))
+        done = run(spark, [folder], tables, STANDARD)
+        assert (done.records, done.repeated, done.quarantined) == (61, 0, 0)
+        check(spark, tables, Model(files, STANDARD))
+    state = Catalog(tables).state()
+    assert set(state.days) == set(state.charges)
+    assert len(state.days) == 2
+
+
+def test_tables_without_days_get_them(spark: SparkSession, tmp_path: Path) -> None:
+    folder, tables = tmp_path / "ledger", tmp_path / "tables"
+    files = [ledger(folder, 60, "ab"), ledger(folder, 60, "cd", START_MS + 40 * DAY_MS)]
+    run(spark, [folder], tables, STANDARD)
+    # As the first version of the format wrote it.
+    commit = next((tables / "commits").glob("*.json"))
+    told = json.loads(commit.read_text()) | {"format": 1}
+    del told["days"]
+    commit.write_text(json.dumps(told))
+    shutil.rmtree(tables / "days")
+    files.append(ledger(folder, 60, "ef"))
+    run(spark, [folder], tables, STANDARD)
+    check(spark, tables, Model(files, STANDARD))
 
 
 def test_a_file_that_comes_again_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
