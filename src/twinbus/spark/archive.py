@@ -1,4 +1,4 @@
-"""Spark's classes in one file, from which a JVM takes them much sooner than out of three hundred jars.
+"""Spark's classes in one file, from which a JVM takes them much sooner than out of hundreds of jars.
 
     archive = Archive.of("ledger", java)
     ... the session gets `archive.options` for its JVM ...
