@@ -13,6 +13,8 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +152,9 @@ def test_tables_without_days_get_them(spark: SparkSession, tmp_path: Path) -> No
     del told["days"]
     commit.write_text(json.dumps(told))
     shutil.rmtree(tables / "days")
+    dearer = replace(STANDARD, name="dearer", base_per_hour=Decimal("0.5"))
+    run(spark, [folder], tables, dearer)
+    check(spark, tables, Model(files, dearer))
     files.append(ledger(folder, 60, "ef"))
     run(spark, [folder], tables, STANDARD)
     check(spark, tables, Model(files, STANDARD))

@@ -212,9 +212,9 @@ class _Job:
         with ThreadPoolExecutor(1) as other:
             looking_up = other.submit(batch.look_up)
             counted = batch.count()
-            after = self._costs(state, name, batch.sums, batch.connections, counted)
+            after = None if batch.is_odd else self._costs(state, name, batch.sums, batch.connections, counted)
             repeated = looking_up.result()
-        if repeated or batch.is_odd:
+        if after is None or repeated:
             self.catalog.discard(name, "days", "charges")
             outcome = batch.sort_out(counted, repeated=repeated)
             new = self._tables(State(parts=(outcome.part,)))
@@ -228,12 +228,16 @@ class _Job:
 
     def _reprice(self, state: State) -> State:
         name = self.catalog.begin(state)
-        tables = self._tables(state)
-        after = self._charged(state, name, EVER, tables.days, tables.records(Connections.type))
+        after = self._charged(state, name, EVER, self._days(state), self._tables(state).records(Connections.type))
         return self.catalog.commit(replace(after, sheet=repr_of(self._sheet)), self._clock.now_ms())
 
     def _tables(self, state: State) -> Tables:
         return Tables(self._spark, self.catalog.folder, state)
+
+    def _days(self, state: State) -> DataFrame:
+        """The days of all parts; made of their sums where none were kept."""
+        tables = self._tables(state)
+        return tables.days if state.days else daily(tables.sums)
 
     def _costs(
         self, state: State, name: str, sums: DataFrame, connections: DataFrame, told: Counted | Outcome
@@ -244,7 +248,7 @@ class _Job:
         repriced = bool(state.sheet) and state.sheet != after.sheet
         connections = connections.unionByName(self._tables(state).records(Connections.type))
         if told.first_ms is None or told.last_ms is None:
-            return self._charged(after, name, EVER, self._tables(after).days, connections) if repriced else after
+            return self._charged(after, name, EVER, self._days(state), connections) if repriced else after
         span = Months(told.first_ms, told.last_ms)
         if not state.days:  # before the first batch, and in tables that kept none
             span, sums = EVER, sums.unionByName(self._tables(state).sums)
