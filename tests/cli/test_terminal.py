@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,18 @@ def terminal() -> Iterator[Terminal]:
     for number in (made.master, made.slave):
         with contextlib.suppress(OSError):
             os.close(number)
+
+
+def wait_until_asleep(child: subprocess.Popen[bytes]) -> None:
+    """Until a process waits for what is typed. A signal between Python's last look for one and the system call that
+    waits is not seen before the next key: nobody types that fast, a test does."""
+    state = Path(f"/proc/{child.pid}/stat")
+    end = time.monotonic() + 30
+    asleep = 0
+    while asleep < 3 and state.exists():  # only Linux tells
+        assert time.monotonic() < end
+        asleep = asleep + 1 if state.read_text().rpartition(")")[2].split()[0] == "S" else 0
+        time.sleep(0.02)
 
 
 def test_progress_is_for_the_terminal_and_the_result_for_the_pipe(
@@ -106,6 +119,7 @@ def test_an_interrupt_at_the_question_changes_nothing(
     done("send", "orders", "x")
     child: subprocess.Popen[bytes] = process("queue", "delete", "orders", stdin=terminal.slave, stdout=terminal.slave)
     terminal.until(b"Delete queue orders and its 1 message?")
+    wait_until_asleep(child)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert (child.returncode, err.strip()) == (1, b"twinbus: stopped; nothing was changed.")
