@@ -52,6 +52,34 @@ def test_the_second_run_has_its_classes_from_the_first(tmp_path: Path) -> None:
     assert told == [["10", "False", "5"], ["10", "True", "5"]]
 
 
+_CLEARED = """
+import shutil, sys
+from twinbus.spark.session import spark_session
+with spark_session("small", master="local[1]", brisk=True, archived="small", progress=print) as spark:
+    shutil.rmtree(sys.argv[1])
+    print(spark.range(10).count())
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_cannot_keep_its_classes_has_done_its_work(tmp_path: Path) -> None:
+    if not (find_java().home / "lib" / "server" / "classes.jsa").exists():
+        pytest.skip("this Java has no archive of its own classes to build on")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TWINBUS_ARCHIVE": "on"}
+    done = subprocess.run(
+        [sys.executable, "-c", _CLEARED, str(tmp_path / "twinbus")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # Java itself then says that it could not write it.
+    assert done.stdout.splitlines()[:2] == ["10", "keeping Spark's classes for the next run, some seconds, once"]
+    assert list(tmp_path.rglob("*.jsa*")) == []
+
+
 def test_there_is_none_where_there_can_be_none(tmp_path: Path) -> None:
     java = _java(tmp_path)
     assert Archive.of("job", java, [tmp_path], {}) is not None

@@ -142,7 +142,9 @@ def _run(
     brisk = every_s is None and pipeline.is_small(folders, place)
     settings = {"spark.driver.memory": memory}
     archived = "ledger" if every_s is None else None
-    with spark_session("twinbus ledger", master=master, settings=settings, brisk=brisk, archived=archived) as spark:
+    with spark_session(
+        "twinbus ledger", master=master, settings=settings, brisk=brisk, archived=archived, progress=progress
+    ) as spark:
         if every_s is None:
             # Stopped at any moment, it loses nothing but its work since the last commit.
             return pipeline.run(spark, folders, place, sheet, progress=progress)

