@@ -110,7 +110,7 @@ def index_rows(count: int, ttl_ms: int | None) -> Iterator[tuple[bytes, bytes]]:
 def restore_seconds(count: int, ttl_ms: int | None) -> float:
     facts = Facts()
     Namespace("bench", tokens=tokens).create_queue(QueueSettings(path="q"), NOW_MS, facts)
-    entities = [(key, value) for table, key, value in facts.rows if table.name == "ENTITIES"]
+    entities = [(key, value) for (table, key), value in facts.rows.items() if table.name == "ENTITIES"]
     rows = list(index_rows(count, ttl_ms))
     before = time.perf_counter()
     namespace = Namespace.restore("bench", entities, rows, [], [], [], NOW_MS, tokens)

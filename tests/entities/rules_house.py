@@ -14,7 +14,7 @@ START_MS = 1_700_000_000_000
 
 
 class Tables:
-    """A store made of dicts: puts first, then deletes, as the real one does."""
+    """A store made of dicts: deletes first, then puts, as the real one does."""
 
     def __init__(self) -> None:
         # Rows by table.
@@ -22,16 +22,16 @@ class Tables:
 
     def apply(self, facts: Facts) -> None:
         bodies = self.rows[Table.BODIES]
-        for key, value in facts.bodies:
-            assert not bodies or key > max(bodies, default=b""), "bodies are appended"
-            bodies[key] = value
-        for key, value in facts.index:
-            self.rows[Table.INDEX][key] = value
-        for table, key, value in facts.rows:
-            assert len(key) <= 511
-            self.rows[table][key] = value
         for table, key in facts.deletes:
             self.rows[table].pop(key, None)
+        for key, value in facts.bodies.items():
+            assert not bodies or key > max(bodies, default=b""), "bodies are appended"
+            bodies[key] = value
+        for key, value in facts.index.items():
+            self.rows[Table.INDEX][key] = value
+        for (table, key), value in facts.rows.items():
+            assert len(key) <= 511
+            self.rows[table][key] = value
 
     def scan(self, table: Table) -> Iterable[tuple[bytes, bytes]]:
         return sorted(self.rows[table].items())

@@ -88,11 +88,11 @@ def test_shared_bodies_are_counted_again() -> None:
     message = house.one()
     house.namespace._commons.bodies.share(message.body, 2)
     house.queue._write(message, house.facts)
-    value = house.facts.index[-1][1]
+    value = list(house.facts.index.values())[-1]
     assert records.unpack(value).shared
     other = house.namespace.queue("other")
-    house.facts.index.append((records.key(other.entity_id, 1), value))
-    house.facts.index.append((records.key(other.entity_id, 2), value))
+    house.facts.index[records.key(other.entity_id, 1)] = value
+    house.facts.index[records.key(other.entity_id, 2)] = value
     house.commit()
     house.crash()
     bodies = house.namespace._commons.bodies

@@ -155,7 +155,7 @@ def test_dead_letter_keeps_number_size_body_and_says_why() -> None:
     assert house.queue.size_bytes == 200
     assert house.acquire(1, house.dead) == []
     facts = house.commit()
-    assert facts.bodies == []
+    assert facts.bodies == {}
     assert house.heard == ["dead"]
     (moved,) = house.acquire(1, house.dead)
     assert (moved.seq, house.body(moved)) == (2, "b")

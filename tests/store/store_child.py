@@ -30,8 +30,8 @@ def commits(folder: Path) -> None:
             facts = sends(range(batch * BATCH, (batch + 1) * BATCH))
             if batch % 3 == 0:
                 gone = batch - 2
-                facts.deletes += completes(range(gone * BATCH, (gone + 1) * BATCH)).deletes
-            facts.rows.append((Table.META, b"batch", b"%d" % batch))
+                completes(range(gone * BATCH, (gone + 1) * BATCH), facts)
+            facts.rows[Table.META, b"batch"] = b"%d" % batch
             worker.submit(store.begin(facts).commit).result()
             sys.stdout.write(f"{batch}\n")
             sys.stdout.flush()

@@ -21,17 +21,17 @@ def sends(numbers: Iterable[int], size: int = 1024) -> Facts:
     """Messages arrive: a body and an index row each."""
     facts = Facts()
     for number in numbers:
-        facts.bodies.append((body_key(number), content(number, size)))
-        facts.index.append((index_key(1, number), b"\x00" + body_key(number)))
+        facts.bodies[body_key(number)] = content(number, size)
+        facts.index[index_key(1, number)] = b"\x00" + body_key(number)
     return facts
 
 
-def completes(numbers: Iterable[int]) -> Facts:
-    """Messages leave."""
-    facts = Facts()
+def completes(numbers: Iterable[int], facts: Facts | None = None) -> Facts:
+    """Messages leave, together with other facts perhaps."""
+    facts = facts or Facts()
     for number in numbers:
-        facts.deletes.append((Table.BODIES, body_key(number)))
-        facts.deletes.append((Table.INDEX, index_key(1, number)))
+        facts.delete(Table.BODIES, body_key(number))
+        facts.delete(Table.INDEX, index_key(1, number))
     return facts
 
 
@@ -39,7 +39,7 @@ def updates(numbers: Iterable[int], mark: int) -> Facts:
     """Index rows change: a delivery was counted."""
     facts = Facts()
     for number in numbers:
-        facts.index.append((index_key(1, number), mark.to_bytes(1, "big") + body_key(number)))
+        facts.index[index_key(1, number)] = mark.to_bytes(1, "big") + body_key(number)
     return facts
 
 

@@ -10,6 +10,7 @@ from store_rows import completes, content, sends, stored, updates
 
 from twinbus.errors import StoreCorruptError, StoreError
 from twinbus.limits import STORE_KEY_BYTES_MAX
+from twinbus.store.environment import FORMAT_KEY
 from twinbus.store.facts import Facts, Table, body_key, index_key
 from twinbus.store.lmdb_store import Store
 
@@ -27,10 +28,10 @@ def reopened(store: Store) -> Store:
 
 def test_what_was_committed_is_there_after_reopening(store: Store) -> None:
     facts = sends(range(10))
-    facts.rows.append((Table.ENTITIES, b"e", b"1"))
-    facts.rows.append((Table.SESSIONS, b"s", b""))
-    facts.rows.append((Table.DUPLICATES, b"d", b"3"))
-    facts.rows.append((Table.META, b"m", b"4"))
+    facts.rows[Table.ENTITIES, b"e"] = b"1"
+    facts.rows[Table.SESSIONS, b"s"] = b""
+    facts.rows[Table.DUPLICATES, b"d"] = b"3"
+    facts.rows[Table.META, b"m"] = b"4"
     store.commit(facts)
     with reopened(store) as again:
         assert stored(again) == list(range(10))
@@ -41,11 +42,42 @@ def test_what_was_committed_is_there_after_reopening(store: Store) -> None:
         assert again.get(Table.META, b"none") is None
 
 
-def test_deletes_come_after_puts(store: Store) -> None:
+def test_a_delete_takes_back_the_put_of_its_commit(store: Store) -> None:
     facts = sends([1, 2])
-    facts.deletes += completes([1, 7]).deletes  # 7 was never there
+    completes([1, 7], facts)  # 7 was never there
     store.commit(facts)
     assert stored(store) == [2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_last_word_for_a_row_holds(tmp_path: Path, seed: int) -> None:
+    """Puts and deletes of every table in any order, some of a row several times in one commit."""
+    chance = random.Random(seed)
+    rows: dict[tuple[Table, bytes], bytes] = {}
+    for _ in range(5):
+        with Store.open(tmp_path, sync=False) as store:
+            for _ in range(chance.randrange(1, 10)):
+                facts = Facts()
+                for _ in range(chance.randrange(30)):
+                    table = chance.choice(list(Table))
+                    key = body_key(chance.randrange(6))
+                    if chance.random() < 0.5:
+                        facts.delete(table, key)
+                        rows.pop((table, key), None)
+                        continue
+                    value = rows[table, key] = chance.randbytes(4)
+                    if table is Table.BODIES:
+                        facts.bodies[key] = value
+                    elif table is Table.INDEX:
+                        facts.index[key] = value
+                    else:
+                        facts.rows[table, key] = value
+                store.commit(facts)
+            for table in Table:
+                found = {key: value for key, value in store.scan(table) if key != FORMAT_KEY}
+                if table is Table.BODIES:
+                    found = {key: value[4:] for key, value in found.items()}
+                assert found == {key: value for (of, key), value in rows.items() if of is table}
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 2000, 4096, 1 << 20])
@@ -139,12 +171,9 @@ def test_close_while_a_commit_runs_is_refused(store: Store) -> None:
 
 def test_scan_takes_the_half_open_range(store: Store) -> None:
     facts = Facts()
-    for entity in (1, 2, 3):
-        for number in range(5):
-            facts.index.append((index_key(entity, number), bytes([entity, number])))
-    random.Random(1).shuffle(facts.index)
+    rows = [(index_key(entity, number), bytes([entity, number])) for entity in (1, 2, 3) for number in range(5)]
+    facts.index = dict(random.Random(1).sample(rows, len(rows)))
     store.commit(facts)
-    rows = sorted(facts.index)
     assert list(store.scan(Table.INDEX)) == rows
     assert list(store.scan(Table.INDEX, index_key(2, 0), index_key(3, 0))) == rows[5:10]
     assert list(store.scan(Table.INDEX, index_key(2, 3), index_key(9, 0))) == rows[8:]
@@ -201,10 +230,10 @@ def test_a_changed_body_is_named(store: Store) -> None:
 def test_a_key_as_long_as_may_be_and_one_past(store: Store) -> None:
     assert store._env.max_key_size() == STORE_KEY_BYTES_MAX
     facts = Facts()
-    facts.rows.append((Table.SESSIONS, b"k" * STORE_KEY_BYTES_MAX, b"v"))
+    facts.rows[Table.SESSIONS, b"k" * STORE_KEY_BYTES_MAX] = b"v"
     store.commit(facts)
     facts = sends([1])
-    facts.rows.append((Table.SESSIONS, b"k" * (STORE_KEY_BYTES_MAX + 1), b"v"))
+    facts.rows[Table.SESSIONS, b"k" * (STORE_KEY_BYTES_MAX + 1)] = b"v"
     with pytest.raises(StoreError):
         store.begin(facts)
 
@@ -212,7 +241,7 @@ def test_a_key_as_long_as_may_be_and_one_past(store: Store) -> None:
 def test_a_commit_that_fails_stops_the_store_but_not_its_reads(store: Store) -> None:
     store.commit(sends([1]))
     bad = sends([2])
-    bad.rows.append((Table.META, b"", b"an empty key"))
+    bad.rows[Table.META, b""] = b"an empty key"
     with pytest.raises(StoreError, match="what was confirmed is safe"):
         store.commit(bad)
     with pytest.raises(StoreError, match="Nothing more is accepted"):
@@ -244,10 +273,10 @@ def test_random_commits_against_a_model(store: Store) -> None:
                 mark = chance.randrange(1, 200)
                 made = updates(some, mark)
                 model.update(dict.fromkeys(some, mark))
-            facts.bodies += made.bodies
-            facts.index += made.index
+            facts.bodies.update(made.bodies)
+            facts.index.update(made.index)
         gone = chance.sample(sorted(model), min(len(model), chance.randrange(40)))
-        facts.deletes += completes(gone).deletes
+        completes(gone, facts)
         for one in gone:
             del model[one]
         store.commit(facts)

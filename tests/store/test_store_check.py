@@ -19,8 +19,8 @@ def filled(folder: Path, count: int = 100) -> None:
     with Store.open(folder, sync=False) as store:
         store.commit(sends(range(count)))
         facts = Facts()
-        facts.rows.append((Table.ENTITIES, b"e", b"1"))
-        facts.rows.append((Table.META, b"m", b"2"))
+        facts.rows[Table.ENTITIES, b"e"] = b"1"
+        facts.rows[Table.META, b"m"] = b"2"
         store.commit(facts)
 
 

@@ -73,9 +73,9 @@ def test_another_data_format_is_refused(tmp_path: Path, found: bytes | None, tex
         assert store.get(Table.META, FORMAT_KEY) == b"1"
         facts = Facts()
         if found is None:
-            facts.deletes.append((Table.META, FORMAT_KEY))
+            facts.delete(Table.META, FORMAT_KEY)
         else:
-            facts.rows.append((Table.META, FORMAT_KEY, found))
+            facts.rows[Table.META, FORMAT_KEY] = found
         store.commit(facts)
     with pytest.raises(StoreError, match=f"{text}; this release reads format 1"):
         Store.open(tmp_path, sync=False)

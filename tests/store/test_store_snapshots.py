@@ -73,8 +73,8 @@ def test_reads_while_another_thread_commits(tmp_path: Path) -> None:
             # Keep about 2000 messages: as many leave as arrive, from anywhere.
             gone = chance.sample(live, min(len(live), len(new))) if len(live) > 2000 else []
             changed = chance.sample(live, min(len(live), 50))
-            facts.index += updates(changed, turns % 250).index
-            facts.deletes += completes(gone).deletes
+            facts.index.update(updates(changed, turns % 250).index)
+            completes(gone, facts)
             prepared = store.begin(facts)
             running = worker.submit(prepared.commit)
             while not running.done():

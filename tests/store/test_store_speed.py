@@ -29,7 +29,7 @@ def test_scanning_a_million_index_rows_costs_what_lmdb_costs(tmp_path: Path) -> 
     value = struct.Struct(">BBIQIQQ").pack(1, 0, 0, 7, 1024, 1_700_000_000_000, 0)
     with Store.open(tmp_path, sync=False) as store:
         facts = Facts()
-        facts.index = [(index_key(1, number), value) for number in range(INDEX_ROWS)]
+        facts.index = {index_key(1, number): value for number in range(INDEX_ROWS)}
         store.commit(facts)
         del facts
 

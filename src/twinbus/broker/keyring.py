@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.auth.scope import normalised
 from twinbus.broker.keys import change_keys
-from twinbus.broker.stored_policies import policies_key, policies_row, read_policies
+from twinbus.broker.stored_policies import policies_key, policies_value, read_policies
 from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, NotAllowedError
 from twinbus.store.facts import Table
 
@@ -153,9 +153,9 @@ class Keyring:
         self.policies.replace_scope(scope, policies)
         made = [policy for policy in policies if _label(policy) not in self._configured]
         if made:
-            self.commits.facts.rows.append(policies_row(scope, made))
+            self.commits.facts.rows[Table.META, policies_key(scope)] = policies_value(made)
         else:
-            self.commits.facts.deletes.append((Table.META, policies_key(scope)))
+            self.commits.facts.delete(Table.META, policies_key(scope))
         self.commits.request()
         for policy in changed:
             if self.on_change is not None:
@@ -167,7 +167,7 @@ class Keyring:
         gone = {label for label in self._configured if label[0] == normalised(scope)}
         self._configured -= gone
         self._kept -= gone
-        self.commits.facts.deletes.append((Table.META, policies_key(scope)))
+        self.commits.facts.delete(Table.META, policies_key(scope))
 
     def _check_keys_only(self, old: Policy, new: Policy) -> None:
         """What the configuration says of a policy is not changed here; keys it does not hold are."""

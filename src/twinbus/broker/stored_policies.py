@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from twinbus.auth.policies import Policy, rights_of
 from twinbus.auth.scope import normalised
 from twinbus.errors import ServiceError, StoreCorruptError
-from twinbus.store.facts import Table
 
 _PREFIX = b"policies/"
 
@@ -21,8 +20,8 @@ def policies_key(path: str) -> bytes:
     return _PREFIX + normalised(path).encode()
 
 
-def policies_row(path: str, policies: Sequence[Policy]) -> tuple[Table, bytes, bytes]:
-    """The row that keeps an entity's policies."""
+def policies_value(policies: Sequence[Policy]) -> bytes:
+    """What the row of an entity's policies holds."""
     fields = [
         {
             "name": policy.name,
@@ -34,7 +33,7 @@ def policies_row(path: str, policies: Sequence[Policy]) -> tuple[Table, bytes, b
         }
         for policy in policies
     ]
-    return Table.META, policies_key(path), json.dumps(fields, separators=(",", ":")).encode()
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def read_policies(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Policy]:

@@ -93,15 +93,9 @@ class Accepting(Settlement):
         key = session_key(self.entity_id, session_id)
         if state is None:
             if session.state is not None:
-                facts.deletes.append((Table.SESSIONS, key))
-                session.state_removed = True
+                facts.delete(Table.SESSIONS, key)
         else:
-            if session.state_removed:
-                # Deletes are applied after puts: one in these same facts would take the new state with it.
-                while (Table.SESSIONS, key) in facts.deletes:
-                    facts.deletes.remove((Table.SESSIONS, key))
-                session.state_removed = False
-            facts.rows.append((Table.SESSIONS, key, pack_session(session_id, now_ms, state)))
+            facts.rows[Table.SESSIONS, key] = pack_session(session_id, now_ms, state)
         session.state = state
         session.updated_ms = now_ms
 

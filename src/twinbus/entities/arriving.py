@@ -28,18 +28,15 @@ class Arriving(Holding):
         if seq > self._reserved_seq:
             self._reserved_seq = seq + SEQUENCE_BLOCK - 1
             mark = META_SEQUENCE + ENTITY_KEY.pack(self.entity_id)
-            facts.rows.append((Table.META, mark, NUMBER.pack(self._reserved_seq)))
+            facts.rows[Table.META, mark] = NUMBER.pack(self._reserved_seq)
         self._last_seq = seq
         return seq
 
     def _write(self, message: Message, facts: Facts) -> None:
         """Write a message's index record as it is now."""
         session = message.session
-        facts.index.append(
-            (
-                KEY.pack(self.entity_id, message.seq),
-                pack(message, None if session is None else session.id, message.body in self._bodies.references),
-            )
+        facts.index[KEY.pack(self.entity_id, message.seq)] = pack(
+            message, None if session is None else session.id, message.body in self._bodies.references
         )
 
     def _take_in(self, message: Message, facts: Facts) -> None:

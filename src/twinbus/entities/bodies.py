@@ -37,9 +37,9 @@ class Bodies:
         number = self._last + 1
         if number > self._reserved:
             self._reserved = number + SEQUENCE_BLOCK - 1
-            facts.rows.append((Table.META, META_BODIES, NUMBER.pack(self._reserved)))
+            facts.rows[Table.META, META_BODIES] = NUMBER.pack(self._reserved)
         self._last = number
-        facts.bodies.append((BODY_KEY.pack(number), body))
+        facts.bodies[BODY_KEY.pack(number)] = body
         return number
 
     def size(self, size: int) -> int:
@@ -69,4 +69,4 @@ class Bodies:
                 else:
                     del self.references[number]
                 return
-        facts.deletes.append((_BODIES, BODY_KEY.pack(number)))
+        facts.delete(_BODIES, BODY_KEY.pack(number))

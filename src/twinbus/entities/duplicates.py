@@ -45,7 +45,7 @@ class Duplicates:
 
     def add(self, message_id: str, seq: int, now_ms: int, facts: Facts) -> None:
         self.restore(message_id, seq, now_ms)
-        facts.rows.append((Table.DUPLICATES, key(self._entity_id, seq), pack_duplicate(now_ms, message_id)))
+        facts.rows[Table.DUPLICATES, key(self._entity_id, seq)] = pack_duplicate(now_ms, message_id)
 
     def restore(self, message_id: str, seq: int, seen_ms: int) -> None:
         self._seen[message_id] = (seen_ms, seq)
@@ -59,7 +59,7 @@ class Duplicates:
             _, seq, message_id = order.popleft()
             if self._seen[message_id][1] == seq:
                 del self._seen[message_id]
-            facts.deletes.append((Table.DUPLICATES, key(self._entity_id, seq)))
+            facts.delete(Table.DUPLICATES, key(self._entity_id, seq))
             count += 1
         return count
 

@@ -133,7 +133,7 @@ class Forwarding(Accepting):
             self._set_aside(message, _reason(error), error.text, facts)
             return 1
         self._leave(message)
-        facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
+        facts.delete(_INDEX, KEY.pack(self.entity_id, message.seq))
         return max(target.relay(carried, view, now_ms, facts), 1)
 
     def _set_aside(self, message: Message, reason: str, description: str, facts: Facts) -> None:

@@ -289,7 +289,7 @@ class Holding:
     def _remove(self, message: Message, facts: Facts) -> None:
         """Remove a message and its body."""
         self._leave(message)
-        facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
+        facts.delete(_INDEX, KEY.pack(self.entity_id, message.seq))
         self._bodies.release(message.body, facts)
 
     def _expire(self, message: Message, facts: Facts) -> None:
@@ -314,7 +314,7 @@ class Holding:
         if description is not None:
             changes[DEAD_LETTER_DESCRIPTION] = description[:DEAD_LETTER_TEXT_CHARS_MAX]
         self._leave(message)
-        facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
+        facts.delete(_INDEX, KEY.pack(self.entity_id, message.seq))
         target._take_in(moved(message, changes or None), facts)
 
     def _take_in(self, message: Message, facts: Facts) -> None:
@@ -350,7 +350,7 @@ class Holding:
         self._expiry = Expiry()
         self._sessions = None
         self._duplicates = None
-        facts.deletes.append((Table.META, META_SEQUENCE + ENTITY_KEY.pack(self.entity_id)))
+        facts.delete(Table.META, META_SEQUENCE + ENTITY_KEY.pack(self.entity_id))
         facts.then.append((self._tell_deleted, None))
 
     def _tell_deleted(self, _: None) -> None:

@@ -160,7 +160,7 @@ class Namespace:
         del self._entities[path.lower()]
         for subscription in topic.subscriptions:
             self._close_subscription(subscription, now_ms, facts)
-        facts.deletes.append((Table.ENTITIES, ENTITY_KEY.pack(topic.entity_id)))
+        facts.delete(Table.ENTITIES, ENTITY_KEY.pack(topic.entity_id))
         del self._by_id[topic.entity_id]
         topic.close(facts)
 
@@ -277,7 +277,7 @@ class Namespace:
 
     def _next_id(self, facts: Facts) -> int:
         entity_id = self._last_id + IDS_PER_ENTITY
-        facts.rows.append((Table.META, META_ENTITIES, NUMBER.pack(entity_id)))
+        facts.rows[Table.META, META_ENTITIES] = NUMBER.pack(entity_id)
         return entity_id
 
     def _add_queue(self, settings: QueueSettings, entity_id: int, now_ms: int) -> Queue:
@@ -316,7 +316,7 @@ class Namespace:
         queue.arm(now_ms)
 
     def _close(self, queue: Queue, facts: Facts) -> None:
-        facts.deletes.append((Table.ENTITIES, ENTITY_KEY.pack(queue.entity_id)))
+        facts.delete(Table.ENTITIES, ENTITY_KEY.pack(queue.entity_id))
         for part in queue.parts:
             del self._by_id[part.entity_id]
             part.close(facts)
@@ -329,4 +329,4 @@ class Namespace:
             "updated_ms": entity.updated_ms,
         }
         row = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-        facts.rows.append((Table.ENTITIES, ENTITY_KEY.pack(entity.entity_id), row))
+        facts.rows[Table.ENTITIES, ENTITY_KEY.pack(entity.entity_id)] = row

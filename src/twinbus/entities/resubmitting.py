@@ -105,7 +105,7 @@ class Resubmitting(Forwarding):
             fresh.session.members += 1
         part._leave(message)
         part._available.note_gone()
-        facts.deletes.append((_INDEX, KEY.pack(part.entity_id, message.seq)))
+        facts.delete(_INDEX, KEY.pack(part.entity_id, message.seq))
         self._take_in(fresh, facts)
         return True
 

@@ -195,7 +195,7 @@ class Sending(Arriving):
         size = self._bodies.size(new.size)
         message = Message(seq, body, size, enqueued_ms, expires_ms, state, 0, session, None)
         self._bytes += size
-        facts.index.append((KEY.pack(self.entity_id, seq), pack(message, session_id)))
+        facts.index[KEY.pack(self.entity_id, seq)] = pack(message, session_id)
         self._show_after(message, facts)
         return seq
 
@@ -243,7 +243,7 @@ class Sending(Arriving):
         """Scheduled messages become active under a new sequence number, as if they were sent now."""
         due = self._schedule.due(now_ms, TICK_MESSAGES_MAX)
         for message in due:
-            facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
+            facts.delete(_INDEX, KEY.pack(self.entity_id, message.seq))
             session = message.session
             if session is not None:
                 del session.aside[message.seq]

@@ -47,7 +47,6 @@ class Session:
         "ready",
         "returning",
         "state",
-        "state_removed",
         "updated_ms",
     )
 
@@ -78,8 +77,6 @@ class Session:
         self.state: bytes | None = None
         # When the state was last set; 0: never.
         self.updated_ms = 0
-        # The state's row was removed, perhaps by facts that are still open.
-        self.state_removed = False
         # Set by the receiver's owner: called when messages became available while locked.
         self.on_available: Callable[[Session], None] | None = None
 

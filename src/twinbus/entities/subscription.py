@@ -52,7 +52,7 @@ class Subscription(Queue):
         self.topic = topic
         # Its rules by lower-case name, with the numbers of their rows.
         self._rules: dict[str, tuple[int, Rule]] = {}
-        # The last number given to a rule: a name may go and come back within one commit, a number may not.
+        # The last number given to a rule.
         self._last_rule = 0
 
     @property
@@ -107,7 +107,7 @@ class Subscription(Queue):
         self.touch(now_ms)
         del self._rules[name.lower()]
         self.topic.selection.remove(rule)
-        facts.deletes.append((Table.ENTITIES, RULE_KEY.pack(self.entity_id, number)))
+        facts.delete(Table.ENTITIES, RULE_KEY.pack(self.entity_id, number))
 
     def restore_rule(self, number: int, rule: Rule) -> None:
         """Have a rule whose row is written."""
@@ -119,7 +119,7 @@ class Subscription(Queue):
         """The subscription is going."""
         for number, rule in self._rules.values():
             self.topic.selection.remove(rule)
-            facts.deletes.append((Table.ENTITIES, RULE_KEY.pack(self.entity_id, number)))
+            facts.delete(Table.ENTITIES, RULE_KEY.pack(self.entity_id, number))
         self._rules.clear()
 
     def _rule(self, name: str) -> tuple[int, Rule]:
@@ -133,7 +133,7 @@ class Subscription(Queue):
 
     def _write_rule(self, number: int, rule: Rule, facts: Facts) -> None:
         row = json.dumps(rule.to_json(), separators=(",", ":")).encode()
-        facts.rows.append((Table.ENTITIES, RULE_KEY.pack(self.entity_id, number), row))
+        facts.rows[Table.ENTITIES, RULE_KEY.pack(self.entity_id, number)] = row
 
     # --- copies -----------------------------------------------------------------------------------------------------
 

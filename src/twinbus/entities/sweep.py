@@ -46,7 +46,7 @@ class Sweep:
                 self._parts.popleft()
                 continue
             table, key, body = row
-            facts.deletes.append((table, key))
+            facts.delete(table, key)
             if table == Table.INDEX:
                 self._bodies.release(body, facts)
             count += 1

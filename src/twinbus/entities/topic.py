@@ -127,7 +127,7 @@ class Topic(Sending):
             body = self._bodies.store(new.body, facts)
             message = Message(seq, body, size, new.scheduled_ms, expires_ms, SCHEDULED, 0, None, None)
             self._bytes += size
-            facts.index.append((KEY.pack(self.entity_id, seq), pack(message)))
+            facts.index[KEY.pack(self.entity_id, seq)] = pack(message)
             self._show_after(message, facts)
             return seq
         view = self._commons.views.of_new(new)
@@ -191,7 +191,7 @@ class Topic(Sending):
                 break
             message = due[0]
             self._leave(message)
-            facts.deletes.append((_INDEX, KEY.pack(self.entity_id, message.seq)))
+            facts.delete(_INDEX, KEY.pack(self.entity_id, message.seq))
             view = self._commons.views.of_stored(message)
             expires_ms = message.expires_ms
             if expires_ms is not None:

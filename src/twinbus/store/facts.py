@@ -1,7 +1,7 @@
 """What one group commit writes: the store's vocabulary, without the store.
 
 Facts are collected by the rules and written by the store in one transaction: all of them or none.
-Puts are applied before deletes, so a row that is both put and deleted in one commit is gone after it.
+The last word for a row holds: deletes are applied before puts, and a delete takes back the put of the same commit.
 This file is pure; it is the only part of the store that the rules may import.
 """
 
@@ -25,6 +25,10 @@ class Table(enum.IntEnum):
     SESSIONS = 3
     DUPLICATES = 4
     META = 5
+
+
+_BODIES: Final = Table.BODIES
+_INDEX: Final = Table.INDEX
 
 
 def body_key(number: int) -> bytes:
@@ -55,16 +59,26 @@ class Facts:
     __slots__ = ("bodies", "deletes", "index", "rows", "then")
 
     def __init__(self) -> None:
-        # New bodies, keys ascending: (`body_key`, stored message bytes). The store adds the checksum.
-        self.bodies: list[tuple[bytes, bytes]] = []
-        # New or changed index rows: (`index_key`, opaque value).
-        self.index: list[tuple[bytes, bytes]] = []
+        # New bodies by `body_key`, ascending: stored message bytes. The store adds the checksum.
+        self.bodies: dict[bytes, bytes] = {}
+        # New or changed index rows by `index_key`: opaque values.
+        self.index: dict[bytes, bytes] = {}
         # Puts to the other tables.
-        self.rows: list[tuple[Table, bytes, bytes]] = []
-        # Rows to remove from any table, applied after all puts. A row that does not exist is no error.
+        self.rows: dict[tuple[Table, bytes], bytes] = {}
+        # Rows to remove, applied before all puts; filled by `delete` only. A row that does not exist is no error.
         self.deletes: list[tuple[Table, bytes]] = []
         # Called in order, each with its argument, on the owner's thread once the commit is durable. Not the store's.
         self.then: list[tuple[Callable[[Any], None], Any]] = []
+
+    def delete(self, table: Table, key: bytes) -> None:
+        """Remove a row of any table, also one that was put by these same facts."""
+        if table is _INDEX:
+            self.index.pop(key, None)
+        elif table is _BODIES:
+            self.bodies.pop(key, None)
+        else:
+            self.rows.pop((table, key), None)
+        self.deletes.append((table, key))
 
     @property
     def empty(self) -> bool:

@@ -258,30 +258,30 @@ class Store:
         """A write transaction with all the facts in it."""
         txn = self._env.begin(write=True)
         try:
-            if facts.bodies:
-                self._put_bodies(txn, facts.bodies)
-            if facts.index:
-                txn.cursor(self._tables[Table.INDEX]).putmulti(facts.index)
             tables = self._tables
-            if facts.rows:
-                put = txn.put
-                for table, key, value in facts.rows:
-                    put(key, value, db=tables[table])
             if facts.deletes:
                 delete = txn.delete
                 for table, key in facts.deletes:
                     delete(key, db=tables[table])
+            if facts.bodies:
+                self._put_bodies(txn, facts.bodies)
+            if facts.index:
+                txn.cursor(tables[Table.INDEX]).putmulti(facts.index.items())
+            if facts.rows:
+                put = txn.put
+                for (table, key), value in facts.rows.items():
+                    put(key, value, db=tables[table])
         except BaseException:
             txn.abort()
             raise
         return txn
 
-    def _put_bodies(self, txn: lmdb.Transaction[bytes], bodies: list[tuple[bytes, bytes]]) -> None:
+    def _put_bodies(self, txn: lmdb.Transaction[bytes], bodies: dict[bytes, bytes]) -> None:
         last = self._body_key_last
         ascending = True
         count = 0
         values = []
-        for key, stored in bodies:
+        for key, stored in bodies.items():
             if key <= last:
                 ascending = False
             last = key
@@ -293,7 +293,7 @@ class Store:
         if added != len(values):
             raise StoreError(f"{len(values) - added} of {len(values)} bodies were not written.")
         self._space.wrote(count)
-        self._body_key_next = last if ascending else max(self._body_key_last, max(bodies)[0])
+        self._body_key_next = last if ascending else max(self._body_key_last, max(bodies))
 
     def _ensure_tail(self, facts: Facts) -> None:
         """Have address space behind the file for all the facts: neither filling nor committing may find the map full.
@@ -453,10 +453,10 @@ def _refusal(error: lmdb.Error) -> bool:
 def _bytes_needed(facts: Facts) -> int:
     """No less than what these facts can add to the file: every row on a page of its own, every page copied."""
     count = 4 * 1024 * 1024
-    for _, stored in facts.bodies:
+    for stored in facts.bodies.values():
         count += len(stored) + 8192
-    for _, value in facts.index:
+    for value in facts.index.values():
         count += len(value) + 8192
-    for _, _, value in facts.rows:
+    for value in facts.rows.values():
         count += len(value) + 8192
     return count + 8192 * len(facts.deletes)

@@ -177,7 +177,7 @@ class AdminApi:
             created_ms: int = NUMBER.unpack(stored)[0]
             return created_ms
         now_ms = self._host.clock.now_ms()
-        self._host.commits.facts.rows.append((Table.META, _CREATED_KEY, NUMBER.pack(now_ms)))
+        self._host.commits.facts.rows[Table.META, _CREATED_KEY] = NUMBER.pack(now_ms)
         return now_ms
 
 
