@@ -1,0 +1,133 @@
+"""Forked workers: ids stay unique, and a client that was connected before the fork refuses to be used after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.paired.pairs import Pair
+from twinbus.ledger import files
+from twinbus.ledger.records import decode
+from twinbus.limits import LEDGER_LINE_BYTES_MAX
+
+HEAD = """
+import asyncio, os, sys
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from twinbus.paired import PairFaultedError, aio
+from twinbus import paired
+colour, primary, secondary, bundle, ledger = sys.argv[1:]
+package = paired if colour == "sync" else aio
+client = package.PairedServiceBusClient.from_connection_strings(
+    primary, secondary, primary_name="contoso", backlog_queue_count=1, ledger=ledger,
+    admin_options={"connection_verify": bundle},
+)
+sender = client.get_queue_sender("orders")
+
+def forked(work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+def joined(*pids):
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids)
+"""
+
+WORKERS = """
+async def asynchronous():
+    for _ in range(5):
+        await sender.send_messages(AmqpAnnotatedMessage(data_body=b"x"))
+    await client.close()
+
+def work():
+    if colour == "aio":
+        return asyncio.run(asynchronous())
+    for _ in range(5):
+        sender.send_messages(AmqpAnnotatedMessage(data_body=b"x"))
+    client.close()
+
+joined(*[forked(work) for _ in range(3)])
+"""
+
+SYNC_CHILD = """
+def child_sync():
+    for use in (
+        lambda: sender.send_messages(ServiceBusMessage("child")),
+        lambda: client.get_queue_receiver("orders"),
+        lambda: client.get_queue_sender("orders"),
+    ):
+        try:
+            use()
+        except PairFaultedError as error:
+            assert "forked" in str(error), error
+        else:
+            raise AssertionError("a client that was connected before the fork was used after it")
+    client.close()
+
+sender.send_messages(ServiceBusMessage("parent"))
+joined(forked(child_sync))
+sender.send_messages(ServiceBusMessage("parent again"))
+client.close()
+"""
+
+AIO_CHILD = """
+async def child():
+    for use in (
+        lambda: sender.send_messages(ServiceBusMessage("child")),
+        lambda: client.get_queue_receiver("orders"),
+        lambda: client.get_queue_sender("orders"),
+    ):
+        try:
+            made = use()
+            if asyncio.iscoroutine(made):
+                await made
+        except PairFaultedError as error:
+            assert "forked" in str(error), error
+        else:
+            raise AssertionError("a client that was connected before the fork was used after it")
+    await client.close()
+
+async def parent():
+    await sender.send_messages(ServiceBusMessage("parent"))
+    # A forked child cannot go on with its parent's event loop.
+    joined(forked(lambda: (asyncio._set_running_loop(None), asyncio.run(child()))))
+    await sender.send_messages(ServiceBusMessage("parent again"))
+    await client.close()
+
+asyncio.run(parent())
+"""
+
+
+def run(script: str, colour: str, pair: Pair, ledger: Path) -> None:
+    command = [sys.executable, "-c", HEAD + script, colour]
+    command += [pair.primary.connection_string(), pair.secondary.connection_string(), str(pair.bundle), str(ledger)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def colour_of(pair: Pair) -> str:
+    return "aio" if pair.package.__name__.endswith("aio") else "sync"
+
+
+async def test_forked_workers_never_repeat_an_id(pair: Pair, tmp_path: Path) -> None:
+    pair.primary.delete_queue("orders")
+    pair.primary.create_queue("orders", requires_duplicate_detection=True)
+    run(WORKERS, colour_of(pair), pair, tmp_path)
+    found = await pair.in_primary(15)
+    assert len({message.message_id for message in found}) == 15
+    records = [decode(line) for path in tmp_path.glob("*.jsonl") for line in files.lines(path, LEDGER_LINE_BYTES_MAX)]
+    assert len({record.id for record in records}) == len(records)
+    assert sum(getattr(record, "count", 0) for record in records) == 15, "every worker's ledger is there"
+
+
+async def test_a_client_connected_before_a_fork_says_so(pair: Pair, tmp_path: Path) -> None:
+    colour = colour_of(pair)
+    run(SYNC_CHILD if colour == "sync" else AIO_CHILD, colour, pair, tmp_path)
+    assert [message.body for message in await pair.in_primary(2)] == [b"parent", b"parent again"]
