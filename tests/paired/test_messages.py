@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.paired.envelope import RESERVED, encoded
-from twinbus.paired.messages import PairedMessageBatch, message_ids, prepared
+from twinbus.paired.messages import PairedMessageBatch, next_message_id, prepared
 
 
 def anonymous(body: str, **options: Any) -> ServiceBusMessage:
@@ -29,9 +29,9 @@ def test_a_taken_name_is_refused_wherever_it_comes(name: Any) -> None:
     message = ServiceBusMessage("x", application_properties=own)
     for each in (message, annotated, [message], [annotated], foreign, {"body": "x", "application_properties": own}):
         with pytest.raises(ValueError, match=f"'{text}' is a name that a message needs"):
-            prepared(each, message_ids("p"))
+            prepared(each)
     with pytest.raises(ValueError, match=text):
-        PairedMessageBatch(ServiceBusMessageBatch(), message_ids("p")).add_message(message)
+        PairedMessageBatch(ServiceBusMessageBatch()).add_message(message)
 
 
 def test_who_has_an_id_is_left_alone() -> None:
@@ -39,46 +39,45 @@ def test_who_has_an_id_is_left_alone() -> None:
         ServiceBusMessage("x", message_id="mine"),
         AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties(message_id="mine")),
     ):
-        assert prepared(message, message_ids("p")) is message
+        assert prepared(message) is message
 
 
 def test_who_has_none_gets_one_on_a_copy() -> None:
-    ids = message_ids("p")
     message = anonymous("x", subject="s", application_properties={"a": 1})
-    first, second = prepared(message, ids), prepared(message, ids)
+    first, second = prepared(message), prepared(message)
     assert message.message_id is None
-    assert (first.message_id, second.message_id) == ("p000000000001", "p000000000002")
+    assert len({first.message_id, second.message_id, next_message_id()}) == 3
     assert (str(first), first.subject, first.application_properties) == ("x", "s", {"a": 1})
     annotated = AmqpAnnotatedMessage(data_body=b"x")
-    copied = prepared(annotated, ids)
-    assert (annotated.properties, copied.properties.message_id) == (None, "p000000000003")
+    copied = prepared(annotated)
+    assert annotated.properties is None
+    assert len(copied.properties.message_id) == 44
 
 
 def test_everything_that_the_sdk_takes_is_taken() -> None:
-    ids = message_ids("p")
-    assert str(prepared({"body": "x"}, ids)) == "x"
-    made = prepared((anonymous(str(n)) for n in range(2)), ids)
-    assert [each.message_id for each in made] == ["p000000000001", "p000000000002"]
+    assert str(prepared({"body": "x"})) == "x"
+    made = prepared(anonymous(str(n)) for n in range(2))
+    assert len({each.message_id for each in made}) == 2
     # What it does not take is refused by itself.
-    assert prepared({"no": "message"}, ids) == {"no": "message"}
-    assert prepared(7, ids) == 7
+    assert prepared({"no": "message"}) == {"no": "message"}
+    assert prepared(7) == 7
 
 
 def test_a_batch_has_ids_from_the_start() -> None:
-    batch = PairedMessageBatch(ServiceBusMessageBatch(1000), message_ids("p"))
+    batch = PairedMessageBatch(ServiceBusMessageBatch(1000))
     batch.add_message(anonymous("x"))
     batch.add_message({"body": "y", "message_id": "mine"})
-    assert [each.message_id for each in batch._messages] == ["p000000000001", "mine"]
+    assert [len(each.message_id or "") for each in batch._messages] == [44, 4]
     assert (len(batch), batch.max_size_in_bytes) == (2, 1000)
-    assert prepared(batch, message_ids("p")) is batch
+    assert prepared(batch) is batch
 
 
 def test_a_batch_of_the_sdk_gets_ids_as_well() -> None:
     batch = ServiceBusMessageBatch()
     batch.add_message(anonymous("x"))
-    ready = prepared(batch, message_ids("p"))
+    ready = prepared(batch)
     assert ready is not batch
-    assert b"p000000000001" in encoded(ready)[0]
+    assert ready._messages[0].message_id.encode() in encoded(ready)[0]
     identified = ServiceBusMessageBatch()
     identified.add_message(ServiceBusMessage("x", message_id="m"))
-    assert prepared(identified, message_ids("p")) is identified
+    assert prepared(identified) is identified

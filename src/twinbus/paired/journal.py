@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from twinbus.clock import Clock
 from twinbus.ledger.records import LATENCY_BOUNDS_MS, Backlog, Failover, Latency, Operations, encode, units_of
@@ -69,6 +70,15 @@ class Journal:
         self._stopping = threading.Event()
         # Writes once a second; None before the first count.
         self._thread: threading.Thread | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was counted yet."""
+        return self._thread is not None
+
+    def renew(self) -> None:
+        """This is a forked child, and nothing was counted yet: its records need ids of their own."""
+        self._writer = LedgerWriter(self._writer.folder, self._source, uuid4().hex, self._clock)
 
     def beside(self, run_id: str, source: Source) -> Journal:
         """Another one in the same folder, for somebody else's counts."""

@@ -10,9 +10,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
@@ -22,13 +24,27 @@ from twinbus.client.envelope import RESERVED, clashes
 T = TypeVar("T")
 
 
-def message_ids(prefix: str) -> Callable[[], str]:
-    """Ids that start with `prefix`, which must be random: drawing one for each message would cost more than this."""
-    number = count(1)
-    return lambda: f"{prefix}{next(number):012x}"
+# A process draws its prefix once and counts on: drawing an id for each message would cost more. A forked child draws
+# another prefix, because its count goes on where its parent's does.
+_prefix = uuid4().hex
+_numbers = count(1)
 
 
-def prepared(message: Any, next_id: Callable[[], str]) -> Any:
+def next_message_id() -> str:
+    """An id that no other message has, in any thread, process or forked child."""
+    return f"{_prefix}{next(_numbers):012x}"
+
+
+def _renew_prefix() -> None:
+    global _prefix
+    _prefix = uuid4().hex
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_prefix)
+
+
+def prepared(message: Any) -> Any:
     """The message, list or batch as it is sent; ValueError for a property name that is taken."""
     if isinstance(message, ServiceBusMessage):
         raw = message.raw_amqp_message
@@ -39,10 +55,10 @@ def prepared(message: Any, next_id: Callable[[], str]) -> Any:
         if properties is not None and properties.message_id is not None:
             return message
         copied = _copy(message)
-        copied._raw_amqp_message = _identified(raw, next_id)
+        copied._raw_amqp_message = _identified(raw)
         return copied
     if isinstance(message, ServiceBusMessageBatch):
-        return _prepared_batch(message, next_id)
+        return _prepared_batch(message)
     if isinstance(message, AmqpAnnotatedMessage):
         own = message.application_properties
         if own and not RESERVED.isdisjoint(own):
@@ -50,15 +66,15 @@ def prepared(message: Any, next_id: Callable[[], str]) -> Any:
         properties = message.properties
         if properties is not None and properties.message_id is not None:
             return message
-        return _identified(message, next_id)
+        return _identified(message)
     if isinstance(message, Mapping):
         try:
-            return prepared(ServiceBusMessage(**message), next_id)
+            return prepared(ServiceBusMessage(**message))
         except TypeError:
             return message
     if isinstance(message, Iterable):
         # A generator can be read only once, and there may be more than one attempt.
-        return [prepared(each, next_id) for each in message]
+        return [prepared(each) for each in message]
     return message
 
 
@@ -74,17 +90,15 @@ def refuse(names: Iterable[Any]) -> None:
 class PairedMessageBatch(ServiceBusMessageBatch):
     """The SDK's batch, whose messages are made ready when they are added."""
 
-    def __init__(self, like: ServiceBusMessageBatch, next_id: Callable[[], str]) -> None:
+    def __init__(self, like: ServiceBusMessageBatch) -> None:
         self.__dict__.update(like.__dict__)
-        # Gives ids to messages that have none.
-        self._next_id = next_id
 
     def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
         """Try to add a single message to the batch; MessageSizeExceededError when it does not fit."""
-        super().add_message(prepared(message, self._next_id))
+        super().add_message(prepared(message))
 
 
-def _prepared_batch(batch: ServiceBusMessageBatch, next_id: Callable[[], str]) -> ServiceBusMessageBatch:
+def _prepared_batch(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
     if isinstance(batch, PairedMessageBatch):
         return batch
     messages = batch._messages
@@ -102,15 +116,15 @@ def _prepared_batch(batch: ServiceBusMessageBatch, next_id: Callable[[], str]) -
         tracing_attributes=batch._tracing_attributes,
     )
     for each in messages:
-        ready.add_message(prepared(each, next_id))
+        ready.add_message(prepared(each))
     return ready if ready.size_in_bytes <= batch.max_size_in_bytes else batch
 
 
-def _identified(raw: AmqpAnnotatedMessage, next_id: Callable[[], str]) -> AmqpAnnotatedMessage:
+def _identified(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
     """The same message with an id, sharing everything else."""
     copied = _copy(raw)
     properties = AmqpMessageProperties() if raw.properties is None else _copy(raw.properties)
-    properties.message_id = next_id()
+    properties.message_id = next_message_id()
     copied.properties = properties
     return copied
 

@@ -1,11 +1,24 @@
-"""The open pairs of this process, so that a secondary that is itself paired can be refused without asking anybody."""
+"""The open pairs of this process.
+
+Rules:
+- A secondary that is itself paired can be refused without asking anybody.
+- In a forked child every client of its parent is told, because it shares the parent's sockets and has lost its threads.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from twinbus.paired.options import Address
+
+
+class ForkedClient(Protocol):
+    """A client that can be told that it now lives in a forked child."""
+
+    def _forked(self) -> None: ...
 
 
 class Registry:
@@ -13,15 +26,15 @@ class Registry:
 
     def __init__(self) -> None:
         # By client.
-        self._primaries: WeakKeyDictionary[object, Address] = WeakKeyDictionary()
+        self._primaries: WeakKeyDictionary[ForkedClient, Address] = WeakKeyDictionary()
         # Clients may be made in any thread.
         self._lock = threading.Lock()
 
-    def add(self, client: object, primary: Address) -> None:
+    def add(self, client: ForkedClient, primary: Address) -> None:
         with self._lock:
             self._primaries[client] = primary
 
-    def remove(self, client: object) -> None:
+    def remove(self, client: ForkedClient) -> None:
         with self._lock:
             self._primaries.pop(client, None)
 
@@ -29,5 +42,14 @@ class Registry:
         with self._lock:
             return list(self._primaries.values())
 
+    def forked(self) -> None:
+        """This is a forked child: its parent may have held the lock, and the clients are the parent's."""
+        self._lock = threading.Lock()
+        for client in list(self._primaries):
+            client._forked()
+
 
 OPEN_PAIRS = Registry()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=OPEN_PAIRS.forked)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -37,12 +37,16 @@ from twinbus.paired._async.sender import PairedServiceBusSender
 from twinbus.paired.classify import Policy, availability_failure
 from twinbus.paired.events import Events, Listener
 from twinbus.paired.journal import Journal
-from twinbus.paired.messages import message_ids
 from twinbus.paired.options import Address, PairedOptions, check_pair
 from twinbus.paired.registry import OPEN_PAIRS
 from twinbus.paired.retries import Retries
 from twinbus.paired.state import State
 from twinbus.paired.syphon.bond import Side
+
+_FORKED = (
+    "The process was forked after this client had connected: the child cannot share its parent's connections. "
+    "Make a PairedServiceBusClient in each process, after the fork."
+)
 
 
 class PairedServiceBusClient:
@@ -106,13 +110,12 @@ class PairedServiceBusClient:
             "retry_mode": retry_mode,
         }
         wall_clock = SystemClock()
-        run_id = uuid4().hex
         events = Events(
             primary_name or _name(primary.address),
             _name(secondary.address),
             clock=wall_clock,
             listeners=[on_event] if callable(on_event) else on_event,
-            journal=None if ledger is None else Journal(Path(ledger), run_id, wall_clock),
+            journal=None if ledger is None else Journal(Path(ledger), uuid4().hex, wall_clock),
         )
         # What its senders share.
         self._pair = AsyncPair(
@@ -124,14 +127,11 @@ class PairedServiceBusClient:
             events=events,
             clock=MonotonicClock(),
             wall_clock=wall_clock,
-            rng=rng or Random(),  # noqa: S311 - it only spreads the load
+            rng=rng or SystemRandom(),
             primary_options={**retry, **kwargs, **(primary_options or {})},
             secondary_options={**retry, **kwargs, **(secondary_options or {})},
             admin_options={"connection_timeout": options.try_timeout, **(admin_options or {})},
         )
-        # What ids of messages that have none begin with, and how many senders have such ids.
-        self._run_id = run_id
-        self._sender_count = 0
         # Senders that somebody still holds.
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
         OPEN_PAIRS.add(self, primary.address)
@@ -193,41 +193,43 @@ class PairedServiceBusClient:
 
     async def _end(self, reason: str | None) -> None:
         OPEN_PAIRS.remove(self)
-        await self._pair.close(reason, [sender.close for sender in self._senders])
+        if not self._pair.forked:
+            await self._pair.close(reason, [sender.close for sender in self._senders])
 
     # --- what it makes --------------------------------------------------------------------------------------------
 
     def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
-        pair = self._pair
+        pair = self._pair.live()
         return self._sender(
             queue_name, AsyncChannel(lambda: pair.primary.get_queue_sender(queue_name, **kwargs), pair.tasks)
         )
 
     def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedServiceBusSender:
         """A sender to a topic, with the SDK's options."""
-        pair = self._pair
+        pair = self._pair.live()
         return self._sender(
             topic_name, AsyncChannel(lambda: pair.primary.get_topic_sender(topic_name, **kwargs), pair.tasks)
         )
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
         """A receiver from a queue of the primary, with the SDK's options."""
-        return self._receiver(self._pair.receiving.get_queue_receiver(queue_name, **kwargs))
+        return self._receiver(self._pair.live().receiving.get_queue_receiver(queue_name, **kwargs))
 
     def get_subscription_receiver(
         self, topic_name: str, subscription_name: str, **kwargs: Any
     ) -> PairedServiceBusReceiver:
         """A receiver from a subscription of the primary, with the SDK's options."""
-        return self._receiver(self._pair.receiving.get_subscription_receiver(topic_name, subscription_name, **kwargs))
+        made = self._pair.live().receiving.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        return self._receiver(made)
 
     def list_queue_sessions(self, queue_name: str, **kwargs: Any) -> Any:
         """The sessions of a queue of the primary, as the SDK lists them."""
-        return self._pair.receiving.list_queue_sessions(queue_name, **kwargs)
+        return self._pair.live().receiving.list_queue_sessions(queue_name, **kwargs)
 
     def list_subscription_sessions(self, topic_name: str, subscription_name: str, **kwargs: Any) -> Any:
         """The sessions of a subscription of the primary, as the SDK lists them."""
-        return self._pair.receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
+        return self._pair.live().receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
 
     # --- what it knows --------------------------------------------------------------------------------------------
 
@@ -261,7 +263,6 @@ class PairedServiceBusClient:
     def _sender(self, path: str, channel: AsyncChannel) -> PairedServiceBusSender:
         pair = self._pair
         entity = pair.entity(path)
-        self._sender_count += 1
         diverter = AsyncDiverter(
             entity.path,
             rotation=lambda: pair.rotation,
@@ -271,10 +272,17 @@ class PairedServiceBusClient:
             events=pair.events,
             closing=entity.changed,
         )
-        next_id = message_ids(f"{self._run_id[:20]}{self._sender_count:06x}")
-        sender = PairedServiceBusSender(pair, entity, channel, diverter, next_id)
+        sender = PairedServiceBusSender(pair, entity, channel, diverter)
         self._senders.add(sender)
         return sender
+
+    def _forked(self) -> None:
+        """This is a forked child. What was connected is the parent's; what was not can be used."""
+        if not self._pair.used:
+            if self._pair.events.journal is not None:
+                self._pair.events.journal.renew()
+            return
+        self._pair.orphan(_FORKED)
 
     def _receiver(self, made: Any) -> PairedServiceBusReceiver:
         receiver = PairedServiceBusReceiver.of(made)

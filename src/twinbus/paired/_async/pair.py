@@ -27,6 +27,7 @@ from twinbus.paired._async.receiver import PairedServiceBusReceiver
 from twinbus.paired._async.syphoning import AsyncSyphoning
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import Policy
+from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairedOptions, backlog_names
 from twinbus.paired.retries import Retries
@@ -99,6 +100,12 @@ class AsyncPair:
         self._lock = threading.Lock()
         # Whether it was closed.
         self.closed = False
+        # Why it was given up; None while it was not.
+        self.fault: str | None = None
+        # Whether this is a forked child, whose connections are its parent's.
+        self.forked = False
+        # Whether anything was connected or started.
+        self._started = False
         # The syphon and what goes with it; None when it runs elsewhere.
         self._syphoning: AsyncSyphoning | None = None
         if options.enable_syphon:
@@ -124,6 +131,7 @@ class AsyncPair:
 
     async def ready(self) -> None:
         """Have the backlog queues; PairingError when there is none."""
+        self._started = True
         if self._rotation is None:
             async with self._pairing:
                 await self._find_queues()
@@ -203,6 +211,7 @@ class AsyncPair:
     async def close(self, fault: str | None, closings: list[Callable[[], Awaitable[None]]]) -> None:
         """Close both namespaces; with a reason, everybody who still uses one is told."""
         self.closed = True
+        self.fault = self.fault or fault
         for entity in self.entities:
             entity.close(fault)
         if fault is not None:
@@ -230,8 +239,35 @@ class AsyncPair:
             self._syphoning.end(side, fault)
             self.tasks.spawn(self._syphoning.watch)
 
+    # --- who may still use it -------------------------------------------------------------------------------------
+
+    @property
+    def used(self) -> bool:
+        """Whether it has, or had, connections."""
+        return self._started or any(getattr(receiver, "_running", False) for receiver in self.receivers)
+
+    def live(self) -> AsyncPair:
+        """The pair itself, or the reason why it is of no use any more."""
+        if self.fault is not None:
+            raise PairFaultedError(self.fault)
+        if self.closed:
+            raise ValueError("The paired client was closed: make a new PairedServiceBusClient.")
+        return self
+
+    def orphan(self, reason: str) -> None:
+        """This is a forked child. No lock is taken and nobody is woken: their owners are in the parent."""
+        self.forked = True
+        self.fault = reason
+        for entity in self.entities:
+            entity.direct = False
+            entity.closed = True
+            entity.fault = reason
+        for receiver in list(self.receivers):
+            receiver._fault = reason
+
     def _give_up(self, reason: str) -> None:
         """Have every sender and receiver say why; their owner still closes them."""
+        self.fault = self.fault or reason
         for entity in self.entities:
             entity.close(reason)
         for receiver in list(self.receivers):

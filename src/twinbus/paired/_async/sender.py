@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -44,7 +43,6 @@ class PairedServiceBusSender:
         entity: AsyncEntity,
         channel: AsyncChannel,
         diverter: AsyncDiverter,
-        next_id: Callable[[], str],
     ) -> None:
         # What it shares with the other senders of the client.
         self._pair = pair
@@ -54,8 +52,6 @@ class PairedServiceBusSender:
         self._channel = channel
         # The way into the backlog.
         self._diverter = diverter
-        # Gives ids to messages that have none.
-        self._next_id = next_id
         # Measures, in ms.
         self._now_ms = pair.clock.now_ms
         # How long one attempt of a send without a timeout may take.
@@ -106,6 +102,8 @@ class PairedServiceBusSender:
     async def close(self) -> None:
         """Close the links, to the primary and to the backlog."""
         self._closed = True
+        if self._pair.forked:
+            return
         await self._pair.tasks.together(self._channel.close, *self._diverter.closings())
 
     async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
@@ -114,7 +112,7 @@ class PairedServiceBusSender:
         `timeout` is the time for all of it; without one it is 60 seconds or twice the failover interval, whichever is
         longer. A list or a batch moves as a whole.
         """
-        message = prepared(message, self._next_id)
+        message = prepared(message)
         entity, channel = self._entity, self._channel
         started_ms = self._now_ms()
         failure: Exception | None = None
@@ -144,7 +142,7 @@ class PairedServiceBusSender:
 
         Messages that went to the backlog have no sequence numbers yet: theirs are negative, and cannot be cancelled.
         """
-        messages = prepared(messages, self._next_id)
+        messages = prepared(messages)
         if isinstance(messages, list) and not messages:
             return []
         work = AsyncScheduling(messages, schedule_time_utc, kwargs)
@@ -166,6 +164,7 @@ class PairedServiceBusSender:
                 "by this one. Nothing was cancelled."
             )
         self._check_open()
+        await self._pair.ready()
         seconds = self._pair.retries.attempt_s(timeout)
         channel = self._channel
         if not channel.opened:
@@ -184,7 +183,7 @@ class PairedServiceBusSender:
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """An empty batch, as large as the primary takes it; or the backlog, while the primary is down."""
         batch = await self._deliver(AsyncBatchMaking(max_size_in_bytes), self._now_ms(), None, None)
-        return PairedMessageBatch(batch, self._next_id)
+        return PairedMessageBatch(batch)
 
     # --- in trouble -----------------------------------------------------------------------------------------------
 

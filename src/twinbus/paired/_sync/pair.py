@@ -28,6 +28,7 @@ from twinbus.paired._sync.receiver import PairedServiceBusReceiver
 from twinbus.paired._sync.syphoning import Syphoning
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import Policy
+from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairedOptions, backlog_names
 from twinbus.paired.retries import Retries
@@ -100,6 +101,12 @@ class Pair:
         self._lock = threading.Lock()
         # Whether it was closed.
         self.closed = False
+        # Why it was given up; None while it was not.
+        self.fault: str | None = None
+        # Whether this is a forked child, whose connections are its parent's.
+        self.forked = False
+        # Whether anything was connected or started.
+        self._started = False
         # The syphon and what goes with it; None when it runs elsewhere.
         self._syphoning: Syphoning | None = None
         if options.enable_syphon:
@@ -125,6 +132,7 @@ class Pair:
 
     def ready(self) -> None:
         """Have the backlog queues; PairingError when there is none."""
+        self._started = True
         if self._rotation is None:
             with self._pairing:
                 self._find_queues()
@@ -204,6 +212,7 @@ class Pair:
     def close(self, fault: str | None, closings: list[Callable[[], None]]) -> None:
         """Close both namespaces; with a reason, everybody who still uses one is told."""
         self.closed = True
+        self.fault = self.fault or fault
         for entity in self.entities:
             entity.close(fault)
         if fault is not None:
@@ -231,8 +240,35 @@ class Pair:
             self._syphoning.end(side, fault)
             self.tasks.spawn(self._syphoning.watch)
 
+    # --- who may still use it -------------------------------------------------------------------------------------
+
+    @property
+    def used(self) -> bool:
+        """Whether it has, or had, connections."""
+        return self._started or any(getattr(receiver, "_running", False) for receiver in self.receivers)
+
+    def live(self) -> Pair:
+        """The pair itself, or the reason why it is of no use any more."""
+        if self.fault is not None:
+            raise PairFaultedError(self.fault)
+        if self.closed:
+            raise ValueError("The paired client was closed: make a new PairedServiceBusClient.")
+        return self
+
+    def orphan(self, reason: str) -> None:
+        """This is a forked child. No lock is taken and nobody is woken: their owners are in the parent."""
+        self.forked = True
+        self.fault = reason
+        for entity in self.entities:
+            entity.direct = False
+            entity.closed = True
+            entity.fault = reason
+        for receiver in list(self.receivers):
+            receiver._fault = reason
+
     def _give_up(self, reason: str) -> None:
         """Have every sender and receiver say why; their owner still closes them."""
+        self.fault = self.fault or reason
         for entity in self.entities:
             entity.close(reason)
         for receiver in list(self.receivers):

@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -45,7 +44,6 @@ class PairedServiceBusSender:
         entity: Entity,
         channel: Channel,
         diverter: Diverter,
-        next_id: Callable[[], str],
     ) -> None:
         # What it shares with the other senders of the client.
         self._pair = pair
@@ -55,8 +53,6 @@ class PairedServiceBusSender:
         self._channel = channel
         # The way into the backlog.
         self._diverter = diverter
-        # Gives ids to messages that have none.
-        self._next_id = next_id
         # Measures, in ms.
         self._now_ms = pair.clock.now_ms
         # How long one attempt of a send without a timeout may take.
@@ -107,6 +103,8 @@ class PairedServiceBusSender:
     def close(self) -> None:
         """Close the links, to the primary and to the backlog."""
         self._closed = True
+        if self._pair.forked:
+            return
         self._pair.tasks.together(self._channel.close, *self._diverter.closings())
 
     def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
@@ -115,7 +113,7 @@ class PairedServiceBusSender:
         `timeout` is the time for all of it; without one it is 60 seconds or twice the failover interval, whichever is
         longer. A list or a batch moves as a whole.
         """
-        message = prepared(message, self._next_id)
+        message = prepared(message)
         entity, channel = self._entity, self._channel
         started_ms = self._now_ms()
         failure: Exception | None = None
@@ -145,7 +143,7 @@ class PairedServiceBusSender:
 
         Messages that went to the backlog have no sequence numbers yet: theirs are negative, and cannot be cancelled.
         """
-        messages = prepared(messages, self._next_id)
+        messages = prepared(messages)
         if isinstance(messages, list) and not messages:
             return []
         work = Scheduling(messages, schedule_time_utc, kwargs)
@@ -167,6 +165,7 @@ class PairedServiceBusSender:
                 "by this one. Nothing was cancelled."
             )
         self._check_open()
+        self._pair.ready()
         seconds = self._pair.retries.attempt_s(timeout)
         channel = self._channel
         if not channel.opened:
@@ -185,7 +184,7 @@ class PairedServiceBusSender:
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """An empty batch, as large as the primary takes it; or the backlog, while the primary is down."""
         batch = self._deliver(BatchMaking(max_size_in_bytes), self._now_ms(), None, None)
-        return PairedMessageBatch(batch, self._next_id)
+        return PairedMessageBatch(batch)
 
     # --- in trouble -----------------------------------------------------------------------------------------------
 
