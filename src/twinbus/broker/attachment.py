@@ -119,7 +119,7 @@ class Attachment:
         if link.sender:
             reply = ReplyLink(self._connection, link, node)
             link.context = reply
-            self._connection.add_reply_link(reply)
+            self._connection.replies.add(reply)
             link.accept(properties=self._properties(), max_message_size=MESSAGE_BYTES_DEFAULT)
         else:
             link.context = RequestLink(self._connection, link, node, handler)

@@ -27,13 +27,12 @@ from twinbus.amqp.events import (
     Transfer,
 )
 from twinbus.amqp.link import Link
-from twinbus.amqp.session import Session as AmqpSession
 from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.faults import FaultyStream
 from twinbus.broker.patience import Patience, drop_unsent
-from twinbus.broker.requests import ReplyLink
+from twinbus.broker.requests import ReplyLinks
 from twinbus.broker.transactions import Transactions
 from twinbus.errors import ConnectionForcedError, UnauthorizedError
 from twinbus.limits import (
@@ -85,7 +84,7 @@ class Connection(asyncio.Protocol):
         # Links that something stands behind.
         self._links: set[Link] = set()
         # Answer links of this connection's request nodes.
-        self._replies: list[ReplyLink] = []
+        self.replies = ReplyLinks()
         # Set once the peer closed in good order, or we did.
         self._orderly = False
         # Runs out when the peer does not get as far as an open, or a token, in time.
@@ -372,37 +371,6 @@ class Connection(asyncio.Protocol):
         self._watch_expiry()
 
     # --- links ------------------------------------------------------------------------------------------------------
-
-    def add_reply_link(self, reply: ReplyLink) -> None:
-        self._replies.append(reply)
-
-    def forget_reply_link(self, reply: ReplyLink) -> None:
-        if reply in self._replies:
-            self._replies.remove(reply)
-
-    def reply_link(self, node: str, reply_to: str | None, session: AmqpSession) -> ReplyLink | None:
-        """Where an answer goes: by target address, by link name, else the node's sibling link in the same session."""
-        if reply_to is not None:
-            for reply in self._replies:
-                target = reply.link.target
-                if (
-                    reply.node == node
-                    and target is not None
-                    and target.address == reply_to
-                    and reply.link.session is session
-                ):
-                    return reply
-            for reply in self._replies:
-                target = reply.link.target
-                if target is not None and target.address == reply_to:
-                    return reply
-            for reply in self._replies:
-                if reply.link.name == reply_to:
-                    return reply
-        for reply in self._replies:
-            if reply.node == node and reply.link.session is session:
-                return reply
-        return None
 
     def detach(self, link: Link, error: AmqpError) -> None:
         """End one link from our side, with the reason."""

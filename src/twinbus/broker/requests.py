@@ -1,8 +1,7 @@
 """Request and response over a pair of links, as `$cbs` and `$management` use them.
 
-A request is settled first and answered afterwards, on the link that its reply-to names: by target address, by link
-name, or, when it names none, the sibling of the request link for the same node. Responses are pre-settled and wait for
-credit.
+A request is settled first and answered afterwards, on the link that its reply-to names. Responses are pre-settled and
+wait for credit.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.session import Session
 from twinbus.amqp.states import (
     STATE_ACCEPTED,
     AmqpError,
@@ -21,6 +21,7 @@ from twinbus.amqp.states import (
     state_rejected,
     state_transactional,
 )
+from twinbus.amqp.terminus import Target
 from twinbus.amqp.types import Int, Symbol
 from twinbus.errors import ProtocolError
 from twinbus.limits import RESPONSES_WAITING_MAX
@@ -55,7 +56,7 @@ class Request:
         self.arguments: dict[Any, Any] = message.value if isinstance(message.value, dict) else {}
 
     def answer(self, properties: dict[str, Any], body: Any) -> None:
-        reply = self._connection.reply_link(self._node, self.message.reply_to, self._session)
+        reply = self._connection.replies.find(self._node, self.message.reply_to, self._session)
         if reply is None:
             return  # the peer closed its answer link: nobody is waiting
         response = AmqpMessage()
@@ -139,13 +140,19 @@ class ReplyLink:
         # Makes delivery tags.
         self._count = 0
 
+    @property
+    def address(self) -> str | None:
+        """The target address the client gave; None for none."""
+        target = self.link.target
+        return target.address if isinstance(target, Target) else None
+
     def send(self, payload: bytes) -> None:
         if len(self._waiting) >= RESPONSES_WAITING_MAX:
             text = f"More than {RESPONSES_WAITING_MAX} responses wait for credit on this link."
             self.link.detach(
                 AmqpError("amqp:resource-limit-exceeded", self._connection.host.tracker.text(text)[0], None)
             )
-            self._connection.forget_reply_link(self)
+            self._connection.replies.forget(self)
             return
         self._waiting.append(payload)
         self._push()
@@ -169,7 +176,43 @@ class ReplyLink:
         """Answers are pre-settled: there is nothing to hear."""
 
     def on_detached(self, orderly: bool) -> None:
-        self._connection.forget_reply_link(self)
+        self._connection.replies.forget(self)
+
+
+class ReplyLinks:
+    """The reply links of one connection, and which of them an answer goes to.
+
+    The JavaScript client opens several pairs to one node on one connection, all with one link name, each in a session
+    of its own. So the session that asked comes first, another session only when it has no link of that name.
+    """
+
+    __slots__ = ("_links",)
+
+    def __init__(self) -> None:
+        # In the order of their attaching.
+        self._links: list[ReplyLink] = []
+
+    def add(self, reply: ReplyLink) -> None:
+        self._links.append(reply)
+
+    def forget(self, reply: ReplyLink) -> None:
+        if reply in self._links:
+            self._links.remove(reply)
+
+    def find(self, node: str, reply_to: str | None, session: Session) -> ReplyLink | None:
+        """The link that `reply_to` names by target address or by link name; without a name, the node's own link."""
+        if reply_to is not None:
+            named = [reply for reply in self._links if reply_to in (reply.address, reply.link.name)]
+            if named:
+                # A target address is a stronger hint than a link name, and the node must be the one that was asked.
+                return max(
+                    named,
+                    key=lambda reply: (reply.link.session is session, reply.node == node, reply.address == reply_to),
+                )
+        for reply in self._links:
+            if reply.node == node and reply.link.session is session:
+                return reply
+        return None
 
 
 def _accepted(state: State | None) -> bytes:
