@@ -112,6 +112,14 @@ def test_a_folder_without_data_says_so(command: Command, tmp_path: Path) -> None
         namespaces_in(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("tool", ["check", "compact"])
+def test_a_namespace_that_lost_its_store_is_named(command: Command, data: Path, tool: str) -> None:
+    (data / "contoso" / "data.mdb").unlink()
+    code, _, err = command(tool, data, *([data.with_name("copy")] if tool == "compact" else []))
+    assert code != 0
+    assert f"{data / 'contoso'} had a store" in err
+
+
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_data() == tmp_path / "twinbus"

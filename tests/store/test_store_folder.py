@@ -4,18 +4,38 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
 import pytest
-from store_rows import sends
+from store_rows import body_of, sends
 
 from twinbus.errors import StoreCorruptError, StoreError, StoreLockedError
+from twinbus.store import check
 from twinbus.store.environment import FORMAT_KEY
 from twinbus.store.facts import Facts, Table
 from twinbus.store.lmdb_store import Store
 
 OPEN = "import sys; from pathlib import Path; from twinbus.store.lmdb_store import Store; Store.open(Path(sys.argv[1]))"
+
+# Dies when LMDB is about to be opened, or when its file is there and no table is.
+KILLED = """
+import os, sys
+from pathlib import Path
+import lmdb
+from twinbus.store.lmdb_store import Store
+
+opened = lmdb.open
+
+def killed(*arguments, **options):
+    if sys.argv[2]:
+        opened(*arguments, **options)
+    os.kill(os.getpid(), 9)
+
+lmdb.open = killed
+Store.open(Path(sys.argv[1]))
+"""
 
 
 def test_only_the_owner_may_look_inside(tmp_path: Path) -> None:
@@ -104,3 +124,93 @@ def test_a_file_that_was_cut_is_damage_and_not_the_end_of_the_process(tmp_path: 
 
     with pytest.raises(StoreCorruptError):
         read_all()
+
+
+# --- a store that is gone --------------------------------------------------------------------------------------------
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def without_tables(path: Path) -> None:
+    path.unlink()
+    lmdb.open(str(path.parent), lock=False).close()
+
+
+@pytest.mark.parametrize("damage", [removed, emptied, without_tables])
+@pytest.mark.parametrize("left", ["lock", "ballast", "both"])
+def test_a_store_that_is_gone_is_an_error_and_no_empty_namespace(
+    tmp_path: Path, damage: Callable[[Path], None], left: str
+) -> None:
+    with Store.open(tmp_path, reserve_bytes=4096) as store:
+        store.commit(sends([1]))
+    damage(tmp_path / "data.mdb")
+    if left != "both":
+        (tmp_path / {"lock": "ballast", "ballast": "lock"}[left]).unlink()
+    before = {file.name: file.stat().st_size for file in tmp_path.iterdir() if file.name != "lock"}
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"{tmp_path} had a store.*data.mdb.*backup"):
+            Store.open(tmp_path, sync=False)
+    assert before == {file.name: file.stat().st_size for file in tmp_path.iterdir() if file.name != "lock"}
+
+
+@pytest.mark.parametrize("steps", ["", "data.mdb"])
+def test_a_store_that_was_never_finished_is_made_at_the_next_start(tmp_path: Path, steps: str) -> None:
+    """Killed while the folder was made: nothing was ever in it."""
+    run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), steps], check=False)
+    assert run.returncode == -9
+    with Store.open(tmp_path, sync=False) as store:
+        store.commit(sends([1]))
+    with Store.open(tmp_path, sync=False) as store:
+        assert store.body(1)
+
+
+# --- the lock --------------------------------------------------------------------------------------------------------
+
+
+def refused(folder: Path) -> bool:
+    run = subprocess.run([sys.executable, "-c", OPEN, str(folder)], capture_output=True, text=True, check=False)
+    return "StoreLockedError" in run.stderr
+
+
+def test_without_its_lock_file_a_store_in_use_is_still_locked(tmp_path: Path) -> None:
+    with Store.open(tmp_path, sync=False) as store:
+        (tmp_path / "lock").unlink()
+        with pytest.raises(StoreLockedError, match="in use"):
+            Store.open(tmp_path, sync=False)
+        assert refused(tmp_path)
+        (tmp_path / "lock").unlink()  # left by the one that was refused
+        for tool in (lambda: check.verify(tmp_path, body_of), lambda: check.compact(tmp_path, tmp_path / "copy")):
+            with pytest.raises(StoreLockedError, match="in use"):
+                tool()
+        store.commit(sends([1]))
+    with Store.open(tmp_path, sync=False) as store:
+        assert store.body(1)
+
+
+def test_a_store_in_use_is_locked_by_every_path_that_leads_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    by_folder, by_file, by_name = tmp_path / "link", tmp_path / "file", tmp_path / "name"
+    with Store.open(folder, sync=False) as store:
+        by_folder.symlink_to(folder)
+        by_file.mkdir()
+        (by_file / "data.mdb").symlink_to(folder / "data.mdb")
+        by_name.mkdir()
+        (by_name / "data.mdb").hardlink_to(folder / "data.mdb")
+        for path in (by_folder, by_file, by_name):
+            with pytest.raises(StoreLockedError):
+                Store.open(path, sync=False)
+            assert refused(path)
+        store.commit(sends([1]))
+
+
+def test_a_closed_store_leaves_no_lock(tmp_path: Path) -> None:
+    Store.open(tmp_path, sync=False).close()
+    (tmp_path / "lock").unlink()
+    assert check.verify(tmp_path, body_of).ok
+    Store.open(tmp_path, sync=False).close()
