@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from twinbus.errors import ConfigError
-from twinbus.store.folder import DATA_NAME
+from twinbus.store.folder import DATA_NAME, had_store
 
 
 def default_data() -> Path:
@@ -18,9 +18,14 @@ def default_data() -> Path:
 
 def namespaces_in(folder: Path) -> dict[str, Path]:
     """The namespaces of a data folder by name; the folder of one namespace is taken too."""
-    if (folder / DATA_NAME).is_file():
+    if _has_store(folder):
         return {folder.name: folder}
-    found = {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{DATA_NAME}"))}
+    found = {path.name: path for path in sorted(folder.glob("*")) if _has_store(path)}
     if not found:
         raise ConfigError(f"There is no data of Twinbus in {folder}.")
     return found
+
+
+def _has_store(folder: Path) -> bool:
+    """One that was lost counts: whoever opens it is told."""
+    return (folder / DATA_NAME).is_file() or had_store(folder)

@@ -114,7 +114,7 @@ def compact(folder: Path, to: Path, progress: Progress | None = None) -> tuple[i
 
 
 def _lock(folder: Path) -> folders.FolderLock:
-    if not (folder / folders.DATA_NAME).exists():
+    if not (folder / folders.DATA_NAME).exists() and not folders.had_store(folder):
         raise StoreError(f"There is no store in {folder}.")
     return folders.FolderLock(folder)
 
@@ -183,7 +183,7 @@ def _list(found: list[_T], item: _T) -> None:
 def _copy(txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int, progress: Progress) -> None:
     total = sum(txn.stat(table)["entries"] for table in tables)
     done = 0
-    copy, copies = open_environment(to, map_bytes=map_bytes, sync=False)
+    copy, copies = open_environment(to, map_bytes=map_bytes, sync=False, create=True)
     try:
         for table in Table:
             for rows in _batches(txn, tables, table):

@@ -36,12 +36,9 @@ _ENGINE: Final[dict[str, Any]] = {"lib_version": 0} if hasattr(lmdb.Environment,
 
 
 def open_environment(
-    folder: Path, *, map_bytes: int, sync: bool = True, readonly: bool = False
+    folder: Path, *, map_bytes: int, sync: bool = True, readonly: bool = False, create: bool = False
 ) -> tuple[lmdb.Environment, Tables]:
-    """Open the environment in a folder that the caller has locked; create it unless `readonly`."""
-    created = not (folder / folders.DATA_NAME).exists()
-    if created and readonly:
-        raise StoreError(f"There is no store in {folder}.")
+    """Open the environment in a folder that the caller has locked; with `create`, make it if it is not there."""
     try:
         env = lmdb.open(
             str(folder),
@@ -62,8 +59,8 @@ def open_environment(
         raise StoreError(f"The store in {folder} cannot be opened: {error}.") from error
     try:
         _extend(folder, env)
-        tables = _open_tables(folder, env, readonly)
-        if created and sync:
+        tables = _open_tables(folder, env, create)
+        if create and sync:
             folders.sync_folder(folder)
     except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
         env.close()
@@ -90,11 +87,11 @@ def _extend(folder: Path, env: lmdb.Environment) -> None:
         os.truncate(path, expected_bytes)
 
 
-def _open_tables(folder: Path, env: lmdb.Environment, readonly: bool) -> Tables:
+def _open_tables(folder: Path, env: lmdb.Environment, create: bool) -> Tables:
     with env.begin() as txn:
         new = txn.stat()["entries"] == 0
-    if new and readonly:
-        raise StoreError(f"There is no store in {folder}.")
+    if new and not create:
+        raise StoreError(folders.lost_text(folder) if folders.had_store(folder) else f"There is no store in {folder}.")
     if new:
         with env.begin(write=True) as txn:
             tables = tuple(env.open_db(_NAMES[table], txn=txn) for table in Table)

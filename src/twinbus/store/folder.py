@@ -1,7 +1,8 @@
 """The data folder: who holds it, and how it comes into being.
 
-One process holds a folder at a time, by an flock that the kernel drops when the process dies, however it dies.
-The lock file stays behind: removing it would let two processes lock two files of the same name.
+One process holds a folder at a time, by flocks that the kernel drops when the process dies, however it dies. The lock
+file names the holder and is locked first; the data file is locked too, so that neither a removed lock file nor a second
+path to the same data lets another process in. LMDB takes no locks of its own here, so that ours is the only one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from twinbus.errors import StoreError, StoreLockedError
 
 LOCK_NAME = "lock"
 DATA_NAME = "data.mdb"
+BALLAST_NAME = "ballast"
+
+# Behind the holder's number in the lock file, until the folder's store has all its tables.
+_UNFINISHED = b" new"
 
 
 def prepare(folder: Path) -> None:
@@ -39,35 +44,82 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def had_store(folder: Path) -> bool:
+    """A store was made here once: what else lies in the folder says so, also when the store itself is gone."""
+    try:
+        holder = (folder / LOCK_NAME).read_bytes()
+    except OSError:
+        holder = b""
+    # No number: the disk was full when the folder was made, or is full now. The ballast is made after the store.
+    return (holder != b"" and not holder.endswith(_UNFINISHED)) or (folder / BALLAST_NAME).exists()
+
+
+def lost_text(folder: Path) -> str:
+    return (
+        f"The data folder {folder} had a store, but its file {DATA_NAME} is missing or empty. Restore the file from a "
+        "backup; to start with an empty namespace, choose another folder."
+    )
+
+
 class FolderLock:
     """Holds a data folder for this process until released."""
 
-    def __init__(self, folder: Path) -> None:
-        # The open lock file, -1 when released.
-        self._handle = -1
+    def __init__(self, folder: Path, *, create: bool = False) -> None:
+        # The folder that is held.
+        self._folder = folder
+        # The open files: the lock file, and the data file.
+        self._handles: list[int] = []
         try:
-            handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+            self._hold(folder / LOCK_NAME, create=True)
+            # Nothing was ever in it: a store may be made here.
+            self.fresh = not had_store(folder)
+            if not self.fresh and _size_bytes(folder) == 0:
+                raise StoreError(lost_text(folder))
+            self._hold(folder / DATA_NAME, create=create)
+            self._sign(_UNFINISHED if self.fresh else b"")
+        except BaseException:
+            self.release()
+            raise
+
+    def finish(self) -> None:
+        """The folder's store has all its tables: from now on it is an error if they are gone."""
+        self._sign(b"")
+
+    def release(self) -> None:
+        for handle in self._handles:
+            os.close(handle)
+        self._handles.clear()
+
+    def _hold(self, path: Path, *, create: bool) -> None:
+        try:
+            handle = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
         except OSError as error:
-            raise StoreError(f"The data folder {folder} cannot be used: {error.strerror}.") from error
+            raise StoreError(f"The data folder {self._folder} cannot be used: {error.strerror}.") from error
+        self._handles.append(handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(handle)
+            holder = os.pread(self._handles[0], 20, 0).decode("ascii", "replace").split()
             raise StoreLockedError(
-                f"The data folder {folder} is in use by process {holder}. Stop that process, or choose another folder."
+                f"The data folder {self._folder} is in use by "
+                f"{f'process {holder[0]}' if holder and path.name == LOCK_NAME else 'another process'}. "
+                "Stop that process, or choose another folder."
             ) from error
         except OSError as error:
-            os.close(handle)
-            raise StoreError(f"The data folder {folder} cannot be locked: {error.strerror}.") from error
+            raise StoreError(f"The data folder {self._folder} cannot be locked: {error.strerror}.") from error
+
+    def _sign(self, mark: bytes) -> None:
+        """Write who holds the folder into the lock file."""
+        signature = str(os.getpid()).encode() + mark
         try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
+            os.pwrite(self._handles[0], signature, 0)
+            os.ftruncate(self._handles[0], len(signature))
         except OSError:
             pass  # A full disk: the lock holds all the same, only the holder's number is not told.
-        self._handle = handle
 
-    def release(self) -> None:
-        if self._handle != -1:
-            os.close(self._handle)
-            self._handle = -1
+
+def _size_bytes(folder: Path) -> int:
+    try:
+        return (folder / DATA_NAME).stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -151,10 +151,11 @@ class Store:
         if reserve_bytes is None:
             reserve_bytes = STORE_RESERVE_BYTES if sync else 0
         folders.prepare(folder)
-        lock = folders.FolderLock(folder)
+        lock = folders.FolderLock(folder, create=True)
         try:
-            env, tables = open_environment(folder, map_bytes=map_bytes + reserve_bytes, sync=sync)
+            env, tables = open_environment(folder, map_bytes=map_bytes + reserve_bytes, sync=sync, create=lock.fresh)
             try:
+                lock.finish()
                 space = Space(folder, map_bytes=map_bytes, reserve_bytes=reserve_bytes, clock=clock or SystemClock())
                 return cls(folder, lock, env, tables, space)
             except lmdb.Error as error:

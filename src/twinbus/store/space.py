@@ -14,10 +14,9 @@ from pathlib import Path
 
 from twinbus.clock import Clock
 from twinbus.limits import STORE_SPACE_CHECK_MS
+from twinbus.store.folder import BALLAST_NAME
 
 logger = logging.getLogger(__name__)
-
-BALLAST_NAME = "ballast"
 
 
 class Ballast:
