@@ -332,13 +332,13 @@ async def _show(progress: Progress, order: _Order) -> None:
 async def _count(progress: Progress, order: _Order) -> None:
     """Depths, where the administration API can be asked: without it the rest goes on."""
     from azure.core.exceptions import AzureError
-    from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
     from twinbus.ledger.words import BACKLOG_MARK
+    from twinbus.paired.syphon.survey import admin_client
 
     with suppress(AzureError, ValueError):
         options = {**admin_options(order.ca_file), "retry_total": 0, "connection_timeout": _DEPTH_S}
-        async with ServiceBusAdministrationClient.from_connection_string(order.secondary, **options) as admin:
+        async with admin_client(order.secondary, options) as admin:
             while True:
                 async for queue in admin.list_queues_runtime_properties():
                     if queue.name.lower().startswith(f"{order.name}{BACKLOG_MARK}".lower()):

@@ -3,6 +3,8 @@
 Rules:
 - Nothing is connected here; clients are made when they are needed.
 - The administration client knows keys and signatures only out of connection strings, so such credentials become one.
+- A string with `UseDevelopmentEmulator=true` means plain connections to one port. The SDK keeps to that for messages;
+  its administration client always speaks HTTPS, unless its transport knows better.
 """
 
 from __future__ import annotations
@@ -12,12 +14,26 @@ from ssl import SSLContext
 from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus import parse_connection_string
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from twinbus.client import BusClient
 from twinbus.paired.options import Address
+
+
+class AsyncPlainTransport(AioHttpTransport):  # type: ignore[misc]
+    """Sends by HTTP what the SDK means to send by HTTPS."""
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        given = request.url
+        request.url = given.replace("https://", "http://", 1)
+        try:
+            return await super().send(request, **options)
+        finally:
+            # The SDK may send it again, and insists on HTTPS before it shows a token.
+            request.url = given
 
 
 class AsyncNamespace:
@@ -43,16 +59,19 @@ class AsyncNamespace:
     def of_string(cls, text: str) -> AsyncNamespace:
         """By a connection string."""
         endpoint = parse_connection_string(text).endpoint
+        emulator = "usedevelopmentemulator=true" in text.lower()
 
         def client(**options: Any) -> ServiceBusClient:
             return ServiceBusClient.from_connection_string(text, **options)
 
         def admin(**options: Any) -> ServiceBusAdministrationClient:
+            if emulator:
+                options.setdefault("transport", AsyncPlainTransport(**options))
             return ServiceBusAdministrationClient.from_connection_string(text, **options)
 
         def bus(ca: SSLContext | None = None, **options: Any) -> BusClient:
             # The emulator's way of connecting is plain whatever there is to trust.
-            tls = None if "usedevelopmentemulator=true" in text.lower() else ca
+            tls = None if emulator else ca
             return BusClient.from_connection_string(text, tls=tls, **options)
 
         return cls(Address.parse(endpoint), client, admin, bus)
