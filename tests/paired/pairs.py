@@ -61,11 +61,12 @@ class Pair:
         # What the clients told.
         self.events: list[PairedEvent] = []
 
-    def make(self, **options: Any) -> Any:
+    def make(self, primary: str | None = None, secondary: str | None = None, **options: Any) -> Any:
         """A paired client, not entered yet."""
-        wanted = {"admin_options": {"connection_verify": str(self.bundle)}, "on_event": self.events.append}
         return self.package.PairedServiceBusClient.from_connection_strings(
-            self.primary.connection_string(), self.secondary.connection_string(), **{**FAST, **wanted, **options}
+            primary or self.primary.connection_string(),
+            secondary or self.secondary.connection_string(),
+            **{**FAST, "on_event": self.events.append, **options},
         )
 
     @asynccontextmanager
