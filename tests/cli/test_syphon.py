@@ -279,7 +279,8 @@ def test_unused_queues(command: Command, secondary: Broker) -> None:
     assert "--primary-name" in err
 
 
-def test_without_a_trusted_certificate(command: Command) -> None:
-    code, _, err = command("backlog", "list")
+def test_without_a_trusted_certificate(command: Command, secondary: Broker) -> None:
+    by_tls = secondary.connection_string().replace("UseDevelopmentEmulator=true", "")
+    code, _, err = command("backlog", "list", "--secondary", by_tls)
     assert code == 1
     assert "--ca-file" in err
