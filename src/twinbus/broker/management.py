@@ -19,7 +19,7 @@ from twinbus.broker.directory import Directory
 from twinbus.broker.meter import REQUEST_KINDS
 from twinbus.broker.requests import Request
 from twinbus.broker.rule_wire import described, rule_of
-from twinbus.broker.settlement import DESCRIPTION, REASON, changes, text_of
+from twinbus.broker.settlement import DESCRIPTION, REASON, check, settle
 from twinbus.broker.stored import render
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
@@ -237,45 +237,29 @@ class Management:
 
     def renew(self, queue: Queue, request: Request) -> Sizes:
         now_ms = self._host.clock.now_ms()
-        expirations = [Timestamp(queue.renew(token, now_ms)) for token in _tokens(request)]
+        tokens = _tokens(request)
+        for token in tokens:
+            queue.check_lock(token, now_ms)
+        renewed = {token: Timestamp(queue.renew(token, now_ms)) for token in tokens}
+        expirations = [renewed[token] for token in _named_tokens(request)]
         request.answer_management(200, "OK", {"expirations": Array(expirations, ARRAY_OF_TIMESTAMP)})
         return [0] * len(expirations)
 
     def update_disposition(self, queue: Queue, request: Request) -> Sizes:
-        arguments = request.arguments
         now_ms = self._host.clock.now_ms()
-        facts = self._host.commits.facts
-        status = str(arguments["disposition-status"])
-        changed = changes(arguments.get("properties-to-modify"))
+        state = _outcome_of(request.arguments)
         tokens = _tokens(request)
-        if status not in ("completed", "abandoned", "defered", "suspended"):
-            raise ArgumentError(
-                f"disposition-status '{status[:64]}' is not known: completed, abandoned, defered or suspended."
-            )
         if request.txn_id is not None:
-            self._settle_in_transaction(queue, request.txn_id, tokens, _outcome_of(status, arguments), now_ms)
+            self._connection.transactions.get(request.txn_id).settle_all(queue, tokens, state, now_ms)
             request.answer_management(200, "OK", {})
             return []
+        # All of them or none: nothing is settled before everything is checked.
         for token in tokens:
-            if status == "completed":
-                queue.complete(token, now_ms, facts)
-            elif status == "abandoned":
-                queue.abandon(token, now_ms, facts, changed)
-            elif status == "defered":
-                queue.defer(token, now_ms, facts, changed)
-            else:
-                reason = text_of(arguments.get("deadletter-reason"), "deadletter-reason")
-                description = text_of(arguments.get("deadletter-description"), "deadletter-description")
-                queue.dead_letter(token, now_ms, facts, reason, description, changed)
+            check(queue, token, state, now_ms)
+        for token in tokens:
+            settle(queue, token, state, now_ms, self._host.commits.facts)
         self._after_commit(request, {})
         return [0] * len(tokens)
-
-    def _settle_in_transaction(
-        self, queue: Queue, txn_id: bytes, tokens: list[bytes], state: State, now_ms: int
-    ) -> None:
-        transaction = self._connection.transactions.get(txn_id)
-        for token in tokens:
-            transaction.settle(queue, token, state, now_ms)
 
     def delete_batch(self, queue: Queue, request: Request) -> Sizes:
         arguments = request.arguments
@@ -348,15 +332,19 @@ def _succeed(answer: tuple[Request, dict[str, Any], Connection]) -> None:
     connection.flush_soon()
 
 
-def _outcome_of(status: str, arguments: dict[Any, Any]) -> State:
+def _outcome_of(arguments: dict[Any, Any]) -> State:
     """A disposition as the outcome that a link would carry."""
+    status = str(arguments["disposition-status"])
     properties = arguments.get("properties-to-modify") or {}
     if status == "completed":
         return ACCEPTED
     if status == "suspended":
         words = {REASON: arguments.get("deadletter-reason"), DESCRIPTION: arguments.get("deadletter-description")}
-        return Rejected(AmqpError("com.microsoft:dead-letter", "", {**properties, **words}))
-    return Modified(None, status == "defered", properties)
+        given = {name: text for name, text in words.items() if text is not None}
+        return Rejected(AmqpError("com.microsoft:dead-letter", "", {**properties, **given}))
+    if status in ("abandoned", "defered"):
+        return Modified(None, status == "defered", properties)
+    raise ArgumentError(f"disposition-status '{status[:64]}' is not known: completed, abandoned, defered or suspended.")
 
 
 def _list(request: Request, name: str) -> list[Any]:
@@ -376,6 +364,11 @@ def _numbers(request: Request) -> list[int]:
 
 
 def _tokens(request: Request) -> list[bytes]:
+    """The lock tokens; one that is named twice counts once."""
+    return list(dict.fromkeys(_named_tokens(request)))
+
+
+def _named_tokens(request: Request) -> list[bytes]:
     tokens = []
     for token in _list(request, "lock-tokens"):
         if not isinstance(token, uuid.UUID):

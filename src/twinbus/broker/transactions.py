@@ -73,11 +73,17 @@ class Transaction:
 
     def settle(self, queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
         """Take a settlement; the lock must be live now, and again when the transaction is discharged."""
-        self._grow(1)
-        check(queue, token, state, now_ms)
-        if token in self._settlements:
-            raise MessageLockLostError("The message is settled in this transaction already.")
-        self._settlements[token] = (queue, state)
+        self.settle_all(queue, [token], state, now_ms)
+
+    def settle_all(self, queue: Queue, tokens: list[bytes], state: State | None, now_ms: int) -> None:
+        """Take settlements, all or none."""
+        for token in tokens:
+            check(queue, token, state, now_ms)
+            if token in self._settlements:
+                raise MessageLockLostError("The message is settled in this transaction already.")
+        self._grow(len(tokens))
+        for token in tokens:
+            self._settlements[token] = (queue, state)
 
     def commit(self, now_ms: int, facts: Facts) -> None:
         """Do everything, or raise having done nothing."""
