@@ -127,24 +127,31 @@ def test_messages_and_frames_need_not_agree(broker: Broker, size: int) -> None:
         assert exchange(peer, "x" * 3000) == "x" * 3000
 
 
-@pytest.mark.parametrize("offered", [None, ["chat"], ["amqp"]])
+@pytest.mark.parametrize("name", ["AMQPWSB10", "amqp"])
+def test_both_names_of_the_subprotocol_are_accepted(broker: Broker, name: str) -> None:
+    with Peer(broker, over=WebSocketStream(broker, subprotocols=["chat", name])) as peer:
+        assert exchange(peer) == "through"
+
+
+@pytest.mark.parametrize("offered", [None, ["chat"], ["amqps"]])
 def test_another_subprotocol_is_refused(broker: Broker, offered: list[str] | None) -> None:
     with pytest.raises(websocket.WebSocketBadStatusException, match="400") as caught:
         WebSocketStream(broker, subprotocols=offered)
     assert b"AMQPWSB10" in (caught.value.resp_body or b"")
 
 
-def test_the_subprotocol_is_echoed_as_it_is_written(broker: Broker) -> None:
+@pytest.mark.parametrize("name", ["AMQPWSB10", "amqp"])
+def test_the_subprotocol_is_echoed_as_it_is_written(broker: Broker, name: str) -> None:
     request = (
         f"GET {PATH} HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-        "Sec-WebSocket-Protocol: chat, AMQPWSB10\r\n\r\n"
+        f"Sec-WebSocket-Protocol: chat, {name}\r\n\r\n"
     )
     with connected(broker) as stream:
         stream.sendall(request.encode())
         answer = stream.recv(65536).decode()
     assert answer.startswith("HTTP/1.1 101")
-    assert "Sec-WebSocket-Protocol: AMQPWSB10\r\n" in answer
+    assert f"Sec-WebSocket-Protocol: {name}\r\n" in answer
     assert "Sec-WebSocket-Extensions" not in answer
 
 
