@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WEBSOCKET_PATH = "/$servicebus/websocket"
-SUBPROTOCOL = "AMQPWSB10"
+# The service's own name, and the standard's, which the Go and Rust clients offer.
+SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 # How much is put into one message at most.
 _MESSAGE_BYTES = 256 * 1024
 
@@ -32,10 +33,10 @@ _MESSAGE_BYTES = 256 * 1024
 async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.StreamResponse:
     """Serve one client from its handshake to its end."""
     offered = request.headers.get("Sec-WebSocket-Protocol", "")
-    if SUBPROTOCOL not in [each.strip() for each in offered.split(",")]:
-        return web.Response(status=400, text=f"This is a WebSocket for the subprotocol {SUBPROTOCOL}.\n")
+    if not any(each.strip() in SUBPROTOCOLS for each in offered.split(",")):
+        return web.Response(status=400, text=f"This WebSocket speaks {' or '.join(SUBPROTOCOLS)}.\n")
     socket = web.WebSocketResponse(
-        protocols=(SUBPROTOCOL,),
+        protocols=SUBPROTOCOLS,
         timeout=SHUTDOWN_TIMEOUT_MS / 1000,
         compress=False,
         max_msg_size=WEBSOCKET_MESSAGE_BYTES_MAX,
