@@ -39,7 +39,7 @@ class Peer:
         broker: Broker,
         namespace: str | None = None,
         *,
-        sasl: tuple[str, bytes] = ("ANONYMOUS", b""),
+        sasl: tuple[str, bytes] | None = ("ANONYMOUS", b""),
         over: Any = None,
     ):
         # `over` is another stream to speak on: whatever has a socket's sendall, recv, settimeout and close.

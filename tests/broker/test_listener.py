@@ -27,6 +27,7 @@ from twinbus.broker.doorway import Speech, speech_of
 from twinbus.testing import Broker
 
 SHORT_MS = 400
+TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 # A TLS record that says it is longer than what follows.
 HALF_A_HELLO = bytes.fromhex("1603010200010001fc0303")
 
@@ -114,6 +115,30 @@ def test_one_port_takes_amqp_and_http_with_and_without_tls(broker: Broker) -> No
     for tls in (False, True):
         status, body = asked(broker, tls=tls)
         assert (status, json.loads(body)) == (200, {"namespace": "contoso", "store": "ok"})
+
+
+def test_a_client_may_skip_sasl(broker: Broker) -> None:
+    # The JavaScript client does, when its connection string holds a signature instead of a key.
+    with Peer(broker, sasl=None) as peer:
+        assert exchange(peer) == "through"
+
+
+def upgraded(broker: Broker, piece_bytes: int = 8) -> ssl.SSLSocket:
+    """A stream that asked for TLS in AMQP's own way: by the protocol id 2."""
+    plain = connected(broker)
+    for at in range(0, 8, piece_bytes):
+        plain.sendall(TLS_HEADER[at : at + piece_bytes])
+        # Each piece is to come alone.
+        time.sleep(0.03)
+    assert plain.recv(8) == TLS_HEADER
+    return trusting(broker).wrap_socket(plain, server_hostname="localhost")
+
+
+@pytest.mark.parametrize("piece_bytes", [8, 3])
+@pytest.mark.parametrize("sasl", [("ANONYMOUS", b""), None])
+def test_tls_by_upgrade(broker: Broker, sasl: tuple[str, bytes] | None, piece_bytes: int) -> None:
+    with Peer(broker, sasl=sasl, over=upgraded(broker, piece_bytes)) as peer:
+        assert exchange(peer) == "through"
 
 
 def test_so_do_the_classic_ports(broker: Broker) -> None:
