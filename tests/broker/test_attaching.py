@@ -58,8 +58,9 @@ def as_root(broker: Broker, clock: SteppedClock) -> Peer:
     return peer
 
 
-def test_without_a_token_nothing_attaches(broker: Broker) -> None:
-    with Peer(broker, "contoso") as peer:
+@pytest.mark.parametrize("sasl", [("ANONYMOUS", b""), None])
+def test_without_a_token_nothing_attaches(broker: Broker, sasl: tuple[str, bytes] | None) -> None:
+    with Peer(broker, "contoso", sasl=sasl) as peer:
         error = peer.refusal(lambda: peer.sender("q"))
         assert error.condition == "amqp:unauthorized-access"
         assert "'Send' claim(s) are required" in error.description

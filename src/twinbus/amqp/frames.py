@@ -32,6 +32,7 @@ SASL_OUTCOME: Final = 0x44
 
 HEADER_AMQP: Final = b"AMQP\x00\x01\x00\x00"
 HEADER_SASL: Final = b"AMQP\x03\x01\x00\x00"
+HEADER_TLS: Final = b"AMQP\x02\x01\x00\x00"
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 FRAME_AMQP: Final = 0

@@ -70,7 +70,10 @@ class Connection(asyncio.Protocol):
         # The namespace this connection came in on.
         self.host = host
         # The AMQP state machine.
-        self.engine = Engine(Role.SERVER, container_id=host.container_id, properties=host.open_properties)
+        # SASL is optional: no mechanism but PLAIN says who the peer is, tokens do.
+        self.engine = Engine(
+            Role.SERVER, container_id=host.container_id, properties=host.open_properties, require_sasl=False
+        )
         # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
         self.claims: dict[str, Claim] = {}
         # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.

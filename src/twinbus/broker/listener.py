@@ -3,6 +3,7 @@
 Rules:
 - The first byte is looked at while it still lies in the socket: only then can the loop's own TLS, made for sockets,
   take the connection over from the start. What comes out of it, encrypted or not, goes through a `Doorway`.
+- A peer may also ask for TLS in AMQP's own way, by the protocol header with id 2: it is echoed, then TLS begins.
 - From accept to the end of the TLS handshake and the first bytes a peer has HANDSHAKE_TIMEOUT_MS in all.
 - Of the sockets that have not got so far there are at most ARRIVALS_MAX; when there is one more, the oldest goes.
 - Where keys must not cross the network in the clear, only peers on this machine may speak without TLS.
@@ -11,12 +12,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from twinbus.amqp.frames import HEADER_TLS
 from twinbus.broker.config import is_loopback
 from twinbus.broker.doorway import Doorway
 from twinbus.errors import ConfigError
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE = 0x16
+# How long to wait for the rest of a header that came in pieces.
+_HEADER_WAIT_S = 0.02
 _BACKLOG = 1024
 # Accepted in one go, so that a rush of new clients leaves the others their turn.
 _ACCEPTS_PER_TURN = 64
@@ -161,14 +166,16 @@ class _Arrival:
             self._host.loop.add_reader(self._socket.fileno(), self._readable)
 
     def _readable(self) -> None:
+        if self._socket.fileno() < 0:
+            return
         self._host.loop.remove_reader(self._socket.fileno())
         if not self._look():
             self._host.loop.add_reader(self._socket.fileno(), self._readable)
 
     def _look(self) -> bool:
-        """Decide by the first byte; False while there is none."""
+        """Decide by the first bytes; False while there are none."""
         try:
-            head = self._socket.recv(1, socket.MSG_PEEK)
+            head = self._socket.recv(len(HEADER_TLS), socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -178,6 +185,16 @@ class _Arrival:
             self._socket.close()
         elif head[0] == _TLS_HANDSHAKE:
             self._task = self._host.loop.create_task(self._connect(encrypted=True))
+        elif head == HEADER_TLS:
+            # A new socket's send buffer is empty: eight bytes always fit.
+            # A peer that is gone already is noticed by the handshake.
+            with contextlib.suppress(OSError):
+                self._socket.recv(len(HEADER_TLS))
+                self._socket.send(HEADER_TLS)
+            self._task = self._host.loop.create_task(self._connect(encrypted=True))
+        elif HEADER_TLS.startswith(head):
+            # A reader would be called for the same bytes over and over.
+            self._host.loop.call_later(_HEADER_WAIT_S, self._readable)
         elif self._plain:
             self._task = self._host.loop.create_task(self._connect(encrypted=False))
         else:
