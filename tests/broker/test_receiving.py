@@ -12,6 +12,7 @@ import pytest
 
 from tests.broker.peer import Peer, body_of, decoded, text
 from twinbus.amqp.events import Transfer
+from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import (
     STATE_ACCEPTED,
     STATE_RELEASED,
@@ -234,6 +235,21 @@ def test_orderly_leave_keeps_locks_until_they_lapse(broker: Broker, clock: Stepp
         assert counts(broker, queue).active == 1
 
 
+def test_dead_letter_queues_do_not_count_deliveries(broker: Broker, clock: SteppedClock, queue: str) -> None:
+    with Peer(broker) as peer:
+        fill(peer, queue, "dead")
+        reason = AmqpError("com.microsoft:dead-letter", "", {})
+        peer.settle(peer.receive(peer.receiver(queue, 1)), state_rejected(reason))
+        receiver = peer.receiver(f"{queue}/$DeadLetterQueue", 1)
+        peer.settle(peer.receive(receiver), state_modified(True, False))
+        receiver.flow(1)
+        delivery = peer.receive(receiver)
+        assert decoded(delivery).delivery_count == 0
+        step(broker, clock, 61)
+        receiver.flow(1)
+        assert decoded(peer.receive(receiver)).delivery_count == 0
+
+
 def test_deferred_message_is_received_by_number_only(broker: Broker, queue: str) -> None:
     with Peer(broker) as peer:
         fill(peer, queue, "aside")
@@ -251,6 +267,8 @@ def test_deferred_message_is_received_by_number_only(broker: Broker, queue: str)
         status, _, body = peer.call(node, "com.microsoft:receive-by-sequence-number", request)
         assert status == 200
         token = body["messages"][0]["lock-token"]
+        # Setting it aside was a delivery that led to nothing.
+        assert AmqpMessage.decode(body["messages"][0]["message"]).delivery_count == 1
         assert peer.call(node, "com.microsoft:receive-by-sequence-number", request)[:2] == (
             404,
             "com.microsoft:message-not-found",

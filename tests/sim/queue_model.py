@@ -170,9 +170,9 @@ class Model:
 
     def give_back(self, message: Held, counts: bool, now_ms: int) -> None:
         message.token = None
-        if counts:
+        if counts and message.queue == MAIN:
             message.count += 1
-            if message.queue == MAIN and message.count >= self.max_count:
+            if message.count >= self.max_count:
                 description = f"Message could not be consumed after {message.count} delivery attempts."
                 self.dead_letter(message, "MaxDeliveryCountExceeded", description)
                 return

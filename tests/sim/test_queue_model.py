@@ -284,6 +284,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.dead_letter(held, "because", "it was so")
         elif how == "defer":
             held.state = DEFERRED
+            held.count += held.queue == MAIN
             held.waits_for = self.model.group
         else:
             self.model.give_back(held, how != "release", self.now)
