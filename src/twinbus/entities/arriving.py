@@ -151,9 +151,11 @@ class Arriving(Holding):
 
     def _return(self, message: Message, counts: bool, changed: bool, now_ms: int, facts: Facts) -> None:
         """An unlocked message goes back to its old place, unless its deliveries or its time are used up."""
+        # Dead-letter queues do not count: there is no place further down.
+        counts = counts and self.dead_letters is not None
         if counts:
             message.delivery_count += 1
-            if self.dead_letters is not None and message.delivery_count >= self._settings.max_delivery_count:
+            if message.delivery_count >= self._settings.max_delivery_count:
                 description = f"Message could not be consumed after {message.delivery_count} delivery attempts."
                 self._dead_letter(message, EXHAUSTED_REASON, description, facts)
                 return

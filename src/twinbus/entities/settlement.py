@@ -39,12 +39,15 @@ class Settlement(Sending):
         self._return(message, True, True, now_ms, facts)
 
     def defer(self, token: bytes, now_ms: int, facts: Facts, changes: Changes | None = None) -> None:
-        """Set it aside: from now on it is received by its sequence number only."""
+        """Set it aside, counting a delivery: from now on it is received by its sequence number only."""
         message = self._locked(token, now_ms)
         merged = _merged(message, changes)
         self.accessed_ms = now_ms
         self._unlock(message)
         message.changes = merged
+        if self.dead_letters is not None:
+            # However often that was: a message that its receiver wants to keep is not dead-lettered.
+            message.delivery_count += 1
         if message.state == ACTIVE:
             message.state = DEFERRED
             self._active -= 1
