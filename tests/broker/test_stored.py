@@ -12,7 +12,7 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Int, Symbol, Timestamp, UInt, ULong
 from twinbus.broker.intake import BATCH_FORMAT, Intake
 from twinbus.broker.stored import render
-from twinbus.entities.message import Message
+from twinbus.entities.message import DEFERRED, GONE, Message, Relayed
 from twinbus.errors import ArgumentError, DecodeError
 from twinbus.limits import BATCH_MESSAGES_MAX, TIME_MS_MAX, UNLIMITED_MS
 
@@ -171,6 +171,75 @@ def test_time_to_live_is_capped_by_the_entity_and_gives_the_expiry() -> None:
     assert got.absolute_expiry_time == NOW + 60_000
     unlimited = intake().message(message().encode(), NOW, UNLIMITED_MS)
     assert unlimited.ttl_ms is None
+
+
+def test_the_times_of_a_message_tell_the_senders_time_to_live_exactly() -> None:
+    # The sender's clock is behind: its two times would give another difference to ours.
+    sent = message(ttl=UInt(86_400_000), creation_time=NOW - 102_000, absolute_expiry_time=NOW + 86_298_000)
+    new = intake().message(sent.encode(), NOW, UNLIMITED_MS)
+    got = AmqpMessage.decode(render(new.body, held(), TOKEN))
+    assert (got.creation_time, got.absolute_expiry_time) == (NOW, NOW + 86_400_000)
+
+
+def test_relayed_with_less_time_has_both_times_of_its_own() -> None:
+    new = intake().message(message(ttl=UInt(90_000)).encode(), NOW, UNLIMITED_MS)
+    copy = Relayed(1, 7, 100, NOW + 5_000, NOW + 20_000, 0, 0, None, None, 9, 1, None)
+    got = AmqpMessage.decode(render(new.body, copy))
+    assert (got.ttl, got.creation_time, got.absolute_expiry_time) == (15_000, NOW + 5_000, NOW + 20_000)
+
+
+@pytest.mark.parametrize("days", [49.8, 400])
+def test_a_time_to_live_too_long_for_the_header_comes_from_the_times(days: float) -> None:
+    lives_ms = int(days * 86_400_000)
+    sent = message(ttl=UInt(0xFFFFFFFF), creation_time=NOW - 7, absolute_expiry_time=NOW - 7 + lives_ms)
+    new = intake().message(sent.encode(), NOW, UNLIMITED_MS)
+    assert new.ttl_ms == lives_ms
+    got = AmqpMessage.decode(render(new.body, held(), TOKEN))
+    assert (got.ttl, got.creation_time, got.absolute_expiry_time) == (0xFFFFFFFF, NOW, NOW + lives_ms)
+    capped = intake().message(sent.encode(), NOW, 60_000)
+    assert capped.ttl_ms == 60_000
+
+
+def test_a_header_of_all_ones_without_the_times_is_no_time_to_live() -> None:
+    assert intake().message(message(ttl=UInt(0xFFFFFFFF)).encode(), NOW, UNLIMITED_MS).ttl_ms is None
+
+
+def test_a_long_time_to_live_of_the_entity_is_told() -> None:
+    lives_ms = 100 * 86_400_000
+    new = intake().message(message().encode(), NOW, lives_ms)
+    got = AmqpMessage.decode(render(new.body, held(), TOKEN))
+    assert (new.ttl_ms, got.ttl, got.absolute_expiry_time) == (lives_ms, 0xFFFFFFFF, NOW + lives_ms)
+
+
+@pytest.mark.parametrize("given", [None, False, True])
+def test_first_acquirer_is_the_senders_until_a_delivery_failed(given: bool | None) -> None:
+    assert through(message(first_acquirer=given)).first_acquirer is given
+    assert through(message(first_acquirer=given), held(delivery_count=1)).first_acquirer is (given and False)
+
+
+def test_a_message_that_was_scheduled_says_so_when_it_is_received() -> None:
+    sent = message(message_annotations={Symbol("x-opt-scheduled-enqueue-time"): Timestamp(NOW + 5_000)})
+    new = intake().message(sent.encode(), NOW, UNLIMITED_MS)
+
+    def state(kept: Message, token: bytes | None) -> int | None:
+        return (AmqpMessage.decode(render(new.body, kept, token)).message_annotations or {}).get("x-opt-message-state")
+
+    assert state(held(), TOKEN) == 2
+    assert state(held(state=GONE), None) == 2
+    assert state(held(state=DEFERRED), TOKEN) == 1
+    # Who only looks sees where it is now.
+    assert state(held(), None) is None
+
+
+def test_a_message_scheduled_for_a_time_gone_by_was_not_scheduled() -> None:
+    sent = message(message_annotations={Symbol("x-opt-scheduled-enqueue-time"): Timestamp(NOW)})
+    assert "x-opt-message-state" not in (through(sent).message_annotations or {})
+
+
+def test_keys_of_a_footer_come_out_as_symbols() -> None:
+    sent = message().encode() + b"\x00\x53\x78" + encode({"text": 1, Symbol("symbol"): "two"})
+    new = intake().message(sent, NOW, UNLIMITED_MS)
+    assert render(new.body, held(), TOKEN).endswith(encode({Symbol("text"): 1, Symbol("symbol"): "two"}))
 
 
 def test_schedule_is_read_and_kept() -> None:
