@@ -12,8 +12,8 @@ from struct import Struct, error
 
 from twinbus.amqp.codec import decode, encode, skip
 from twinbus.amqp.sections import locate
-from twinbus.amqp.types import Symbol
-from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, HEAD_BYTES, TTL_ABSENT
+from twinbus.amqp.types import Symbol, Timestamp
+from twinbus.broker.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES, TTL_ABSENT, TTL_LONG
 from twinbus.errors import ProtocolError
 
 # Before the name of a system property.
@@ -23,6 +23,7 @@ REMOVED = b""
 MESSAGE_ID = 0
 CONTENT_TYPE = 6
 ABSOLUTE_EXPIRY = 8
+CREATION = 9
 GROUP_ID = 10
 
 # System property -> its place in the properties section.
@@ -49,7 +50,7 @@ _UNREADABLE = (ProtocolError, UnicodeDecodeError, IndexError, error)
 
 def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
     """The stored form with its changes made."""
-    version, durable, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = HEAD.unpack_from(stored)
+    version, flags, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = HEAD.unpack_from(stored)
     annotations = stored[HEAD_BYTES : HEAD_BYTES + pairs_bytes]
     delivery = stored[HEAD_BYTES + pairs_bytes : HEAD_BYTES + pairs_bytes + delivery_bytes]
     tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
@@ -68,16 +69,33 @@ def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
             tail = _with_property(tail, ABSOLUTE_EXPIRY, encoded or b"\x40")
         elif system == "TimeToLive":
             ttl = TTL_ABSENT if encoded == REMOVED else min(max(int(decode(encoded, 0)[0]), 0), TTL_ABSENT)
+            flags &= ~TTL_LONG
         elif system == "ForcePersistence":
             durable = DURABLE_ABSENT if encoded == REMOVED else int(bool(decode(encoded, 0)[0]))
+            flags = flags & ~DURABLE_MASK | durable
     if own:
         tail = _with_application_properties(tail, own)
-    head = HEAD.pack(version, durable, priority, ttl, pairs, len(annotations), delivery_pairs, delivery_bytes)
+    head = HEAD.pack(version, flags, priority, ttl, pairs, len(annotations), delivery_pairs, delivery_bytes)
     return b"".join((head, annotations, delivery, tail))
 
 
 def with_field(properties: bytes | None, index: int, encoded: bytes) -> bytes:
     """The properties section with one field set; the other fields keep their bytes."""
+    fields = _fields(properties, index + 1)
+    fields[index] = encoded
+    return _section(fields)
+
+
+def with_times(properties: bytes | None, created_ms: int, expires_ms: int) -> bytes:
+    """The properties section with the two times whose difference clients take for the time to live."""
+    fields = _fields(properties, CREATION + 1)
+    fields[ABSOLUTE_EXPIRY] = encode(Timestamp(expires_ms))
+    fields[CREATION] = encode(Timestamp(created_ms))
+    return _section(fields)
+
+
+def _fields(properties: bytes | None, count_min: int) -> list[bytes]:
+    """The encoded fields of a properties section, filled up with nulls."""
     fields: list[bytes] = []
     if properties is not None:
         code = properties[3]
@@ -94,8 +112,10 @@ def with_field(properties: bytes | None, index: int, encoded: bytes) -> bytes:
                 break
             fields.append(properties[at:end])
             at = end
-    fields += [b"\x40"] * (index + 1 - len(fields))
-    fields[index] = encoded
+    return fields + [b"\x40"] * (count_min - len(fields))
+
+
+def _section(fields: list[bytes]) -> bytes:
     body = b"".join(fields)
     return b"\x00\x53\x73\xd0" + (len(body) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + body
 

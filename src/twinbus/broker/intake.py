@@ -12,9 +12,27 @@ from struct import Struct
 
 from twinbus.amqp.codec import decode, encode, skip
 from twinbus.amqp.sections import Sections, data_sections, decode_section, locate
-from twinbus.amqp.types import Symbol, Timestamp
-from twinbus.broker.changes import ABSOLUTE_EXPIRY, CONTENT_TYPE, GROUP_ID, MESSAGE_ID, with_field
-from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, PRIORITY_ABSENT, TTL_ABSENT, VERSION
+from twinbus.amqp.types import Symbol
+from twinbus.broker.changes import (
+    ABSOLUTE_EXPIRY,
+    CONTENT_TYPE,
+    CREATION,
+    GROUP_ID,
+    MESSAGE_ID,
+    with_field,
+    with_times,
+)
+from twinbus.broker.stored_head import (
+    DURABLE_ABSENT,
+    FIRST_GIVEN,
+    FIRST_TRUE,
+    HEAD,
+    PRIORITY_ABSENT,
+    TTL_ABSENT,
+    TTL_LONG,
+    VERSION,
+    WAS_SCHEDULED,
+)
 from twinbus.entities.message import NewMessage
 from twinbus.errors import ArgumentError, DecodeError
 from twinbus.limits import (
@@ -44,7 +62,7 @@ BROKER_ANNOTATIONS = frozenset(
 
 _uint = Struct(">I").unpack_from
 
-# (durable, priority, ttl) by the header's bytes: senders repeat theirs.
+# (flags, priority, ttl) by the header's bytes: senders repeat theirs.
 _HEADERS: dict[bytes, tuple[int, int, int]] = {}
 _HEADERS_MAX = 4_096
 
@@ -72,7 +90,7 @@ class Intake:
 
     def message(self, payload: bytes, now_ms: int, default_ttl_ms: int) -> NewMessage:
         sections = locate(payload)
-        durable, priority, ttl = _header(payload, sections)
+        flags, priority, ttl = _header(payload, sections)
         pairs: bytes = b""
         pair_count = 0
         scheduled_ms: int | None = None
@@ -99,15 +117,23 @@ class Intake:
             message_id = self._new_id()
             properties = with_field(properties, MESSAGE_ID, encode(message_id))
 
-        ttl_ms: int | None = None if ttl == TTL_ABSENT else ttl
+        ttl_ms: int | None = ttl
+        if ttl == TTL_ABSENT:
+            ttl_ms = _long_ttl_ms(payload, sections) if flags & TTL_LONG else None
         if default_ttl_ms < UNLIMITED_MS and (ttl_ms is None or ttl_ms > default_ttl_ms):
             ttl_ms = default_ttl_ms
-            ttl = min(default_ttl_ms, TTL_ABSENT - 1)
+        enqueued_ms = now_ms
+        if scheduled_ms is not None and scheduled_ms > now_ms:
+            enqueued_ms = scheduled_ms
+            flags |= WAS_SCHEDULED
         if ttl_ms is not None:
-            enqueued_ms = scheduled_ms if scheduled_ms is not None and scheduled_ms > now_ms else now_ms
-            properties = with_field(properties, ABSOLUTE_EXPIRY, encode(Timestamp(enqueued_ms + ttl_ms)))
+            flags = flags | TTL_LONG if ttl_ms >= TTL_ABSENT else flags & ~TTL_LONG
+            ttl = min(ttl_ms, TTL_ABSENT)
+            properties = with_times(properties, enqueued_ms, enqueued_ms + ttl_ms)
+        else:
+            flags &= ~TTL_LONG
 
-        head = HEAD.pack(VERSION, durable, priority, ttl, pair_count, len(pairs), delivery_count, len(delivery_pairs))
+        head = HEAD.pack(VERSION, flags, priority, ttl, pair_count, len(pairs), delivery_count, len(delivery_pairs))
         body = b"".join((head, pairs, delivery_pairs, *_tail(payload, sections, properties)))
         return NewMessage(
             message_id=message_id,
@@ -125,10 +151,31 @@ def _tail(payload: bytes, sections: Sections, properties: bytes | None) -> list[
     parts: list[bytes] = []
     if properties is not None:
         parts.append(properties)
-    for span in (sections.application_properties, sections.body, sections.footer):
+    for span in (sections.application_properties, sections.body):
         if span is not None:
             parts.append(payload[span[0] : span[1]])
+    if sections.footer is not None:
+        parts.append(_footer(payload, sections.footer))
     return parts
+
+
+def _footer(payload: bytes, span: tuple[int, int]) -> bytes:
+    """The footer, its keys as symbols: some clients write strings, and those that read expect what AMQP says."""
+    found = decode_section(payload, span)
+    if not isinstance(found, dict) or not any(type(key) is str for key in found):
+        return payload[span[0] : span[1]]
+    return b"\x00\x53\x78" + encode({Symbol(key) if type(key) is str else key: value for key, value in found.items()})
+
+
+def _long_ttl_ms(payload: bytes, sections: Sections) -> int | None:
+    """The time to live of a message whose header has no room for it: the difference of its two times."""
+    fields = decode_section(payload, sections.properties) if sections.properties is not None else None
+    if not isinstance(fields, list) or len(fields) <= CREATION:
+        return None
+    expires_ms, created_ms = fields[ABSOLUTE_EXPIRY], fields[CREATION]
+    if not isinstance(expires_ms, int) or not isinstance(created_ms, int) or expires_ms >= TIME_MS_MAX:
+        return None
+    return max(expires_ms - created_ms, 0)
 
 
 def _header(payload: bytes, sections: Sections) -> tuple[int, int, int]:
@@ -142,10 +189,15 @@ def _header(payload: bytes, sections: Sections) -> tuple[int, int, int]:
     fields = decode_section(payload, span)
     if not isinstance(fields, list):
         raise DecodeError("header is not a list")
-    fields += [None] * (3 - len(fields))
-    durable, priority, ttl = fields[0], fields[1], fields[2]
+    fields += [None] * (4 - len(fields))
+    durable, priority, ttl, first = fields[:4]
+    flags = DURABLE_ABSENT if durable is None else int(bool(durable))
+    if first is not None:
+        flags |= FIRST_GIVEN | (FIRST_TRUE if first else 0)
+    if ttl == TTL_ABSENT:
+        flags |= TTL_LONG
     found = (
-        DURABLE_ABSENT if durable is None else int(bool(durable)),
+        flags,
         PRIORITY_ABSENT if not isinstance(priority, int) else min(max(priority, 0), 254),
         TTL_ABSENT if not isinstance(ttl, int) else min(max(ttl, 0), TTL_ABSENT),
     )

@@ -19,7 +19,7 @@ from twinbus.amqp.sections import decode_section, locate
 from twinbus.amqp.types import Described, Float32, Symbol, Timestamp
 from twinbus.broker.changes import ANNOTATIONS, FIELDS, REMOVED, SYSTEM, changed
 from twinbus.broker.intake import text_of
-from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, HEAD_BYTES
+from twinbus.broker.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES
 from twinbus.entities.filters import REMOVED as GONE
 from twinbus.entities.filters import Changes, Properties, fold
 from twinbus.entities.message import Message, NewMessage, Relayed
@@ -155,7 +155,8 @@ class StoredView:
                 stored = self._body(message.body)
             if message is not None and message.changes is not None:
                 stored = changed(stored, message.changes)
-            _, durable, _, _, pairs, pairs_bytes, _, delivery_bytes = HEAD.unpack_from(stored)
+            _, flags, _, _, pairs, pairs_bytes, _, delivery_bytes = HEAD.unpack_from(stored)
+            durable = flags & DURABLE_MASK
             annotations = stored[HEAD_BYTES : HEAD_BYTES + pairs_bytes]
             parts = self._parts = (durable, pairs, annotations, stored[HEAD_BYTES + pairs_bytes + delivery_bytes :])
         return parts

@@ -11,12 +11,21 @@ from __future__ import annotations
 import uuid
 from struct import Struct
 
-from twinbus.amqp.codec import encode
 from twinbus.amqp.sections import locate
-from twinbus.amqp.types import Timestamp
-from twinbus.broker.changes import ABSOLUTE_EXPIRY, changed, with_field
-from twinbus.broker.stored_head import DURABLE_ABSENT, HEAD, HEAD_BYTES, PRIORITY_ABSENT, TTL_ABSENT
-from twinbus.entities.message import ACTIVE, DEFERRED, SCHEDULED, Message, Relayed
+from twinbus.broker.changes import changed, with_times
+from twinbus.broker.stored_head import (
+    DURABLE_ABSENT,
+    DURABLE_MASK,
+    FIRST_GIVEN,
+    FIRST_TRUE,
+    HEAD,
+    HEAD_BYTES,
+    PRIORITY_ABSENT,
+    TTL_ABSENT,
+    TTL_LONG,
+    WAS_SCHEDULED,
+)
+from twinbus.entities.message import ACTIVE, DEFERRED, GONE, SCHEDULED, Message, Relayed
 
 
 def _symbol(name: str, code: int) -> bytes:
@@ -59,11 +68,16 @@ _HEADERS_MAX = 4_096
 _UINT = Struct(">I").pack
 
 
-def _header(durable: int, priority: int, ttl: int, delivery_count: int) -> bytes:
+def _header(flags: int, priority: int, ttl: int, delivery_count: int) -> bytes:
+    durable = flags & DURABLE_MASK
     body = b"\x40" if durable == DURABLE_ABSENT else (b"\x41" if durable else b"\x42")
     body += b"\x40" if priority == PRIORITY_ABSENT else b"\x50" + bytes((priority,))
-    body += b"\x40" if ttl == TTL_ABSENT else b"\x70" + _UINT(ttl)
-    body += b"\x40"
+    body += b"\x40" if ttl == TTL_ABSENT and not flags & TTL_LONG else b"\x70" + _UINT(ttl)
+    if flags & FIRST_GIVEN:
+        # After a failed delivery nobody is the first.
+        body += b"\x41" if flags & FIRST_TRUE and delivery_count == 0 else b"\x42"
+    else:
+        body += b"\x40"
     body += b"\x70" + _UINT(delivery_count)
     return b"\x00\x53\x70\xc0" + bytes((len(body) + 1, 5)) + body
 
@@ -72,19 +86,20 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     """The message as a receiver gets it, with its lock when `token` is given. A taken one is shown as active."""
     if message.changes is not None:
         stored = changed(stored, message.changes)
-    _version, durable, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = _unpack_head(stored)
+    _version, flags, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = _unpack_head(stored)
     tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
     relayed = isinstance(message, Relayed)
     if relayed and message.expires_ms is not None:
         # Another entity may have given it less time than the one it was sent to.
-        lives_ms = min(max(message.expires_ms - message.enqueued_ms, 0), TTL_ABSENT - 1)
+        lives_ms = max(message.expires_ms - message.enqueued_ms, 0)
         if lives_ms != ttl:
-            ttl = lives_ms
-            tail = _with_expiry(tail, message.expires_ms)
-    key = (durable, priority, ttl, message.delivery_count)
+            flags = flags | TTL_LONG if lives_ms >= TTL_ABSENT else flags & ~TTL_LONG
+            ttl = min(lives_ms, TTL_ABSENT)
+            tail = _with_times(tail, message.enqueued_ms, message.expires_ms)
+    key = (flags, priority, ttl, message.delivery_count)
     header = _HEADERS.get(key)
     if header is None:
-        header = _header(durable, priority, ttl, message.delivery_count)
+        header = _header(flags, priority, ttl, message.delivery_count)
         if len(_HEADERS) < _HEADERS_MAX:
             _HEADERS[key] = header
     if token is not None and pairs == 0 and delivery_pairs == 0 and message.state == ACTIVE and not relayed:
@@ -107,8 +122,13 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     at = HEAD_BYTES + pairs_bytes
     own = stored[HEAD_BYTES:at] + _pack_common(_SEQUENCE, message.seq, _ENQUEUED, message.enqueued_ms)
     items = 4 + pairs * 2
-    if message.state in (DEFERRED, SCHEDULED):
-        own += _pack_state(_STATE, message.state)
+    state = message.state
+    if state in (DEFERRED, SCHEDULED):
+        own += _pack_state(_STATE, state)
+        items += 2
+    elif flags & WAS_SCHEDULED and (token is not None or state == GONE):
+        # As the service has it: who receives such a message is told so; who peeks is told where it is now.
+        own += _pack_state(_STATE, SCHEDULED)
         items += 2
     if isinstance(message, Relayed):
         own += _pack_origin(_ORIGIN, message.origin_seq)
@@ -131,8 +151,8 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     return b"".join((header, delivery, _open(_MESSAGE_ANNOTATIONS, len(own) + 4, items), own, tail))
 
 
-def _with_expiry(tail: bytes, expires_ms: int) -> bytes:
+def _with_times(tail: bytes, created_ms: int, expires_ms: int) -> bytes:
     span = locate(tail).properties
     at, end = span if span is not None else (0, 0)
     properties = tail[at:end] if span is not None else None
-    return tail[:at] + with_field(properties, ABSOLUTE_EXPIRY, encode(Timestamp(expires_ms))) + tail[end:]
+    return tail[:at] + with_times(properties, created_ms, expires_ms) + tail[end:]
