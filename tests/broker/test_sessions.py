@@ -71,6 +71,27 @@ def test_described_filter_is_answered_in_kind(broker: Broker, queue: str) -> Non
         assert (link.source.filter or {})[FILTER] == Described(ULong(0x137000000C), "go")
 
 
+def test_empty_id_is_a_session_wherever_a_message_goes(broker: Broker, queue: str) -> None:
+    topic = broker.create_topic(f"t-{uuid.uuid4().hex[:8]}").path
+    broker.create_subscription(topic, "s", requires_session=True)
+    through = broker.create_queue(f"f-{uuid.uuid4().hex[:8]}", forward_to=queue).path
+    with Peer(broker) as peer:
+        fill(peer, topic, "", "copy")
+        assert body_of(peer.receive(peer.receiver(f"{topic}/Subscriptions/s", 1, session_filter=""))) == "copy"
+        fill(peer, through, "", "forwarded")
+        assert body_of(peer.receive(peer.receiver(queue, 1, session_filter=""))) == "forwarded"
+
+
+def test_an_empty_state_clears_it(broker: Broker, queue: str) -> None:
+    node = f"{queue}/$management"
+    with Peer(broker) as peer:
+        peer.receiver(queue, session_filter="one")
+        for state in (b"something", b""):
+            peer.call(node, "com.microsoft:set-session-state", {"session-id": "one", "session-state": state})
+        assert peer.call(node, "com.microsoft:get-session-state", {"session-id": "one"})[2] == {"session-state": None}
+        assert peer.call(node, "com.microsoft:get-message-sessions", {"last-updated-time": ANY_TIME})[0] == 204
+
+
 def test_empty_id_is_a_session(broker: Broker, queue: str) -> None:
     with Peer(broker) as peer:
         fill(peer, queue, "", "x")
