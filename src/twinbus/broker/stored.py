@@ -92,7 +92,8 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     if relayed and message.expires_ms is not None:
         # Another entity may have given it less time than the one it was sent to.
         lives_ms = max(message.expires_ms - message.enqueued_ms, 0)
-        if lives_ms != ttl:
+        # What a resubmission changed is the time of expiry alone.
+        if lives_ms != ttl or message.changes is not None:
             flags = flags | TTL_LONG if lives_ms >= TTL_ABSENT else flags & ~TTL_LONG
             ttl = min(lives_ms, TTL_ABSENT)
             tail = _with_times(tail, message.enqueued_ms, message.expires_ms)

@@ -85,8 +85,9 @@ class Accepting(Settlement):
         return session.state
 
     def set_session_state(self, session_id: str, state: bytes | None, now_ms: int, facts: Facts) -> None:
-        """Set the state, or remove it by None."""
+        """Set the state, or remove it by None or by an empty one."""
         session = self.held_session(session_id, now_ms)
+        state = state or None
         if state is not None and len(state) > SESSION_STATE_BYTES_MAX:
             raise ArgumentError(f"The session state has {len(state)} bytes, the limit is {SESSION_STATE_BYTES_MAX}.")
         self.accessed_ms = now_ms

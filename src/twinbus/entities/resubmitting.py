@@ -75,9 +75,10 @@ class Resubmitting(Forwarding):
         session_id = ""
         try:
             if self._sessions is not None:
-                session_id = str(view.system("SessionId") or "")
-                if not session_id:
+                found = view.system("SessionId")
+                if found is None:
                     return False
+                session_id = str(found)
             if expires_ms is not None:
                 # It was written down when the message was sent: clients drop what they take for expired.
                 changes.update(view.encode(Changes({}, {"ExpiresAtUtc": expires_ms})))

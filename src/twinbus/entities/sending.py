@@ -109,7 +109,7 @@ class Sending(Arriving):
         limit = self._settings.max_message_bytes
         if message.size > limit:
             raise _too_large(message.size, limit)
-        if self._sessions is not None and not view.system("SessionId"):
+        if self._sessions is not None and view.system("SessionId") is None:
             raise NotAllowedError(SESSION_ID_MISSING_TEXT)
         if self._duplicates is not None:
             # What `relay` will ask for must read: it has no way back.

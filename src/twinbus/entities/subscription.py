@@ -163,8 +163,10 @@ class Subscription(Queue):
         if choice.system:
             self._obey(copy, choice.system, now_ms)
         if self._sessions is not None:
-            session_id = choice.system.get("SessionId") or _session_of(view)
-            if not session_id or session_id is REMOVED:
+            session_id = choice.system.get("SessionId")
+            if session_id is None:
+                session_id = _session_of(view)
+            if session_id is None or session_id is REMOVED:
                 self._bury(copy, SESSION_REASON, SESSION_DESCRIPTION, facts)
                 return
             copy.session = self._sessions.open(self, str(session_id))
