@@ -26,7 +26,8 @@ SUBSCRIPTION = "t/Subscriptions/s"
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(queues=["q"], clock=SteppedClock()) as broker:
+    with Broker(clock=SteppedClock()) as broker:
+        broker.create_queue("q")
         yield broker
 
 
@@ -122,7 +123,7 @@ def test_rules_are_those_of_the_subscription_that_is_there(
     broker.restart()
     with Peer(broker) as other:
         assert Node(other, SUBSCRIPTION).rules() == ["red"]
-    assert rows(broker, Table.ENTITIES) == entity_rows == 4  # two queues or topics, a subscription, a rule
+    assert rows(broker, Table.ENTITIES) == entity_rows == 4  # a queue, a topic, a subscription, a rule
 
 
 def test_peek_schedule_and_cancel_are_about_the_queue_that_is_there(broker: Broker, peer: Peer) -> None:

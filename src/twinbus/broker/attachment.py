@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp.link import Link
+from twinbus.amqp.states import AmqpError
 from twinbus.amqp.terminus import Coordinator, Source
 from twinbus.amqp.types import Described, Symbol, ULong
 from twinbus.auth.policies import Right
@@ -130,10 +131,10 @@ class Attachment:
             )
 
     def _attach_management(self, link: Link, path: str) -> None:
-        host = self._connection.host
-        queue = host.entities.entity(path) if path else None
+        if path:
+            self._connection.host.entities.entity(path)  # one that does not exist is refused
         node = f"{path}/{MANAGEMENT}".lower()
-        self._attach_node(link, node, Management(self._connection, queue, path))
+        self._attach_node(link, node, Management(self._connection, path))
 
     # --- entities ---------------------------------------------------------------------------------------------------
 
@@ -227,6 +228,10 @@ class Attachment:
         self._connection.host.faults.wrap(link)
         self._connection.flush_soon()
 
+    def end(self, link: Link, error: AmqpError) -> None:
+        """A waiting link's entity is gone."""
+        self._connection.refuse(link, error)
+
     def give_up(self, link: Link, queue: Queue) -> None:
         self._connection.host.meter.entity(queue.path).counter(Kind.EMPTY_POLL).count += 1
         self._refuse(
@@ -272,7 +277,10 @@ class _WaitingLink:
         # The entity whose sessions it wants.
         self._queue = queue
         # Its place in the line.
-        self.waiter = SessionWaiter(self._granted)
+        self.waiter = SessionWaiter(self._granted, self._ended)
+
+    def _ended(self, error: AmqpError) -> None:
+        self._attachment.end(self._link, error)
 
     def _granted(self, session: Session) -> None:
         self._attachment.grant(self._link, self._queue, session)

@@ -238,6 +238,9 @@ class Consumer:
         """End the link from our side."""
         self.connection.detach(self.link, error)
 
+    def entity_gone(self) -> None:
+        """Its link is detached like every link of the entity."""
+
     def on_detached(self, orderly: bool) -> None:
         """The link is over. A session is free at once; plain locks run on unless the peer just vanished."""
         if self.gone:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from twinbus.amqp.states import AmqpError
 from twinbus.broker.consumer import BURST, Consumer
 from twinbus.broker.publisher import Publisher
 from twinbus.broker.senders import Senders
@@ -34,15 +35,19 @@ class Receiving(Protocol):
 
     def feed(self, now_ms: int, facts: Facts) -> int: ...
 
+    def entity_gone(self) -> None: ...
+
 
 class SessionWaiter:
     """A client that waits for any session with messages."""
 
-    __slots__ = ("done", "give_up", "granted")
+    __slots__ = ("done", "ended", "give_up", "granted")
 
-    def __init__(self, granted: Callable[[Session], None]) -> None:
+    def __init__(self, granted: Callable[[Session], None], ended: Callable[[AmqpError], None]) -> None:
         # Told which session it got.
         self.granted = granted
+        # Told why there will be none.
+        self.ended = ended
         # The timer that ends the wait, None until it is set.
         self.give_up: asyncio.TimerHandle | None = None
         # Whether it was served or has left.
@@ -89,6 +94,14 @@ class Dispatcher(Senders):
     def owners(self) -> list[Consumer | Publisher]:
         """What stands behind the entity's links."""
         return [*self.consumers, *self.publishers]
+
+    def close(self, error: AmqpError) -> None:
+        super().close(error)
+        for waiter in [waiter for waiter in self._waiters if not waiter.done]:
+            waiter.done = True
+            waiter.ended(error)
+        for receiver in [*self._line]:
+            receiver.entity_gone()
 
     def line_up(self, consumer: Receiving) -> None:
         if not consumer.waiting:

@@ -27,7 +27,14 @@ from twinbus.amqp.states import State, state_rejected
 from twinbus.broker.consumer import Consumer
 from twinbus.broker.publisher import Publisher
 from twinbus.broker.settlement import kind_of
-from twinbus.errors import ArgumentError, InternalError, NotAllowedError, ServerBusyError, ServiceError
+from twinbus.errors import (
+    ArgumentError,
+    EntityNotFoundError,
+    InternalError,
+    NotAllowedError,
+    ServerBusyError,
+    ServiceError,
+)
 from twinbus.ledger.words import Kind
 from twinbus.limits import FAULT_DELAY_MS_MAX
 
@@ -113,7 +120,10 @@ class Faults:
         fault = self.entities.pop(entity.lower(), None)
         if fault is None:
             return
-        dispatcher = self._host.senders(self._host.entities.entity(entity))
+        try:
+            dispatcher = self._host.senders(self._host.entities.entity(entity))
+        except EntityNotFoundError:
+            return  # it was deleted meanwhile, and its links with it
         for owner in dispatcher.owners:
             owner.link.context = owner
             if isinstance(owner, Consumer):

@@ -351,8 +351,18 @@ class NamespaceHost:
             links = self._dispatchers.pop(part.entity_id, None) or self._senders.pop(part.entity_id, None)
             if links is not None:
                 links.close(error)
-            self.meter.forget(part.path)
+            part.on_deleted = None
+            if not self._exists(entity.path):
+                self.meter.forget(part.path)
         self._sweep(None)
+
+    def _exists(self, path: str) -> bool:
+        """Whether there is an entity of that name: one that was deleted may be there again."""
+        try:
+            self.entities.entity(path)
+        except EntityNotFoundError:
+            return False
+        return True
 
     # --- policies ---------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
+    EntityNotFoundError,
     MessageNotFoundError,
     NotAllowedError,
     ProtocolError,
@@ -65,28 +66,30 @@ _DISPOSITIONS = {
 
 
 class Management:
-    """The management node of one entity, or of the namespace when `queue` is None."""
+    """The management node of one entity, or of the namespace when `path` is empty.
 
-    __slots__ = ("_connection", "_host", "_path", "_queue")
+    The entity is looked up for each request: it may be deleted and created again, as another kind even, while the link
+    stays open.
+    """
 
-    def __init__(self, connection: Connection, queue: Queue | Topic | None, path: str) -> None:
+    __slots__ = ("_connection", "_host", "_path")
+
+    def __init__(self, connection: Connection, path: str) -> None:
         # The connection whose rights count.
         self._connection = connection
         # The namespace.
         self._host = connection.host
-        # The entity; None at the namespace's root.
-        self._queue = queue
-        # The entity's path as the client wrote it.
+        # The entity's path as the client wrote it; empty at the namespace's root.
         self._path = path
 
     def handle(self, request: Request) -> None:
         try:
-            if self._queue is None:
+            if not self._path:
                 self._connection.require(MANAGEMENT, Right.MANAGE)
                 Directory(self._host).handle(request)
                 self._count(request, OK, None)
             else:
-                self._operate(self._queue, request)
+                self._operate(request)
         except ServiceError as error:
             self._fail(request, error)
         except ProtocolError as error:
@@ -99,7 +102,8 @@ class Management:
         self._host.timers.reschedule()
         self._connection.flush_soon()
 
-    def _operate(self, queue: Queue | Topic, request: Request) -> None:
+    def _operate(self, request: Request) -> None:
+        queue = self._host.entities.entity(self._path)
         name = request.operation
         known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else ""
         right, method = _OPERATIONS.get(known, (Right.MANAGE, None))
@@ -122,10 +126,14 @@ class Management:
         kind = REQUEST_KINDS.get(request.operation, Kind.MANAGE)
         if kind is Kind.SETTLE:
             kind = _DISPOSITIONS.get(str(request.arguments.get("disposition-status")), Kind.SETTLE)
-        queue = self._queue
-        # The name of a deleted entity is not kept: anybody could make up any number of them.
-        meter = self._host.meter.entity("" if queue is None or queue.deleted else queue.path)
-        meter.counter(kind, outcome).add_many(sizes or ())
+        self._host.meter.entity(self._counted_path()).counter(kind, outcome).add_many(sizes or ())
+
+    def _counted_path(self) -> str:
+        """The entity by its own spelling. The name of a deleted one is not kept: anybody could make up any number."""
+        try:
+            return self._host.entities.entity(self._path).path if self._path else ""
+        except EntityNotFoundError:
+            return ""
 
     def _fail(self, request: Request, error: ServiceError) -> None:
         wire_error = self._host.tracker.wire_error(error, self._path)

@@ -84,6 +84,7 @@ class Subscription(Queue):
         return self._rule(name)[1]
 
     def add_rule(self, rule: Rule, now_ms: int, facts: Facts) -> None:
+        self._check_exists()
         if rule.name.lower() in self._rules:
             raise EntityExistsError(f"The messaging entity '{self._rule_path(rule.name)}' already exists.")
         self.topic.selection.check_room(rule)
@@ -121,6 +122,11 @@ class Subscription(Queue):
             self.topic.selection.remove(rule)
             facts.delete(Table.ENTITIES, RULE_KEY.pack(self.entity_id, number))
         self._rules.clear()
+
+    def _check_exists(self) -> None:
+        """Nothing may be written for a subscription that is gone: no start would find its owner."""
+        if self.deleted:
+            raise EntityNotFoundError(not_found_text(self.path))
 
     def _rule(self, name: str) -> tuple[int, Rule]:
         found = self._rules.get(name.lower())

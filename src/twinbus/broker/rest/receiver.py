@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.entities.message import Message
 from twinbus.entities.session import Session
+from twinbus.errors import EntityNotFoundError
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ class OneReceiver:
             # A message taken for it but not on its way yet is lost with it, as receive-and-delete has it.
             self._served = True
             self._future.cancel()
+
+    def entity_gone(self) -> None:
+        if not self._served:
+            self._served = True
+            queue = self._dispatcher.queue
+            self._future.set_exception(EntityNotFoundError(f"The messaging entity '{queue.path}' was deleted."))
 
     def room(self) -> int:
         return 0 if self._served else 1
