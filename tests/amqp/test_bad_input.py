@@ -164,6 +164,23 @@ def test_begins_without_their_fields(fields: list[Any]) -> None:
     assert reason(opened(), frame(0, composite(BEGIN, fields))) == "amqp:invalid-field"
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_second_detach_of_a_handle_is_ignored(refused: bool) -> None:
+    # fe2o3 sends one for the refusal, and one more when the link is dropped.
+    engine = begun()
+    (attached,) = engine.receive(attach(0, "x", 3, receiver=True))
+    assert isinstance(attached, Attached)
+    if refused:
+        attached.link.refuse(AmqpError("amqp:not-found"))
+    else:
+        attached.link.accept()
+    engine.receive(detach(0, 3))
+    engine.take_output()
+    assert engine.receive(detach(0, 3)) == []
+    assert engine.take_output() == b""
+    assert of(engine.receive(attach(0, "y", 3, receiver=True)), Attached)
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -191,3 +191,11 @@ def test_directory_of_the_namespace(broker: Broker, clock: SteppedClock) -> None
         assert (status, condition) == (400, "com.microsoft:argument-error")
         response = peer.request("$management", "twinbus:create-queue", {"path": "x", "lock_duration": 1})
         assert "Did you mean 'lock_duration_ms'" in str((response.application_properties or {})["statusDescription"])
+
+
+@pytest.mark.parametrize(("message_bytes", "batch_bytes"), [(256 * 1024, 256 * 1024), (100 * 1024 * 1024, 1024 * 1024)])
+def test_a_batch_has_at_most_a_megabyte_although_a_message_may_be_larger(message_bytes: int, batch_bytes: int) -> None:
+    with Broker(queues=[QueueSettings(path="q", max_message_bytes=message_bytes)]) as broker, Peer(broker) as peer:
+        link = peer.sender("q")
+        assert link.max_message_size == message_bytes
+        assert (link.properties or {})["com.microsoft:max-message-batch-size"] == batch_bytes

@@ -235,6 +235,19 @@ def test_orderly_leave_keeps_locks_until_they_lapse(broker: Broker, clock: Stepp
         assert counts(broker, queue).active == 1
 
 
+@pytest.mark.parametrize("omit", [False, True])
+def test_peek_leaves_out_the_body_when_asked(broker: Broker, queue: str, omit: bool) -> None:
+    with Peer(broker) as peer:
+        fill(peer, queue, "long", subject="s", application_properties={"n": 1}, footer={Symbol("f"): 1})
+        request = {"from-sequence-number": 0, "message-count": 5, "omit-message-body": omit}
+        status, _, body = peer.call(f"{queue}/$management", "com.microsoft:peek-message", request)
+        assert status == 200
+        peeked = AmqpMessage.decode(body["messages"][0]["message"])
+        assert (peeked.subject, peeked.application_properties) == ("s", {"n": 1})
+        assert peeked.data == ([] if omit else [b"long"])
+        assert (peeked.message_annotations or {})["x-opt-sequence-number"] == 1
+
+
 def test_dead_letter_queues_do_not_count_deliveries(broker: Broker, clock: SteppedClock, queue: str) -> None:
     with Peer(broker) as peer:
         fill(peer, queue, "dead")

@@ -281,7 +281,7 @@ def test_rules_come_as_the_service_describes_them(broker: Broker, peer: Peer, cl
     wanted: dict[str, dict[str, Any]] = {
         "1sql": {"sql-filter": {"expression": "n > 1"}, "sql-rule-action": {"expression": "SET n = 2"}},
         "2correlation": {"correlation-filter": correlation, "sql-rule-action": None},
-        "3true": {"sql-filter": {"expression": "1=1"}},
+        "3true": {"sql-filter": {"expression": "1=1"}, "sql-rule-action": {}},
         "4false": {"sql-filter": {"expression": "1=0"}},
     }
     for name, description in wanted.items():

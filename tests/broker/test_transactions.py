@@ -23,7 +23,7 @@ from twinbus.amqp.states import (
     state_transactional,
 )
 from twinbus.amqp.terminus import Coordinator, Source, Target
-from twinbus.amqp.types import ARRAY_OF_UUID, Array, Described, Symbol, ULong
+from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_UUID, Array, Described, Symbol, Timestamp, ULong
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import TRANSACTION_MESSAGES_MAX
@@ -111,6 +111,82 @@ def test_rollback_does_nothing(broker: Broker) -> None:
         peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED))
         assert isinstance(discharge(peer, coordinator, txn_id, fail=True), Accepted)
         assert counts(broker) == (1, 0)
+
+
+def schedule_in(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> AmqpMessage:
+    """The answer to a schedule request that is part of a transaction."""
+    node, name = f"{queue}/$management", str(uuid.uuid4())
+    receiver = peer.session.attach_receiver(name, source=Source(node), target=Target(name))
+    peer._answered(receiver)
+    receiver.flow(1)
+    request = AmqpMessage()
+    request.message_id, request.reply_to = str(uuid.uuid4()), name
+    request.application_properties = {"operation": "com.microsoft:schedule-message"}
+    request.value = {"messages": [{"message-id": str(message.message_id), "message": message.encode()}]}
+    request.has_value = True
+    assert isinstance(send_in(peer, peer.sender(node), txn_id, request), TransactionalState)
+    return decoded(peer.receive(receiver))
+
+
+@pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_scheduling_is_part_of_a_transaction(broker: Broker, clock: SteppedClock, fail: bool, late: bool) -> None:
+    due = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(clock.now_ms() + 30_000)}
+    with Peer(broker) as peer:
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        answer = schedule_in(peer, txn_id, "a", text("later", message_annotations=due))
+        assert (answer.application_properties or {})["statusCode"] == 200
+        (number,) = answer.value["sequence-numbers"]
+        send_in(peer, peer.sender("a"), txn_id, text("now"))
+        # Another message gets the next number meanwhile.
+        peer.send(peer.sender("a"), text("outside"))
+        assert scheduled(broker) == []
+        if late:
+            clock.step(seconds=31)
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=fail), Accepted)
+        assert scheduled(broker) == ([] if fail or late else [number])
+        if fail:
+            return
+        if not late:
+            cancel = {"sequence-numbers": Array([number], ARRAY_OF_LONG)}
+            assert peer.call("a/$management", "com.microsoft:cancel-scheduled-message", cancel)[0] == 200
+        receiver = peer.receiver("a", 5)
+        wanted = ["outside", "now", "later"] if late else ["outside", "now"]
+        assert sorted(body_of(peer.receive(receiver)) for _ in wanted) == sorted(wanted)
+
+
+def scheduled(broker: Broker) -> list[int]:
+    return broker.call(lambda server: sorted(server.hosts["contoso"].entities.queue("a")._schedule.messages))
+
+
+def test_rollback_frees_a_message_that_its_receiver_settled(broker: Broker) -> None:
+    # JMS settles inside its transaction and forgets the delivery: only the broker can give it back.
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        receiver = peer.receiver("a", 1)
+        delivery = peer.receive(receiver)
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        state = state_transactional(txn_id, STATE_ACCEPTED)
+        delivery.link.session.dispose(delivery.delivery_id, delivery.delivery_id, state, True)
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=True), Accepted)
+        receiver.flow(1)
+        again = decoded(peer.receive(receiver))
+        assert again.delivery_count == 1
+
+
+def test_a_control_link_that_goes_frees_what_was_settled(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        receiver = peer.receiver("a", 1)
+        delivery = peer.receive(receiver)
+        coordinator = control(peer)
+        state = state_transactional(declare(peer, coordinator), STATE_ACCEPTED)
+        delivery.link.session.dispose(delivery.delivery_id, delivery.delivery_id, state, True)
+        coordinator.detach()
+        receiver.flow(1)
+        assert body_of(peer.receive(receiver)) == "in"
 
 
 def test_lost_lock_rolls_everything_back(broker: Broker, clock: SteppedClock) -> None:
