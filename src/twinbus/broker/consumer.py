@@ -188,7 +188,8 @@ class Consumer:
                 if not settled:
                     facts.then.append((self._answer_accepted, delivery_id))
             elif isinstance(state, TransactionalState):
-                self.connection.transactions.get(state.txn_id).settle(self.queue, tag, state.outcome, now_ms)
+                transaction = self.connection.transactions.get(state.txn_id)
+                transaction.settle(self.queue, tag, state.outcome, now_ms, forgotten=settled)
                 if not settled:
                     self._answer((delivery_id, encode_state(state)))
             else:

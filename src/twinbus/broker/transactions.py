@@ -1,12 +1,14 @@
 """Transactions: sends and settlements on several entities that happen together or not at all.
 
 Work in a transaction is looked at when it comes and done when the transaction is discharged: everything is checked
-first, then everything goes into the facts of one commit. A message settled in a transaction stays locked until then. A
-transaction lives on its control link: when that goes, so does the work.
+first, then everything goes into the facts of one commit. A message settled in a transaction stays locked until then;
+one whose receiver has forgotten the delivery is given back when the transaction fails. A transaction lives on its
+control link: when that goes, so does the work.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp.events import Transfer
@@ -33,6 +35,7 @@ from twinbus.errors import (
     ServiceError,
     TransactionUnknownError,
 )
+from twinbus.ledger.words import Kind
 from twinbus.limits import TRANSACTION_MESSAGES_MAX, TRANSACTION_MS_MAX, TRANSACTIONS_PER_CONNECTION_MAX
 from twinbus.store.facts import Facts
 
@@ -52,11 +55,15 @@ _CODES: dict[Any, int] = {
 class Transaction:
     """What one transaction is going to do."""
 
-    __slots__ = ("_sends", "_settlements", "_size", "deadline_ms")
+    __slots__ = ("_forgotten", "_schedules", "_sends", "_settlements", "_size", "deadline_ms")
 
     def __init__(self, deadline_ms: int) -> None:
         # Messages by entity, in the order in which the entities were first used.
         self._sends: dict[Queue | Topic, list[NewMessage]] = {}
+        # Messages to schedule by entity, with the numbers that their sender was told.
+        self._schedules: dict[Queue | Topic, dict[NewMessage, int]] = {}
+        # Lock tokens that nobody can use after a rollback: their receiver has settled for good.
+        self._forgotten: list[bytes] = []
         # Outcomes by lock token.
         self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
         # Messages touched so far.
@@ -67,13 +74,25 @@ class Transaction:
     def send(self, queue: Queue | Topic, messages: list[NewMessage]) -> None:
         """Take messages to be sent. What the entity would refuse now is refused now."""
         self._grow(len(messages))
-        waiting = self._sends.setdefault(queue, [])
-        queue.check_send([*waiting, *messages])
-        waiting += messages
+        queue.check_send([*self._waiting(queue), *messages])
+        self._sends.setdefault(queue, []).extend(messages)
 
-    def settle(self, queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
+    def schedule(self, queue: Queue | Topic, messages: list[NewMessage], facts: Facts) -> list[int]:
+        """Take messages to be scheduled and return their numbers: the sender hears them before the end."""
+        self._grow(len(messages))
+        queue.check_send([*self._waiting(queue), *messages])
+        numbers = queue.reserve_numbers(len(messages), facts)
+        self._schedules.setdefault(queue, {}).update(zip(messages, numbers, strict=True))
+        return numbers
+
+    def _waiting(self, queue: Queue | Topic) -> list[NewMessage]:
+        return [*self._sends.get(queue, ()), *self._schedules.get(queue, ())]
+
+    def settle(self, queue: Queue, token: bytes, state: State | None, now_ms: int, *, forgotten: bool = False) -> None:
         """Take a settlement; the lock must be live now, and again when the transaction is discharged."""
         self.settle_all(queue, [token], state, now_ms)
+        if forgotten:
+            self._forgotten.append(token)
 
     def settle_all(self, queue: Queue, tokens: list[bytes], state: State | None, now_ms: int) -> None:
         """Take settlements, all or none."""
@@ -89,14 +108,22 @@ class Transaction:
         """Do everything, or raise having done nothing."""
         if now_ms > self.deadline_ms:
             raise ArgumentError(f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back.")
-        for target, messages in self._sends.items():
-            target.check_send(messages)
+        for target in (*self._sends, *self._schedules):
+            target.check_send(self._waiting(target))
         for token, (queue, state) in self._settlements.items():
             check(queue, token, state, now_ms)
         for token, (queue, state) in self._settlements.items():
             settle(queue, token, state, now_ms, facts)
         for target, messages in self._sends.items():
             target.send(messages, now_ms, facts)
+        for target, numbered in self._schedules.items():
+            target.schedule(list(numbered), now_ms, facts, list(numbered.values()))
+
+    def roll_back(self, now_ms: int, facts: Facts) -> None:
+        """Give back what nobody else can: each counts a delivery."""
+        for token in self._forgotten:
+            with contextlib.suppress(ServiceError):
+                self._settlements[token][0].abandon(token, now_ms, facts)
 
     def count(self, meter: Meter) -> None:
         """Count what was done."""
@@ -104,6 +131,8 @@ class Transaction:
             meter.entity(queue.path).counter(kind_of(state)).count += 1
         for target, messages in self._sends.items():
             meter.entity(target.path).add_sends(messages)
+        for target, numbered in self._schedules.items():
+            meter.entity(target.path).counter(Kind.SCHEDULE).add_many([message.size for message in numbered])
 
     def _grow(self, count: int) -> None:
         if self._size + count > TRANSACTION_MESSAGES_MAX:
@@ -144,9 +173,11 @@ class Transactions:
         del self._open[txn_id]
         return transaction
 
-    def abandon(self, link: Link) -> None:
-        """The control link is gone: its transactions are rolled back."""
+    def abandon(self, link: Link) -> list[Transaction]:
+        """The control link is gone: take out its transactions, to roll them back."""
+        lost = [transaction for owner, transaction in self._open.values() if owner is link]
         self._open = {txn_id: entry for txn_id, entry in self._open.items() if entry[0] is not link}
+        return lost
 
 
 class ControlLink:
@@ -175,6 +206,7 @@ class ControlLink:
                 raise ArgumentError("A discharge needs the transaction's id.")
             transaction = self._connection.transactions.discharge(discharged)
             if len(fields) > 1 and fields[1] is True:
+                self._roll_back([transaction])
                 session.settle(event.delivery_id, STATE_ACCEPTED)
                 return
         except (ServiceError, ProtocolError) as error:
@@ -190,6 +222,7 @@ class ControlLink:
         except ServiceError as error:
             text = f"The transaction was rolled back: {error.text}"
             rollback = AmqpError("amqp:transaction:rollback", host.tracker.text(text)[0], None)
+            self._roll_back([transaction])
             self._link.session.settle(delivery_id, state_rejected(rollback))
             return
         transaction.count(host.meter)
@@ -201,7 +234,13 @@ class ControlLink:
         self._connection.flush_soon()
 
     def on_detached(self, orderly: bool) -> None:
-        self._connection.transactions.abandon(self._link)
+        self._roll_back(self._connection.transactions.abandon(self._link))
+
+    def _roll_back(self, transactions: list[Transaction]) -> None:
+        host = self._connection.host
+        for transaction in transactions:
+            transaction.roll_back(host.clock.now_ms(), host.commits.facts)
+        host.commits.request_if_needed()
 
     def on_credit(self) -> None:
         """Never called: the peer sends on this link."""

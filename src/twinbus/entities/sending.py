@@ -65,20 +65,27 @@ class Sending(Arriving):
             elif duplicates.find(new.message_id, now_ms) is None:
                 duplicates.add(new.message_id, self._accept(new, now_ms, facts), now_ms, facts)
 
-    def schedule(self, messages: Sequence[NewMessage], now_ms: int, facts: Facts) -> list[int]:
-        """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one."""
+    def reserve_numbers(self, count: int, facts: Facts) -> list[int]:
+        """Sequence numbers for messages that come later, if they come."""
+        return [self._next_seq(facts) for _ in range(count)]
+
+    def schedule(
+        self, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int] = ()
+    ) -> list[int]:
+        """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one.
+        `reserved` are numbers that were given out for them before."""
         self.check_send(messages)
         self.accessed_ms = now_ms
         duplicates = self._duplicates
         numbers: list[int] = []
-        for new in messages:
+        for at, new in enumerate(messages):
             if new.ping:
                 self.pings += 1
                 numbers.append(self._next_seq(facts))
                 continue
             seq = None if duplicates is None else duplicates.find(new.message_id, now_ms)
             if seq is None:
-                seq = self._accept(new, now_ms, facts)
+                seq = self._accept(new, now_ms, facts, reserved[at] if reserved else 0)
                 if duplicates is not None:
                     duplicates.add(new.message_id, seq, now_ms, facts)
             numbers.append(seq)
@@ -170,8 +177,8 @@ class Sending(Arriving):
                 f"the session id '{session_id}'."
             )
 
-    def _accept(self, new: NewMessage, now_ms: int, facts: Facts) -> int:
-        """Store a message that was checked and return its sequence number."""
+    def _accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
+        """Store a message that was checked and return its sequence number: the reserved one, if it is scheduled."""
         enqueued_ms = now_ms
         state = ACTIVE
         if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
@@ -190,7 +197,7 @@ class Sending(Arriving):
             assert session_id is not None
             session = sessions.open(self._self(), session_id)
             session.members += 1
-        seq = self._next_seq(facts)
+        seq = reserved if reserved and state == SCHEDULED else self._next_seq(facts)
         body = self._bodies.store(new.body, facts)
         size = self._bodies.size(new.size)
         message = Message(seq, body, size, enqueued_ms, expires_ms, state, 0, session, None)

@@ -118,11 +118,12 @@ class Topic(Sending):
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def _accept(self, new: NewMessage, now_ms: int, facts: Facts) -> int:
+    def _accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
         """Hand out a message that was checked, or keep it for its time; return its number in the topic."""
-        seq = self._next_seq(facts)
+        scheduled = new.scheduled_ms is not None and new.scheduled_ms > now_ms
+        seq = reserved if reserved and scheduled else self._next_seq(facts)
         size = self._bodies.size(new.size)
-        if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
+        if new.scheduled_ms is not None and scheduled:
             expires_ms = self._expires_ms(new.ttl_ms, new.scheduled_ms)
             body = self._bodies.store(new.body, facts)
             message = Message(seq, body, size, new.scheduled_ms, expires_ms, SCHEDULED, 0, None, None)
