@@ -64,6 +64,7 @@ WEBSOCKET_PIECE_BYTES: Final = 256 * 1024  # what a client puts into one message
 # --- messages -------------------------------------------------------------------------------------------------------
 MESSAGE_BYTES_DEFAULT: Final = 256 * 1024
 MESSAGE_BYTES_MAX: Final = 100 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 1024 * 1024  # told to senders, where a message may be larger
 APPLICATION_PROPERTY_BYTES_MAX: Final = 32 * 1024
 APPLICATION_PROPERTIES_BYTES_MAX: Final = 64 * 1024
 MESSAGE_ID_CHARS_MAX: Final = 128

@@ -244,7 +244,7 @@ def test_peek_leaves_out_the_body_when_asked(broker: Broker, queue: str, omit: b
         assert status == 200
         peeked = AmqpMessage.decode(body["messages"][0]["message"])
         assert (peeked.subject, peeked.application_properties) == ("s", {"n": 1})
-        assert peeked.data == ([] if omit else [b"long"])
+        assert (peeked.data or []) == ([] if omit else [b"long"])
         assert (peeked.message_annotations or {})["x-opt-sequence-number"] == 1
 
 

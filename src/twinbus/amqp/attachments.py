@@ -1,8 +1,8 @@
 """Attaches, detaches and flows in.
 
 Three rules. Source and target keep their bytes. A frame for a handle we have detached is dropped until the peer's own
-detach; one for a handle nobody attached ends the session. A flow that opens the peer's window is told to every link
-that can use it.
+detach, and a second detach is ignored; one for a handle nobody attached ends the session. A flow that opens the peer's
+window is told to every link that can use it.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
     if not we_send:
         link.delivery_count = frames.uint_field(fields, 9, "attach.initial-delivery-count", 0) & MASK
     session.links[handle] = link
+    session.left.discard(handle)
     session.connection.link_count += 1
     if not session.connection.client:
         events.append(Attached(link))
@@ -112,7 +113,10 @@ def asked_for(session: Session, name: str, we_send: bool) -> Link:
 
 def on_detach(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
     fields, _ = frames.fields_of(data, offset, end)
-    link = session.link_at(frames.needed_uint_field(fields, 0, "detach.handle"))
+    handle = frames.needed_uint_field(fields, 0, "detach.handle")
+    if handle in session.left:
+        return
+    link = session.link_at(handle)
     closed = frames.bool_field(fields, 1, "detach.closed", False)
     error = frames.error_field(fields, 2)
     ours = link.phase == DETACHING
@@ -123,7 +127,8 @@ def on_detach(session: Session, data: bytes, offset: int, end: int, events: list
         session.forget(link)
         session.write_behind(frames.detach_frame(session.channel, link.handle, closed, None))
     link.phase = GONE
-    del session.links[link.remote_handle]
+    del session.links[handle]
+    session.left.add(handle)
     session.own_links.pop(link.handle, None)
     session.connection.link_count -= 1
     if not ours or session.connection.client:

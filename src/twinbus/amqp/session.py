@@ -43,6 +43,8 @@ class Session:
         self.stale_count = 0
         # Links by the peer's handle, from its attach to its detach.
         self.links: dict[int, Link] = {}
+        # Handles of the peer that were in use and are free again: some clients detach twice.
+        self.left: set[int] = set()
         # Whether we have ended it, or the peer has.
         self.ended = False
 

@@ -31,7 +31,7 @@ from twinbus.errors import (
     UnsupportedError,
 )
 from twinbus.ledger.words import Kind
-from twinbus.limits import ACCEPT_SESSION_TIMEOUT_MS_DEFAULT, MESSAGE_BYTES_DEFAULT, SENDER_CREDIT
+from twinbus.limits import ACCEPT_SESSION_TIMEOUT_MS_DEFAULT, BATCH_BYTES_MAX, MESSAGE_BYTES_DEFAULT, SENDER_CREDIT
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
@@ -162,7 +162,7 @@ class Attachment:
         link.context = publisher
         senders.join_publisher(publisher)
         properties = self._properties()
-        properties[Symbol("com.microsoft:max-message-batch-size")] = ULong(bytes_max)
+        properties[Symbol("com.microsoft:max-message-batch-size")] = ULong(min(bytes_max, BATCH_BYTES_MAX))
         link.accept(properties=properties, max_message_size=bytes_max, credit=SENDER_CREDIT)
 
     def _attach_consumer(self, link: Link, path: str) -> None:

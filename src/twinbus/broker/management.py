@@ -20,7 +20,7 @@ from twinbus.broker.meter import REQUEST_KINDS
 from twinbus.broker.requests import Request
 from twinbus.broker.rule_wire import described, rule_of
 from twinbus.broker.settlement import DESCRIPTION, REASON, check, settle
-from twinbus.broker.stored import render
+from twinbus.broker.stored import render, without_body
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
@@ -112,7 +112,7 @@ class Management:
             raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
         # Some clients put a token for the node itself, others for its entity: the node's path is covered by both.
         self._connection.require(f"{self._path}/{MANAGEMENT}", right)
-        if request.txn_id is not None and known != "update-disposition":
+        if request.txn_id is not None and known not in ("update-disposition", "schedule-message"):
             raise UnsupportedError(f"The operation '{name[:64]}' cannot be part of a transaction.")
         if not isinstance(queue, Topic):
             sizes = method(self, queue, request)
@@ -162,6 +162,11 @@ class Management:
             if message.scheduled_ms is None:
                 raise ArgumentError("A message to schedule needs the annotation x-opt-scheduled-enqueue-time.")
             messages.append(message)
+        if request.txn_id is not None:
+            transaction = self._connection.transactions.get(request.txn_id)
+            numbers = transaction.schedule(queue, messages, host.commits.facts)
+            request.answer_management(200, "OK", {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
+            return []
         numbers = queue.schedule(messages, now_ms, host.commits.facts)
         self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
         return [message.size for message in messages]
@@ -185,6 +190,8 @@ class Management:
         # One snapshot for index and bodies: a commit that ends between the two could take a body away.
         with self._host.store.snapshot():
             payloads = self._peeked(queue, first, count, None if session_id is None else str(session_id))
+        if arguments.get("omit-message-body"):
+            payloads = [{"message": without_body(each["message"])} for each in payloads]
         if payloads:
             request.answer_management(200, "OK", {"messages": payloads})
         else:

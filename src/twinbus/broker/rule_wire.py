@@ -41,7 +41,8 @@ def rule_of(name: str, description: Any, now_ms: int) -> Rule:
     """The rule of an add-rule request."""
     if not isinstance(description, dict):
         raise ArgumentError("'rule-description' must be a map.")
-    action = description.get("sql-rule-action")
+    # The JavaScript client writes an empty map for none.
+    action = description.get("sql-rule-action") or None
     return Rule(
         name, _filter_of(description), None if action is None else SqlAction(_expression(action, "action")), now_ms
     )

@@ -152,6 +152,12 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
     return b"".join((header, delivery, _open(_MESSAGE_ANNOTATIONS, len(own) + 4, items), own, tail))
 
 
+def without_body(payload: bytes) -> bytes:
+    """A rendered message up to its body."""
+    body = locate(payload).body
+    return payload if body is None else payload[: body[0]]
+
+
 def _with_times(tail: bytes, created_ms: int, expires_ms: int) -> bytes:
     span = locate(tail).properties
     at, end = span if span is not None else (0, 0)
