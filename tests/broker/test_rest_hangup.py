@@ -1,0 +1,145 @@
+"""A client that hangs up while its HTTP request waits: the next message is neither removed nor locked for it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.peer import Peer, body_of, connected, text
+from twinbus.broker.rest.receiver import OneReceiver
+from twinbus.testing import Broker
+
+METHODS = ["DELETE", "POST"]
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(queues=["q"]) as running:
+        yield running
+
+
+def line_length(broker: Broker) -> int:
+    def look(server: Any) -> int:
+        host = server.hosts["contoso"]
+        return len(host.dispatcher(host.entities.queue("q"))._line)
+
+    return broker.call(look)
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def waiting(broker: Broker, method: str) -> socket.socket:
+    """A client whose request waits for a message."""
+    client = connected(broker)
+    client.sendall(f"{method} /q/messages/head?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    until(lambda: line_length(broker) == 1)
+    return client
+
+
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+HANG_UPS: dict[str, Callable[[socket.socket], None]] = {
+    "closed": lambda client: client.close(),
+    "reset": reset,
+    "half closed": lambda client: client.shutdown(socket.SHUT_WR),
+}
+
+
+def is_untouched(broker: Broker) -> None:
+    """The one message is there, and nobody has it."""
+    with Peer(broker) as peer:
+        delivery = peer.receive(peer.receiver("q", 1))
+        assert body_of(delivery) == "kept"
+        peer.settle(delivery)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("how", HANG_UPS)
+def test_hang_up_before_the_message(broker: Broker, method: str, how: str) -> None:
+    client = waiting(broker, method)
+    HANG_UPS[how](client)
+    with Peer(broker) as peer:
+        until(lambda: line_length(broker) == 0)
+        peer.send(peer.sender("q"), text("kept"))
+    is_untouched(broker)
+    client.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hang_up_in_the_turn_of_the_message(broker: Broker, method: str) -> None:
+    client = waiting(broker, method)
+
+    def both(server: Any) -> None:
+        host = server.hosts["contoso"]
+        now_ms = host.clock.now_ms()
+        new = host.intake.message(text("kept").encode(), now_ms, 2**40)
+        client.close()
+        host.entities.queue("q").send([new], now_ms, host.commits.facts)
+        host.commits.request()
+
+    broker.call(both)
+    is_untouched(broker)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("how", ["closed", "reset"])
+def test_hang_up_while_the_message_is_handed_over(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, method: str, how: str
+) -> None:
+    client = waiting(broker, method)
+    feed = OneReceiver.feed
+
+    def hung_up(self: OneReceiver, now_ms: int, facts: Any) -> int:
+        fed = feed(self, now_ms, facts)
+        if fed:
+            HANG_UPS[how](client)
+        return fed
+
+    monkeypatch.setattr(OneReceiver, "feed", hung_up)
+    with Peer(broker) as peer:
+        peer.send(peer.sender("q"), text("kept"))
+    is_untouched(broker)
+
+
+def test_requests_that_timed_out_leave_the_line(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        # Whoever stands first waits, and nobody behind it is looked at.
+        receiver = peer.receiver("q", 1)
+        until(lambda: line_length(broker) == 1)
+        client = connected(broker)
+        for method in METHODS * 5:
+            client.sendall(f"{method} /q/messages/head?timeout=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 204")
+        assert line_length(broker) == 1
+        client.close()
+        peer.send(peer.sender("q"), text("mine"))
+        assert body_of(peer.receive(receiver)) == "mine"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_message_that_cannot_be_shown_stays(broker: Broker, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    client = connected(broker)
+    with Peer(broker) as peer:
+        peer.send(peer.sender("q"), text("kept"))
+    with monkeypatch.context() as planted:
+        planted.setattr("twinbus.broker.rest.api.render", broken)
+        client.sendall(f"{method} /q/messages/head?timeout=5 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 500")
+    is_untouched(broker)
+    client.close()
