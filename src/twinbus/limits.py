@@ -199,6 +199,9 @@ TRANSACTIONS_PER_CONNECTION_MAX: Final = 1_000
 FAULT_DELAY_MS_MAX: Final = 600_000
 REST_TIMEOUT_S_DEFAULT: Final = 60
 REST_TIMEOUT_S_MAX: Final = 120
+# Headers of an answer: Python's own client reads a line of 64 KiB, and a hundred of them.
+REST_HEADERS_BYTES_MAX: Final = 60_000
+REST_PROPERTY_HEADERS_MAX: Final = 64
 
 # --- paired namespaces ------------------------------------------------------------------------------------------------
 BACKLOG_QUEUES_DEFAULT: Final = 10

@@ -156,6 +156,8 @@ def in_place(place: str) -> dict[str, bytes]:
             payload = section(0x76, list_of(value, value))
         elif place == "data":
             payload = section(0x75, value)
+        elif place == "footer key":
+            payload = body + section(0x78, map_of((value, b"\x41")))
         else:
             assert place == "footer"
             payload = body + section(0x78, map_of((symbol("x-own"), value)))
@@ -166,7 +168,7 @@ def in_place(place: str) -> dict[str, bytes]:
 PLACES = [
     *FIELDS, "annotation", "partition key", "annotation key", "delivery annotation", "application property",
     "application property name", "application properties", "properties", "header", "value", "sequence", "data",
-    "footer",
+    "footer", "footer key",
 ]  # fmt: skip
 
 

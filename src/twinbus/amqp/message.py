@@ -8,6 +8,7 @@ file is one of the two, with `types`, that must not be compiled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from twinbus.amqp import sections
@@ -140,6 +141,38 @@ class AmqpMessage:
         message.footer = _map(payload, found.footer)
         message._take_body(payload, found)
         return message
+
+    @classmethod
+    def decode_readable(cls, payload: bytes) -> tuple[AmqpMessage, dict[str, bytes]]:
+        """What can be decoded of header, message annotations, properties and body; and by name the bytes of those
+        sections that cannot be. For whoever must show a message, whatever a sender wrote into it."""
+        message = cls()
+        found = locate(payload)
+        unreadable: dict[str, bytes] = {}
+
+        def take(name: str, span: Span | None, work: Callable[[Span], None]) -> None:
+            if span is not None:
+                try:
+                    work(span)
+                except DecodeError:
+                    unreadable[name] = payload[span[0] : span[1]]
+
+        def take_annotations(span: Span) -> None:
+            message.message_annotations = _map(payload, span)
+
+        def take_application_properties(span: Span) -> None:
+            message.application_properties = _map(payload, span)
+
+        take("header", found.header, lambda span: message._take_header(_fields(payload, span, _HEADER_FIELDS)))
+        take("message-annotations", found.message_annotations, take_annotations)
+        take(
+            "properties",
+            found.properties,
+            lambda span: message._take_properties(_fields(payload, span, _PROPERTY_FIELDS)),
+        )
+        take("application-properties", found.application_properties, take_application_properties)
+        take("body", found.body, lambda _: message._take_body(payload, found))
+        return message, unreadable
 
     def _take_header(self, fields: list[Any]) -> None:
         self.durable, self.priority, self.ttl, self.first_acquirer, self.delivery_count = fields

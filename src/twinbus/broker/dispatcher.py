@@ -109,6 +109,12 @@ class Dispatcher(Senders):
             self._line.append(consumer)
         self.wake()
 
+    def step_out(self, consumer: Receiving) -> None:
+        """Leave the line; nothing happens when it is not in it."""
+        if consumer.waiting:
+            consumer.waiting = False
+            self._line.remove(consumer)
+
     def wake(self) -> None:
         if not self._scheduled:
             self._scheduled = True

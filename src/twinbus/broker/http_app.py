@@ -59,7 +59,7 @@ class HttpApp:
         # Parses requests and writes answers; the deadlines are ours.
         self._server = _Server(
             self._handle,
-            self._relax,
+            self._lost,
             access_log=None,
             # Ours is shorter, and counts from the answer on.
             keepalive_timeout=2 * HTTP_IDLE_TIMEOUT_MS / 1000,
@@ -76,6 +76,8 @@ class HttpApp:
         self._held_bytes = 0
         # By connection: cuts it when the next thing expected of the peer does not come.
         self._timers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        # By connection: the request about messages that is being answered, which ends when its client hangs up.
+        self._answering: dict[web.RequestHandler, asyncio.Task[Any]] = {}
 
     def admit(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
         """The protocol for a new HTTP connection, None when there are too many."""
@@ -111,6 +113,12 @@ class HttpApp:
         timer = self._timers.pop(protocol, None)
         if timer is not None:
             timer.cancel()
+
+    def _lost(self, protocol: web.RequestHandler) -> None:
+        self._relax(protocol)
+        task = self._answering.pop(protocol, None)
+        if task is not None:
+            task.cancel()
 
     def _cut(self, protocol: web.RequestHandler, transport: asyncio.Transport) -> None:
         self._timers.pop(protocol, None)
@@ -217,7 +225,18 @@ class HttpApp:
         body = await self._body(request)
         self._held_bytes -= len(body)
         base = f"{request.scheme}://{request.host}"
-        answer = await self._rest.handle(place, request.method, dict(request.query), request.headers, body, base)
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering[request.protocol] = task
+
+        def gone() -> bool:
+            return request.transport is None or request.transport.is_closing()
+
+        try:
+            query = dict(request.query)
+            answer = await self._rest.handle(place, request.method, query, request.headers, body, base, gone)
+        finally:
+            self._answering.pop(request.protocol, None)
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
     async def _body(self, request: web.BaseRequest) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 from twinbus.amqp.codec import decode, encode, skip
 from twinbus.amqp.sections import Sections, data_sections, decode_section, locate
@@ -164,7 +165,12 @@ def _footer(payload: bytes, span: tuple[int, int]) -> bytes:
     found = decode_section(payload, span)
     if not isinstance(found, dict) or not any(type(key) is str for key in found):
         return payload[span[0] : span[1]]
-    return b"\x00\x53\x78" + encode({Symbol(key) if type(key) is str else key: value for key, value in found.items()})
+    return b"\x00\x53\x78" + encode({_as_symbol(key): value for key, value in found.items()})
+
+
+def _as_symbol(key: Any) -> Any:
+    """A key of annotations or of a footer; text that is not ASCII is no symbol."""
+    return Symbol(key) if type(key) is str and key.isascii() else key
 
 
 def _long_ttl_ms(payload: bytes, sections: Sections) -> int | None:
@@ -227,9 +233,7 @@ def _annotations(payload: bytes, span: tuple[int, int]) -> tuple[bytes, int, int
                 scheduled_ms = max(int(value), 0)
         elif key == "x-opt-partition-key" and value is not None:
             partition_key = text_of(value)
-        if isinstance(key, str) and not isinstance(key, Symbol):
-            key = Symbol(key)
-        pairs.append(encode(key) + encode(value))
+        pairs.append(encode(_as_symbol(key)) + encode(value))
     return b"".join(pairs), len(pairs), scheduled_ms, partition_key
 
 

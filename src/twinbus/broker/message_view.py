@@ -248,16 +248,19 @@ class StoredViews:
 
 
 def rule_value(value: Any) -> Any:
-    """A value off the wire as rules compare it: what .NET describes is turned into what it means."""
+    """A value off the wire as rules compare it: what .NET describes is turned into what it means, if that exists."""
     if not isinstance(value, Described):
         return value
     inner = value.value
-    if value.descriptor == URI:
-        return str(inner)
-    if value.descriptor == TIMESPAN:
-        return datetime.timedelta(microseconds=int(inner) // _TICKS)
-    if value.descriptor == DATETIME_OFFSET:
-        return _YEAR_ONE + datetime.timedelta(microseconds=int(inner) // _TICKS)
+    try:
+        if value.descriptor == URI:
+            return str(inner)
+        if value.descriptor == TIMESPAN:
+            return datetime.timedelta(microseconds=int(inner) // _TICKS)
+        if value.descriptor == DATETIME_OFFSET:
+            return _YEAR_ONE + datetime.timedelta(microseconds=int(inner) // _TICKS)
+    except (OverflowError, TypeError, ValueError):
+        pass  # out of range, or no number: it stays what it is
     return value
 
 

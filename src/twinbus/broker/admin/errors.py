@@ -34,6 +34,7 @@ _TITLES = {
     410: "Gone",
     412: "Precondition Failed",
     413: "Request Entity Too Large",
+    422: "Unprocessable Entity",
     500: "Internal Server Error",
     503: "Server Busy",
 }

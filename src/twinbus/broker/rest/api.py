@@ -8,31 +8,25 @@
 | DELETE, PUT, POST `/{entity}/messages/{id}/{lock token}` | complete, unlock, renew | 200 |
 
 An entity is a queue, a topic (to send) or `{topic}/subscriptions/{name}` (to receive). Sessions, deferral and
-dead-lettering are not for HTTP. Answers come after the disk has it, as over AMQP.
+dead-lettering are not for HTTP. Answers come after the disk has it, as over AMQP. A message is removed when its answer
+is ready and the client is still there; what cannot be shown stays.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from twinbus.amqp.message import AmqpMessage
 from twinbus.auth.policies import Right
 from twinbus.broker.admin.caller import Caller
 from twinbus.broker.admin.errors import AdminError, AdminResponse, refusal
-from twinbus.broker.rest.properties import (
-    BROKER_PROPERTIES,
-    batch_of,
-    content_of,
-    headers_of,
-    message_of,
-    properties_of,
-)
-from twinbus.broker.rest.receiver import OneReceiver
+from twinbus.broker.rest.properties import BROKER_PROPERTIES, batch_of, message_of, properties_of
+from twinbus.broker.rest.receiver import LockedMessage, OneReceiver
+from twinbus.broker.rest.rendering import Rendered, rendered
 from twinbus.broker.stored import render
 from twinbus.entities.queue import Queue
 from twinbus.errors import (
@@ -90,9 +84,18 @@ class RestApi:
         self._host = host
 
     async def handle(
-        self, place: Place, method: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, base: str
+        self,
+        place: Place,
+        method: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
+        base: str,
+        gone: Callable[[], bool],
     ) -> AdminResponse:
-        """Answer one request; `base` is the address under which the client sees us."""
+        """Answer one request; `base` is the address under which the client sees us, `gone` tells whether it hung up.
+
+        A request that waits for a message is cancelled when its client hangs up."""
         try:
             lowered = {name.lower(): value for name, value in headers.items()}
             now_s = self._host.clock.now_ms() / 1000
@@ -104,7 +107,7 @@ class RestApi:
             if place.head:
                 caller.need(place.entity, Right.LISTEN)
                 with self._counting(place, Kind.RECEIVE):
-                    return await self._receive(place.entity, method, query, base)
+                    return await self._receive(place.entity, method, query, base, gone)
             caller.need(place.entity, Right.SEND)
             with self._counting(place, Kind.SEND):
                 return await self._send(place.entity, headers, body)
@@ -139,29 +142,46 @@ class RestApi:
         await self._durable()
         return AdminResponse(201)
 
-    async def _receive(self, entity: str, method: str, query: Mapping[str, str], base: str) -> AdminResponse:
+    async def _receive(
+        self, entity: str, method: str, query: Mapping[str, str], base: str, gone: Callable[[], bool]
+    ) -> AdminResponse:
         host = self._host
         queue = host.entities.queue(entity)
         if queue.settings.requires_session and queue.dead_letters is not None:
             raise NotAllowedError("Messages of sessions cannot be received over HTTP.")
         deleting = method == "DELETE"
-        received = await OneReceiver(host.dispatcher(queue), deleting).receive(_timeout_s(query))
+        receiver = OneReceiver(host.dispatcher(queue))
+        locked = await receiver.receive(_timeout_s(query))
         meter = host.meter.entity(queue.path)
-        if received is None:
+        if locked is None:
             meter.counter(Kind.EMPTY_POLL).count += 1
             return AdminResponse(204)
-        message, stored = received
-        payload = render(stored, message)
-        meter.counter(Kind.RECEIVE).add(len(payload))
-        shown = AmqpMessage.decode(payload)
-        lock = None
-        if not deleting:
-            token = uuid.UUID(bytes_le=message.token or bytes(16))
-            lock = (str(token), message.locked_until_ms or 0)
-        headers = headers_of(shown, "Active", lock)
-        if lock is not None:
-            headers["Location"] = f"{base}/{entity}/messages/{message.seq}/{lock[0]}"
-        return AdminResponse(200 if deleting else 201, headers, content_of(shown))
+        try:
+            # One turn of the loop, in which a hang-up that is in the socket already is read.
+            await asyncio.sleep(0)
+            if gone():
+                raise asyncio.CancelledError
+            size, answer = self._shown(locked, deleting)
+        except asyncio.CancelledError:
+            receiver.give_back(locked)
+            raise
+        except Exception:
+            receiver.give_back(locked, counting=True)
+            raise
+        meter.counter(Kind.RECEIVE).add(size)
+        if deleting:
+            queue.complete(locked.token, host.clock.now_ms(), host.commits.facts)
+            await self._durable()
+            return AdminResponse(200, answer.headers, answer.body)
+        answer.headers["Location"] = f"{base}/{entity}/messages/{locked.message.seq}/{uuid.UUID(bytes_le=locked.token)}"
+        return AdminResponse(201, answer.headers, answer.body)
+
+    def _shown(self, locked: LockedMessage, deleting: bool) -> tuple[int, Rendered]:
+        """The size of a message as AMQP has it, and its answer."""
+        message = locked.message
+        payload = render(self._host.store.body(message.body), message)
+        lock = None if deleting else (str(uuid.UUID(bytes_le=locked.token)), message.locked_until_ms or 0)
+        return len(payload), rendered(payload, "Active", lock)
 
     async def _settle(self, place: Place, method: str) -> AdminResponse:
         host = self._host

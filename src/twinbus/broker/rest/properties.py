@@ -1,7 +1,7 @@
-"""Messages as HTTP shows them: a body, `BrokerProperties` in JSON, and application properties as headers.
+"""Messages as HTTP clients send them: a body, `BrokerProperties` in JSON, and application properties as headers.
 
 Header values are JSON literals (a string is quoted), as the service has it; a value that is no JSON is taken as the
-text it is. Dates are RFC 1123. AMQP types that JSON lacks are shown as text.
+text it is. Dates are RFC 1123.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from twinbus.amqp.message import AmqpMessage
@@ -20,7 +20,7 @@ from twinbus.errors import ArgumentError
 BROKER_PROPERTIES = "BrokerProperties"
 
 # Headers of the request itself, or of HTTP: never application properties.
-_OWN = frozenset(
+HTTP_HEADERS = frozenset(
     {
         "accept",
         "accept-encoding",
@@ -49,7 +49,7 @@ _OWN = frozenset(
 )
 
 # BrokerProperties that are plain text -> the AMQP property.
-_TEXTS = {
+TEXTS = {
     "MessageId": "message_id",
     "CorrelationId": "correlation_id",
     "SessionId": "group_id",
@@ -58,7 +58,7 @@ _TEXTS = {
     "To": "to",
     "Label": "subject",
 }
-_ANNOTATIONS = {"PartitionKey": "x-opt-partition-key", "ViaPartitionKey": "x-opt-via-partition-key"}
+ANNOTATIONS = {"PartitionKey": "x-opt-partition-key", "ViaPartitionKey": "x-opt-via-partition-key"}
 # What only the service sets; a client that sends a received message again brings them along.
 _IGNORED = frozenset(
     {
@@ -87,10 +87,10 @@ def message_of(
     for name, value in _fields(broker_properties).items():
         if value is None or name in _IGNORED:
             continue
-        if name in _TEXTS:
-            setattr(message, _TEXTS[name], _text(name, value))
-        elif name in _ANNOTATIONS:
-            annotations[Symbol(_ANNOTATIONS[name])] = _text(name, value)
+        if name in TEXTS:
+            setattr(message, TEXTS[name], _text(name, value))
+        elif name in ANNOTATIONS:
+            annotations[Symbol(ANNOTATIONS[name])] = _text(name, value)
         elif name == "TimeToLive":
             message.ttl = UInt(_milliseconds(value))
         elif name == "ScheduledEnqueueTimeUtc":
@@ -106,7 +106,7 @@ def message_of(
 
 def properties_of(headers: Mapping[str, str]) -> dict[str, Any]:
     """The application properties among a request's headers."""
-    return {name: _literal(value) for name, value in headers.items() if name.lower() not in _OWN}
+    return {name: _literal(value) for name, value in headers.items() if name.lower() not in HTTP_HEADERS}
 
 
 def batch_of(body: bytes) -> list[AmqpMessage]:
@@ -134,54 +134,6 @@ def batch_of(body: bytes) -> list[AmqpMessage]:
             raise ArgumentError("UserProperties is an object of plain values.")
         messages.append(message_of(content, None, item.get("BrokerProperties"), own))
     return messages
-
-
-def content_of(message: AmqpMessage) -> bytes:
-    """A message's body as bytes."""
-    if message.data is not None:
-        return b"".join(message.data)
-    value = message.value if message.has_value else message.sequences
-    if isinstance(value, bytes):
-        return bytes(value)
-    return (value if isinstance(value, str) else json.dumps(_plain(value))).encode()
-
-
-def headers_of(message: AmqpMessage, state: str, lock: tuple[str, int] | None) -> dict[str, str]:
-    """What a received message's answer carries beside its body; `lock` is the token and its end in ms."""
-    annotations = message.message_annotations or {}
-    shown: dict[str, Any] = {
-        "DeliveryCount": (message.delivery_count or 0) + 1,
-        "EnqueuedSequenceNumber": int(annotations.get("x-opt-enqueue-sequence-number") or 0),
-        "EnqueuedTimeUtc": _date(annotations.get("x-opt-enqueued-time")),
-        "SequenceNumber": int(annotations.get("x-opt-sequence-number") or 0),
-        "State": state,
-    }
-    for name, field in _TEXTS.items():
-        value = getattr(message, field)
-        if value is not None:
-            shown[name] = _plain(value)
-    for name, key in _ANNOTATIONS.items():
-        if key in annotations:
-            shown[name] = _plain(annotations[key])
-    if message.ttl is not None:
-        shown["TimeToLive"] = message.ttl / 1000
-    if "x-opt-scheduled-enqueue-time" in annotations:
-        shown["ScheduledEnqueueTimeUtc"] = _date(annotations["x-opt-scheduled-enqueue-time"])
-    if lock is not None:
-        shown["LockToken"], shown["LockedUntilUtc"] = lock[0], _date(lock[1])
-    headers = {BROKER_PROPERTIES: json.dumps(shown)}
-    if message.content_type:
-        headers["Content-Type"] = str(message.content_type)
-    for name, value in (message.application_properties or {}).items():
-        if (
-            isinstance(name, str)
-            and name.isascii()
-            and name.isprintable()
-            and name.lower() not in _OWN
-            and ":" not in name
-        ):
-            headers[name] = json.dumps(_plain(value))
-    return headers
 
 
 def _fields(broker_properties: Any) -> dict[str, Any]:
@@ -227,22 +179,3 @@ def _literal(value: str) -> Any:
     except ValueError:
         return value
     return value if isinstance(found, list | dict) else found
-
-
-def _date(ms: Any) -> str:
-    return format_datetime(datetime.fromtimestamp(int(ms or 0) / 1000, UTC), usegmt=True)
-
-
-def _plain(value: Any) -> Any:
-    """A decoded AMQP value as JSON can show it."""
-    if isinstance(value, Timestamp):
-        return _date(value)
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return str(value)

@@ -3,76 +3,91 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.entities.message import Message
 from twinbus.entities.session import Session
-from twinbus.errors import EntityNotFoundError
+from twinbus.errors import EntityNotFoundError, ServiceError
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
     from twinbus.broker.dispatcher import Dispatcher
 
-Received = tuple[Message, bytes]
+
+class LockedMessage(NamedTuple):
+    """A message and the token of its lock."""
+
+    message: Message
+    token: bytes
 
 
 class OneReceiver:
-    """Stands in an entity's line for a single message, beside the consumers with their links."""
+    """Stands in an entity's line for a single message, beside the consumers with their links.
 
-    __slots__ = ("_deleting", "_dispatcher", "_future", "_served", "session", "waiting")
+    It only locks the message. A client that hangs up is noticed afterwards at times, and what is locked can be given
+    back; so even a destructive read removes nothing before its answer is ready.
+    """
 
-    def __init__(self, dispatcher: Dispatcher, deleting: bool) -> None:
+    __slots__ = ("_dispatcher", "_future", "session", "waiting")
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
         # Hands out the entity's messages.
         self._dispatcher = dispatcher
-        # Receive-and-delete: the message is given once its removal is on disk.
-        self._deleting = deleting
-        # Resolved with the message and its stored form, or with None when time ran out.
-        self._future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
-        # Whether it has its message, or left.
-        self._served = False
+        # Resolved with the message, or with None when time ran out.
+        self._future: asyncio.Future[LockedMessage | None] = asyncio.get_running_loop().create_future()
         # Never a session: HTTP has none.
         self.session: Session | None = None
         # Whether the dispatcher has it in its line.
         self.waiting = False
 
-    async def receive(self, timeout_s: float) -> Received | None:
+    async def receive(self, timeout_s: float) -> LockedMessage | None:
         """The next message, None when there is none in time."""
         self._dispatcher.line_up(self)
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._future), timeout_s)
-        except TimeoutError:
-            # Its removal may be on the way to the disk: then the message is worth the moment it takes.
-            return await self._future if self._served else None
+            return await self._future
+        except asyncio.CancelledError:
+            # The client hung up in the very turn that brought its message.
+            if self._future.done() and not self._future.cancelled() and self._future.exception() is None:
+                locked = self._future.result()
+                if locked is not None:
+                    self.give_back(locked)
+            raise
         finally:
-            # A message taken for it but not on its way yet is lost with it, as receive-and-delete has it.
-            self._served = True
-            self._future.cancel()
+            timer.cancel()
+            self._dispatcher.step_out(self)
+
+    def give_back(self, locked: LockedMessage, *, counting: bool = False) -> None:
+        """Let others have the message; `counting` counts a delivery, so that a bad one is dead-lettered in the end."""
+        host = self._dispatcher.host
+        queue = self._dispatcher.queue
+        give = queue.abandon if counting else queue.release
+        try:
+            give(locked.token, host.clock.now_ms(), host.commits.facts)
+        except ServiceError:
+            return  # the lock lapsed, or the entity is gone
+        host.commits.request_if_needed()
+        host.timers.reschedule()
+
+    def _give_up(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
 
     def entity_gone(self) -> None:
-        if not self._served:
-            self._served = True
+        if not self._future.done():
             queue = self._dispatcher.queue
             self._future.set_exception(EntityNotFoundError(f"The messaging entity '{queue.path}' was deleted."))
 
     def room(self) -> int:
-        return 0 if self._served else 1
+        return 0 if self._future.done() else 1
 
     def feed(self, now_ms: int, facts: Facts) -> int:
-        if self._served:
+        if self._future.done():
             return 0
-        queue = self._dispatcher.queue
-        messages = queue.take(1, now_ms, facts) if self._deleting else queue.acquire(1, now_ms, facts)
+        messages = self._dispatcher.queue.acquire(1, now_ms, facts)
         if not messages:
             return 0
-        self._served = True
-        message = messages[0]
-        received = (message, self._dispatcher.host.store.body(message.body))
-        if self._deleting:
-            facts.then.append((self._give, received))
-        else:
-            self._give(received)
+        token = messages[0].token
+        assert token is not None
+        self._future.set_result(LockedMessage(messages[0], token))
         return 1
-
-    def _give(self, received: Received) -> None:
-        if not self._future.done():
-            self._future.set_result(received)
