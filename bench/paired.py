@@ -109,7 +109,8 @@ async def own_us(load: str, calls: int = 20_000) -> float:
     client = aio.PairedServiceBusClient.from_connection_strings(text.format("a"), text.format("b"))
     sender = client.get_queue_sender("bench")
     plain = Nothing()
-    sender._channel.sdk, sender._channel.opened = plain, True  # type: ignore[assignment]
+    channel = sender._channels.all[0]
+    channel.sdk, channel.opened = plain, True  # type: ignore[assignment]
     message = LOADS[load]()
     spent = []
     for send in (plain.send_messages, sender.send_messages):

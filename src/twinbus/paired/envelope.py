@@ -1,4 +1,4 @@
-"""The SDK's messages into the backlog: the only file that looks inside them.
+"""The SDK's messages into the backlog.
 
 Rules:
 - A message is encoded by the SDK itself, as it would have been for the primary; the rewrite works on those bytes
@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus._common.utils import transform_outbound_messages
-from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from twinbus.client.envelope import (
@@ -29,6 +27,7 @@ from twinbus.client.envelope import (
     unwrap,
     wrap,
 )
+from twinbus.paired.sdk_internals import encoded, extend, messages_of
 
 __all__ = [
     "PACKED",
@@ -46,24 +45,11 @@ __all__ = [
     "wrap",
 ]
 
-# The place of the data in the SDK's batch.
-_DATA = 5
-
-
-def encoded(message: Any) -> list[bytes]:
-    """The encoded messages of anything that a sender of the SDK takes."""
-    if isinstance(message, ServiceBusMessageBatch):
-        return [bytes(each) for each in message._message[_DATA]]
-    ready = transform_outbound_messages(message, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message)
-    if not isinstance(ready, list):
-        ready = [ready]
-    return [bytes(PyamqpTransport.encode_message(each)) for each in ready]
-
 
 def sessions(message: Any) -> set[str]:
     """The session ids of anything that a sender takes."""
     if isinstance(message, ServiceBusMessageBatch):
-        return {each.session_id for each in message._messages if each.session_id is not None}
+        return {each.session_id for each in messages_of(message) if each.session_id is not None}
     if isinstance(message, list):
         return set().union(*map(sessions, message))
     if isinstance(message, ServiceBusMessage):
@@ -90,9 +76,7 @@ def fill(batch: ServiceBusMessageBatch, payloads: Sequence[bytes], path: str) ->
                 "backlog queue takes. Nothing was sent."
             )
         wrapped, size = packed, packed_size
-    batch._message[_DATA].extend(wrapped)
-    batch._size = size
-    batch._count += len(wrapped)
+    extend(batch, wrapped, size)
     return size
 
 

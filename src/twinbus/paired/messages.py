@@ -20,6 +20,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.client.envelope import RESERVED, clashes
+from twinbus.paired.sdk_internals import batch_like, messages_of
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
 def _prepared_batch(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
     if isinstance(batch, PairedMessageBatch):
         return batch
-    messages = batch._messages
+    messages = messages_of(batch)
     for each in messages:
         own = each.raw_amqp_message.application_properties
         if own and not RESERVED.isdisjoint(own):
@@ -110,11 +111,7 @@ def _prepared_batch(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
         return batch
     # An id takes room, and the caller has filled the batch without it.
     room_bytes = 64 * len(messages)
-    ready = ServiceBusMessageBatch(
-        batch.max_size_in_bytes + room_bytes,
-        amqp_transport=batch._amqp_transport,
-        tracing_attributes=batch._tracing_attributes,
-    )
+    ready = batch_like(batch, batch.max_size_in_bytes + room_bytes)
     for each in messages:
         ready.add_message(prepared(each))
     return ready if ready.size_in_bytes <= batch.max_size_in_bytes else batch

@@ -27,6 +27,8 @@ from twinbus.limits import (
     PING_INTERVAL_S_MAX,
     PING_INTERVAL_S_MIN,
     PRIMARY_NAME_CHARS_MAX,
+    SENDS_IN_FLIGHT_DEFAULT,
+    SENDS_IN_FLIGHT_MAX,
     TRY_TIMEOUT_S_DEFAULT,
     TRY_TIMEOUT_S_MAX,
     TRY_TIMEOUT_S_MIN,
@@ -41,8 +43,9 @@ class PairedOptions:
     """The options of a pair.
 
     `hold_sends=False` raises while the timer runs, as the old SDK did. `session_order` keeps the order inside a session
-    across a failover. `try_timeout` bounds one attempt to send. `backlog_pause` is how long a backlog queue that failed
-    is left alone.
+    across a failover. `max_in_flight` is how many sends one sender may have under way at once, each by a connection of
+    its own; the others wait. `try_timeout` bounds one attempt to send. `backlog_pause` is how long a backlog queue that
+    failed is left alone.
     """
 
     backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT
@@ -52,6 +55,7 @@ class PairedOptions:
     primary_name: str | None = None
     hold_sends: bool = True
     session_order: bool = False
+    max_in_flight: int = SENDS_IN_FLIGHT_DEFAULT
     try_timeout: float = TRY_TIMEOUT_S_DEFAULT
     backlog_pause: float = BACKLOG_QUEUE_PAUSE_S
 
@@ -59,6 +63,9 @@ class PairedOptions:
         count = self.backlog_queue_count
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"backlog_queue_count is {count!r}: it must be a whole number, 1 or more.")
+        in_flight = self.max_in_flight
+        if isinstance(in_flight, bool) or not isinstance(in_flight, int) or not 1 <= in_flight <= SENDS_IN_FLIGHT_MAX:
+            raise ValueError(f"max_in_flight is {in_flight!r}: it must be from 1 to {SENDS_IN_FLIGHT_MAX}.")
         self._set_seconds("failover_interval", 0, FAILOVER_INTERVAL_S_MAX)
         self._set_seconds("ping_primary_interval", PING_INTERVAL_S_MIN, PING_INTERVAL_S_MAX)
         self._set_seconds("try_timeout", TRY_TIMEOUT_S_MIN, TRY_TIMEOUT_S_MAX)

@@ -3,22 +3,26 @@
 Rules:
 - Each class exists twice with the same methods; `scripts/unasync.py` turns the one's name into the other's.
 - Nothing waits without a bound that is told to it.
-- `bounded` gives up on a call that does not return in time. A task is cancelled; a thread cannot be, and is left to
-  itself: only calls that have no effect of their own are made this way.
+- `bounded` gives up on a call that does not return in time: it calls `give_up`, which makes the call fail soon. A task
+  is cancelled as well; a thread cannot be. Only calls that have no effect of their own are made this way.
+- A pool hands over to the one who has waited longest: somebody who asks again at once must not pass the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# What is waited for when things are left behind: long enough for the goodbyes of a connection.
+# What is waited for when things are left behind.
 _FAREWELL_S = 5.0
+# The goodbyes of one connection; they end before nobody waits for them any more.
+CLOSE_S = 3.0
 
 
 class AsyncSignal:
@@ -93,6 +97,134 @@ class Lock:
         self._lock.release()
 
 
+class AsyncPool(Generic[T]):
+    """Things that one may use at a time; another is made when none is free, up to a bound."""
+
+    def __init__(self, make: Callable[[], T], most: int) -> None:
+        # Makes another.
+        self._make = make
+        # How many there may be.
+        self._most = most
+        # All there are.
+        self.all: list[T] = []
+        # Those that nobody uses; the last one is the best.
+        self.free: deque[T] = deque()
+        # Who waits for one, the first who came first.
+        self._waiting: deque[asyncio.Future[T]] = deque()
+
+    def make(self) -> T:
+        """Another one, which somebody uses from the start."""
+        item = self._make()
+        self.all.append(item)
+        return item
+
+    def take_free(self) -> T | None:
+        """The best one that is free; None when none is."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return None
+
+    async def take(self, seconds: float) -> T:
+        """One to use alone; TimeoutError when none is free in time."""
+        if self.free:
+            return self.free.pop()
+        if len(self.all) < self._most:
+            return self.make()
+        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await asyncio.wait({waiter}, timeout=max(seconds, 0))
+        except BaseException:
+            if waiter.done():
+                self.give(waiter.result())
+            raise
+        finally:
+            if not waiter.done():
+                self._waiting.remove(waiter)
+        if not waiter.done():
+            raise TimeoutError(f"none was free within {seconds:.1f} seconds")
+        return waiter.result()
+
+    def give(self, item: T, *, good: bool = True) -> None:
+        """It may be used by somebody else; one that is not `good` comes last."""
+        if self._waiting:
+            self._waiting.popleft().set_result(item)
+        elif good:
+            self.free.append(item)
+        else:
+            self.free.appendleft(item)
+
+
+class Pool(Generic[T]):
+    """Things that one may use at a time; another is made when none is free, up to a bound."""
+
+    def __init__(self, make: Callable[[], T], most: int) -> None:
+        # Makes another.
+        self._make = make
+        # How many there may be.
+        self._most = most
+        # All there are.
+        self.all: list[T] = []
+        # Those that nobody uses; the last one is the best. Taken from and added to without the lock.
+        self.free: deque[T] = deque()
+        # Who waits for one, the first who came first: an event, and where the thing is put.
+        self._waiting: deque[tuple[threading.Event, list[T]]] = deque()
+        # Guards `all` and those who wait.
+        self._lock = threading.Lock()
+
+    def make(self) -> T:
+        """Another one, which somebody uses from the start."""
+        item = self._make()
+        self.all.append(item)
+        return item
+
+    def take_free(self) -> T | None:
+        """The best one that is free; None when none is."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return None
+
+    def take(self, seconds: float) -> T:
+        """One to use alone; TimeoutError when none is free in time."""
+        item = self.take_free()
+        if item is not None:
+            return item
+        waiter: tuple[threading.Event, list[T]] = (threading.Event(), [])
+        with self._lock:
+            if len(self.all) < self._most:
+                return self.make()
+            self._waiting.append(waiter)
+            # One may have become free since the look at the top.
+            self._hand_over()
+        waiter[0].wait(max(seconds, 0))
+        with self._lock:
+            if waiter[1]:
+                return waiter[1][0]
+            self._waiting.remove(waiter)
+        raise TimeoutError(f"none was free within {seconds:.1f} seconds")
+
+    def give(self, item: T, *, good: bool = True) -> None:
+        """It may be used by somebody else; one that is not `good` comes last."""
+        if good:
+            self.free.append(item)
+        else:
+            self.free.appendleft(item)
+        if self._waiting:
+            with self._lock:
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._waiting:
+            item = self.take_free()
+            if item is None:
+                return
+            event, place = self._waiting.popleft()
+            place.append(item)
+            event.set()
+
+
 class AsyncTasks:
     """Work in the background, none of which outlives its owner."""
 
@@ -106,6 +238,17 @@ class AsyncTasks:
         task = asyncio.ensure_future(_awaited(work, *arguments))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+
+    async def within(self, seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
+        """Whether `work` ended in that time; if not, it goes on in the background, and what it comes to is its own."""
+        task = asyncio.ensure_future(_awaited(work))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        task.add_done_callback(_forget)
+        done, _ = await asyncio.wait({task}, timeout=max(seconds, 0.001))
+        if done:
+            task.result()
+        return bool(done)
 
     async def leave(self, *closings: Callable[[], Awaitable[None]]) -> None:
         """Do what nobody has to wait for, and what may fail: closing something that is broken."""
@@ -141,6 +284,26 @@ class Tasks:
             self._threads.add(thread)
         thread.start()
 
+    def within(self, seconds: float, work: Callable[[], None]) -> bool:
+        """Whether `work` ended in that time; if not, it goes on in the background, and what it comes to is its own."""
+        errors: list[Exception] = []
+        ended = threading.Event()
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:  # it belongs to the thread that waits
+                errors.append(error)
+            finally:
+                ended.set()
+
+        self.spawn(run)
+        if not ended.wait(max(seconds, 0.001)):
+            return False
+        if errors:
+            raise errors[0]
+        return True
+
     def leave(self, *closings: Callable[[], None]) -> None:
         """Do what nobody has to wait for, and what may fail: closing something that is broken."""
         for close in closings:
@@ -170,12 +333,27 @@ class Tasks:
                 self._threads.discard(threading.current_thread())
 
 
-async def async_bounded(seconds: float, work: Callable[[], Awaitable[T]]) -> T:
+async def async_bounded(
+    seconds: float, work: Callable[[], Awaitable[T]], give_up: Callable[[], None] = lambda: None
+) -> T:
     """What `work` returns; TimeoutError when it takes longer."""
-    return await asyncio.wait_for(work(), max(seconds, 0.001))
+    task = asyncio.ensure_future(work())
+    try:
+        done, _ = await asyncio.wait({task}, timeout=max(seconds, 0.001))
+    except BaseException:
+        give_up()
+        task.cancel()
+        raise
+    if not done:
+        give_up()
+        # What it does about its end is not waited for: that may hang as well.
+        task.cancel()
+        task.add_done_callback(_forget)
+        raise TimeoutError(f"there was no answer within {seconds:.1f} seconds")
+    return task.result()
 
 
-def bounded(seconds: float, work: Callable[[], T]) -> T:
+def bounded(seconds: float, work: Callable[[], T], give_up: Callable[[], None] = lambda: None) -> T:
     """What `work` returns; TimeoutError when it takes longer."""
     outcome: list[tuple[bool, Any]] = []
 
@@ -189,12 +367,19 @@ def bounded(seconds: float, work: Callable[[], T]) -> T:
     thread.start()
     thread.join(max(seconds, 0.001))
     if not outcome:
+        give_up()
         raise TimeoutError(f"there was no answer within {seconds:.1f} seconds")
-    done, result = outcome[0]
+    done, result = outcome.pop()
     if done:
         value: T = result
         return value
     raise result
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    """Somebody has to look at an error that nobody waits for."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _awaited(work: Callable[..., Awaitable[None]], *arguments: Any) -> None:

@@ -1,11 +1,11 @@
-"""One sender of the SDK, kept usable.
+"""One sender of the SDK, kept usable, for one caller at a time.
 
 Rules:
+- The SDK's senders are not made for several sends at once: whoever uses one has it alone (`AsyncPool`).
 - A link is opened apart from sending, and bounded: the SDK's own time-outs do not cover all of an opening.
 - The SDK does not retry by itself: an opening inside a retry would not be bounded. Its retries are made by the senders.
 - After a failure the SDK's sender is replaced: one that timed out may hold a connection that is dead and does not know.
-- Who waits for an opening shares what comes of it. Who loses a link because another's send failed on it has a broken
-  connection, whatever the SDK makes of that.
+  Its connection is cut, so that nothing waits for it any more, and what is left is closed in the background.
 """
 
 from __future__ import annotations
@@ -13,82 +13,62 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from azure.servicebus.aio import ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
+from azure.servicebus.exceptions import OperationTimeoutError
 
-from twinbus.paired.classify import availability_failure
-from twinbus.paired.synchronization import AsyncLock, AsyncTasks, async_bounded
+from twinbus.paired.sdk_internals import Connections, is_running
+from twinbus.paired.synchronization import CLOSE_S, AsyncTasks, async_bounded
 
 
 class AsyncChannel:
     """A sender of the SDK to one entity. `sdk` may be used while `opened` is True."""
 
-    __slots__ = ("_failure", "_failures", "_lock", "_make", "_tasks", "opened", "sdk")
+    __slots__ = ("_connections", "_make", "_tasks", "opened", "sdk")
 
     def __init__(self, make: Callable[[], ServiceBusSender], tasks: AsyncTasks) -> None:
         # Makes another.
         self._make = make
         # Where broken ones are closed.
         self._tasks = tasks
-        # One opening at a time.
-        self._lock = AsyncLock()
-        # Openings that failed, and what the last came to.
-        self._failures = 0
-        self._failure: Exception | None = None
         # The SDK's sender now in use.
         self.sdk = make()
+        # What it has connected.
+        self._connections = Connections(self.sdk)
         # Whether its link is up, as far as we know.
         self.opened = False
 
     async def open(self, seconds: float) -> None:
         """Have the link up, or raise."""
-        before = self._failures
-        async with self._lock:
-            if self.opened:
-                return
-            if self._failure is not None and self._failures != before:
-                raise self._failure
-            sdk = self.sdk
-            try:
-                await self._enter(sdk, seconds)
-            except Exception as error:
-                self._failures += 1
-                self._failure = error
-                await self.discard(sdk)
-                raise
-            self.opened = self.sdk is sdk
-
-    async def _enter(self, sdk: ServiceBusSender, seconds: float) -> None:
         try:
-            await async_bounded(seconds, sdk.__aenter__)
+            await async_bounded(seconds, self.sdk.__aenter__, self._connections.cut)
         except TimeoutError as error:
+            await self.discard()
             # Applications expect the SDK's errors.
-            text = f"The link to '{sdk.entity_name}' did not open within {seconds:.1f} seconds."
+            text = f"The link to '{self.sdk.entity_name}' did not open within {seconds:.1f} seconds."
             raise OperationTimeoutError(message=text) from error
+        except BaseException:
+            await self.discard()
+            raise
+        self.opened = True
 
-    def seen(self, sdk: ServiceBusSender, error: Exception) -> Exception:
-        """What a failure on `sdk` really is."""
-        if self.sdk is sdk or availability_failure(error):
-            return error
-        return ServiceBusConnectionError(message="The link was lost while the send was under way.", error=error)
-
-    async def discard(self, sdk: ServiceBusSender) -> None:
-        """Something failed on `sdk`: take another, and close that one without waiting for it."""
-        if self.sdk is sdk:
-            self.opened = False
-            self.sdk = self._make()
-            await self._tasks.leave(sdk.close)
-
-    async def leave(self, sdk: ServiceBusSender) -> None:
-        """It was used once: close what is left of it, without waiting."""
-        if self.sdk is sdk:
-            self.opened = False
-            await self._tasks.leave(sdk.close)
+    async def discard(self) -> None:
+        """Something failed: take another sender, cut this one's connection, and close the rest without waiting."""
+        broken, connections = self.sdk, self._connections
+        self.opened = False
+        self.sdk = self._make()
+        self._connections = Connections(self.sdk)
+        connections.cut()
+        await self._tasks.leave(broken.close)
 
     def check(self) -> None:
         """A call was refused: the SDK may have taken the link down by that."""
-        self.opened = self.opened and bool(getattr(self.sdk, "_running", False))
+        self.opened = self.opened and is_running(self.sdk)
+
+    async def leave(self) -> None:
+        """It is not needed any more: close it without waiting."""
+        self.opened = False
+        await self._tasks.leave(self.close)
 
     async def close(self) -> None:
         """Close it for good."""
         self.opened = False
-        await self.sdk.close()
+        await async_bounded(CLOSE_S, self.sdk.close, self._connections.cut)

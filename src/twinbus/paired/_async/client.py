@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import Random, SystemRandom
 from types import TracebackType
@@ -20,12 +20,15 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
 
+from azure.servicebus.aio import ServiceBusSender
+
 from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.limits import (
     BACKLOG_QUEUE_PAUSE_S,
     BACKLOG_QUEUES_DEFAULT,
     FAILOVER_INTERVAL_S_DEFAULT,
     PING_INTERVAL_S_DEFAULT,
+    SENDS_IN_FLIGHT_DEFAULT,
     TRY_TIMEOUT_S_DEFAULT,
 )
 from twinbus.paired._async.channel import AsyncChannel
@@ -41,6 +44,7 @@ from twinbus.paired.options import Address, PairedOptions, check_pair
 from twinbus.paired.registry import OPEN_PAIRS
 from twinbus.paired.retries import Retries
 from twinbus.paired.state import State
+from twinbus.paired.synchronization import AsyncPool
 from twinbus.paired.syphon.bond import Side
 
 _FORKED = (
@@ -72,6 +76,7 @@ class PairedServiceBusClient:
         primary_name: str | None = None,
         hold_sends: bool = True,
         session_order: bool = False,
+        max_in_flight: int = SENDS_IN_FLIGHT_DEFAULT,
         try_timeout: float = TRY_TIMEOUT_S_DEFAULT,
         backlog_pause: float = BACKLOG_QUEUE_PAUSE_S,
         classify: Policy = availability_failure,
@@ -95,6 +100,7 @@ class PairedServiceBusClient:
             primary_name=primary_name,
             hold_sends=hold_sends,
             session_order=session_order,
+            max_in_flight=max_in_flight,
             try_timeout=try_timeout,
             backlog_pause=backlog_pause,
         )
@@ -201,16 +207,12 @@ class PairedServiceBusClient:
     def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(
-            queue_name, AsyncChannel(lambda: pair.primary.get_queue_sender(queue_name, **kwargs), pair.tasks)
-        )
+        return self._sender(queue_name, lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
 
     def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedServiceBusSender:
         """A sender to a topic, with the SDK's options."""
         pair = self._pair.live()
-        return self._sender(
-            topic_name, AsyncChannel(lambda: pair.primary.get_topic_sender(topic_name, **kwargs), pair.tasks)
-        )
+        return self._sender(topic_name, lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
         """A receiver from a queue of the primary, with the SDK's options."""
@@ -260,19 +262,20 @@ class PairedServiceBusClient:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _sender(self, path: str, channel: AsyncChannel) -> PairedServiceBusSender:
+    def _sender(self, path: str, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
         pair = self._pair
+        channels = AsyncPool(lambda: AsyncChannel(make, pair.tasks), pair.options.max_in_flight)
         entity = pair.entity(path)
         diverter = AsyncDiverter(
             entity.path,
             rotation=lambda: pair.rotation,
             channel=pair.backlog_channel,
-            try_timeout_s=pair.options.try_timeout,
+            options=pair.options,
             clock=pair.clock,
             events=pair.events,
             closing=entity.changed,
         )
-        sender = PairedServiceBusSender(pair, entity, channel, diverter)
+        sender = PairedServiceBusSender(pair, entity, channels, diverter)
         self._senders.add(sender)
         return sender
 

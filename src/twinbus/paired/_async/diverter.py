@@ -22,8 +22,9 @@ from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
+from twinbus.paired.options import PairedOptions
 from twinbus.paired.rotation import Rotation
-from twinbus.paired.synchronization import AsyncSignal
+from twinbus.paired.synchronization import AsyncPool, AsyncSignal
 
 
 class AsyncDiverter:
@@ -35,7 +36,7 @@ class AsyncDiverter:
         *,
         rotation: Callable[[], Rotation],
         channel: Callable[[str], AsyncChannel],
-        try_timeout_s: float,
+        options: PairedOptions,
         clock: Clock,
         events: Events,
         closing: AsyncSignal,
@@ -47,7 +48,9 @@ class AsyncDiverter:
         # Makes a connection to a backlog queue.
         self._make = channel
         # How long one try may take.
-        self._try_timeout_s = try_timeout_s
+        self._try_timeout_s = options.try_timeout
+        # How many sends to one queue may be under way at once.
+        self._max_in_flight = options.max_in_flight
         # Measures.
         self._clock = clock
         # Whom to tell.
@@ -57,7 +60,7 @@ class AsyncDiverter:
         # The queue in use; None before the first message.
         self._queue: str | None = None
         # Connections by queue: one, or a few when sessions have queues of their own.
-        self._channels: dict[str, AsyncChannel] = {}
+        self._channels: dict[str, AsyncPool[AsyncChannel]] = {}
 
     async def send(
         self, payloads: list[bytes], deadline_ms: int, *, key: str | None = None, queue: str | None = None
@@ -72,8 +75,14 @@ class AsyncDiverter:
             if left_s <= 0:
                 raise error or OperationTimeoutError(message="No time was left to send to the backlog.")
             name = self._choose(rotation, key, queue, tried)
+            channels = self._pool(name)
             try:
-                await self._send(name, payloads, min(left_s, self._try_timeout_s))
+                channel = await channels.take(min(left_s, self._try_timeout_s))
+            except TimeoutError:
+                # They are all in use, which is not the queue's fault.
+                continue
+            try:
+                await self._send(channel, name, payloads, min(left_s, self._try_timeout_s))
             except Exception as failure:
                 if of_the_message(failure):
                     raise
@@ -85,6 +94,11 @@ class AsyncDiverter:
                     await self._closing.wait(min(pause_s, max(left_s, 0)))
                     pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
                 continue
+            except BaseException:
+                await channel.discard()
+                raise
+            finally:
+                channels.give(channel, good=channel.opened)
             if rotation.succeed(name):
                 self._events.emit(Event.QUEUE_IN, entity=self._path, queue=name)
             return name
@@ -97,19 +111,30 @@ class AsyncDiverter:
             if left_s <= 0:
                 raise OperationTimeoutError(message="No backlog queue answered in time.")
             name = self._choose(rotation, None, None, [])
-            channel = self._channel(name)
+            channels = self._pool(name)
             try:
-                await channel.open(min(left_s, self._try_timeout_s))
+                channel = await channels.take(min(left_s, self._try_timeout_s))
+            except TimeoutError:
+                continue
+            try:
+                if not channel.opened:
+                    await channel.open(min(left_s, self._try_timeout_s))
+                return await channel.sdk.create_message_batch(max_size_in_bytes)
+            except ValueError:
+                # The size that the caller wants is larger than the queue takes.
+                raise
             except Exception as failure:
+                if channel.opened:
+                    await channel.discard()
                 if rotation.fail(name):
                     self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
-                await self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
-                continue
-            return await channel.sdk.create_message_batch(max_size_in_bytes)
+            finally:
+                channels.give(channel, good=channel.opened)
+            await self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
 
     def closings(self) -> list[Callable[[], Awaitable[None]]]:
         """What closes its connections."""
-        return [channel.close for channel in self._channels.values()]
+        return [channel.close for channels in list(self._channels.values()) for channel in channels.all]
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:
         tried = set(tried)
@@ -121,14 +146,10 @@ class AsyncDiverter:
             self._queue = rotation.pick(avoid=tried)
         return self._queue
 
-    def _channel(self, name: str) -> AsyncChannel:
-        channel = self._channels.get(name)
-        if channel is None:
-            channel = self._channels[name] = self._make(name)
-        return channel
+    def _pool(self, name: str) -> AsyncPool[AsyncChannel]:
+        return self._channels.setdefault(name, AsyncPool(lambda: self._make(name), self._max_in_flight))
 
-    async def _send(self, name: str, payloads: list[bytes], seconds: float) -> None:
-        channel = self._channel(name)
+    async def _send(self, channel: AsyncChannel, name: str, payloads: list[bytes], seconds: float) -> None:
         was_open = channel.opened
         ends_ms = self._clock.now_ms() + round(seconds * 1000)
         try:
@@ -150,14 +171,10 @@ class AsyncDiverter:
             size_bytes = fill(batch, payloads, self._path)
             await sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
         except Exception as error:
-            seen = channel.seen(sdk, error)
-            if of_the_message(seen):
-                raise
-            self._count(name, len(payloads), size_bytes, cause_of(seen))
-            await channel.discard(sdk)
-            if seen is error:
-                raise
-            raise seen from error
+            if not of_the_message(error):
+                self._count(name, len(payloads), size_bytes, cause_of(error))
+                await channel.discard()
+            raise
         self._count(name, len(payloads), size_bytes, None)
 
     def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:

@@ -32,6 +32,7 @@ from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairedOptions, backlog_names
 from twinbus.paired.retries import Retries
 from twinbus.paired.rotation import Rotation
+from twinbus.paired.sdk_internals import Connections
 from twinbus.paired.synchronization import AsyncLock, AsyncTasks, async_bounded
 from twinbus.paired.syphon.bond import Side
 
@@ -157,10 +158,12 @@ class AsyncPair:
         if not entity.trail.may_look(queue, self.clock.now_ms(), round(SESSION_CHECK_S_MIN * 1000)):
             return False
         receiver = self.secondary.get_queue_receiver(queue)
+        connections = Connections(receiver)
         try:
-            await async_bounded(self.options.try_timeout, receiver.__aenter__)
+            await async_bounded(self.options.try_timeout, receiver.__aenter__, connections.cut)
             found = await receiver.peek_messages(1, timeout=self.options.try_timeout)
         except Exception as error:
+            connections.cut()
             logger.debug("no look at the backlog queue '%s': %r", queue, error)
             return False
         finally:

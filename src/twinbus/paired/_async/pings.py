@@ -72,7 +72,6 @@ class AsyncWatcher:
             message_id=uuid4().hex,
         )
         channel = self._channel(path)
-        sdk = channel.sdk
         outcome = OK
         try:
             started_ms = self._clock.now_ms()
@@ -83,7 +82,7 @@ class AsyncWatcher:
             outcome = cause_of(error)
             logger.debug("the ping to '%s' failed: %s", path, outcome)
         finally:
-            await channel.leave(sdk)
+            await channel.leave()
         if self._events.journal is not None:
             self._events.journal.operation(self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome)
         return outcome == OK

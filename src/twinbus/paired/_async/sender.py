@@ -21,16 +21,26 @@ from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired._async.entity import AsyncEntity
-from twinbus.paired._async.work import AsyncBatchMaking, AsyncScheduling, AsyncSending, AsyncWork
+from twinbus.paired._async.work import (
+    BUSY,
+    AsyncBatchMaking,
+    AsyncCancelling,
+    AsyncOpening,
+    AsyncScheduling,
+    AsyncSending,
+    AsyncWork,
+)
 from twinbus.paired.classify import availability_failure, cause_of
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
 from twinbus.paired.messages import PairedMessageBatch, prepared
 from twinbus.paired.retries import size_of
 from twinbus.paired.state import State
+from twinbus.paired.synchronization import AsyncPool
 
 if TYPE_CHECKING:
     from twinbus.paired._async.pair import AsyncPair
 
+_NO_TIME = "No time was left to send."
 _SHUT = "The handler has already been shutdown. Please use PairedServiceBusClient to create a new instance."
 
 
@@ -41,15 +51,22 @@ class PairedServiceBusSender:
         self,
         pair: AsyncPair,
         entity: AsyncEntity,
-        channel: AsyncChannel,
+        channels: AsyncPool[AsyncChannel],
         diverter: AsyncDiverter,
     ) -> None:
         # What it shares with the other senders of the client.
         self._pair = pair
         # The entity's state, shared with its other senders.
         self._entity = entity
-        # The SDK's sender to the primary.
-        self._channel = channel
+        # The SDK's senders to the primary, each lent to one send at a time.
+        self._channels = channels
+        # The first of them: the SDK checks the name.
+        channels.give(channels.make())
+        # As the SDK's.
+        sdk = channels.all[0].sdk
+        self._entity_name: str = sdk.entity_name
+        self._namespace: str = sdk.fully_qualified_namespace
+        self._client_identifier: str = sdk.client_identifier
         # The way into the backlog.
         self._diverter = diverter
         # Measures, in ms.
@@ -66,17 +83,17 @@ class PairedServiceBusSender:
     @property
     def entity_name(self) -> str:
         """The name of the entity that the sender sends to."""
-        return self._channel.sdk.entity_name
+        return self._entity_name
 
     @property
     def fully_qualified_namespace(self) -> str:
         """The primary's host name."""
-        return self._channel.sdk.fully_qualified_namespace
+        return self._namespace
 
     @property
     def client_identifier(self) -> str:
         """The identifier of the SDK's sender to the primary."""
-        return self._channel.sdk.client_identifier
+        return self._client_identifier
 
     def __str__(self) -> str:
         return f"Paired sender client id: {self.client_identifier}, entity: {self.entity_name}"
@@ -84,9 +101,9 @@ class PairedServiceBusSender:
     async def __aenter__(self) -> PairedServiceBusSender:
         self._check_open()
         await self._pair.ready()
-        if self._entity.direct and not self._channel.opened:
+        if self._entity.direct:
             try:
-                await self._channel.open(self._attempt_s)
+                await self._try(AsyncOpening(), self._attempt_s)
             except Exception as error:
                 # Nothing is to be sent yet: a primary that is down is no reason to stop.
                 if not self._pair.classify(error):
@@ -104,7 +121,7 @@ class PairedServiceBusSender:
         self._closed = True
         if self._pair.forked:
             return
-        await self._pair.tasks.together(self._channel.close, *self._diverter.closings())
+        await self._pair.tasks.together(*[channel.close for channel in self._channels.all], *self._diverter.closings())
 
     async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
         """Send a message, a list or a batch, and wait until it is accepted: by the primary, or by the backlog.
@@ -113,22 +130,27 @@ class PairedServiceBusSender:
         longer. A list or a batch moves as a whole.
         """
         message = prepared(message)
-        entity, channel = self._entity, self._channel
+        entity, channels = self._entity, self._channels
         started_ms = self._now_ms()
         failure: Exception | None = None
-        if entity.direct and channel.opened:
-            sdk = channel.sdk
-            attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
+        if entity.direct and (channel := channels.take_free()) is not None:
             try:
-                await sdk.send_messages(message, timeout=attempt_s, **kwargs)
+                if channel.opened:
+                    attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
+                    await channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)
+                    entity.succeeded()
+                    if self._journal is not None:
+                        self._count(Kind.SEND, message, OK)
+                    return
             except Exception as error:
-                failure = await self._broke(channel, sdk, error, Kind.SEND)
-            else:
-                entity.succeeded()
-                if self._journal is not None:
-                    self._count(Kind.SEND, message, OK)
-                return
-        elif isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
+                failure = error
+                await self._broke(channel, error, Kind.SEND)
+            except BaseException:
+                await channel.discard()
+                raise
+            finally:
+                channels.give(channel, good=channel.opened)
+        if isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
             return
         work = AsyncSending(message, kwargs)
         await self._deliver(work, started_ms, timeout, failure)
@@ -166,17 +188,8 @@ class PairedServiceBusSender:
         self._check_open()
         await self._pair.ready()
         seconds = self._pair.retries.attempt_s(timeout)
-        channel = self._channel
-        if not channel.opened:
-            await channel.open(seconds)
-        sdk = channel.sdk
-        try:
-            await sdk.cancel_scheduled_messages(numbers, timeout=seconds, **kwargs)
-        except Exception as error:
-            failure = await self._broke(channel, sdk, error, Kind.CANCEL)
-            if failure is error:
-                raise
-            raise failure from error
+        if await self._try(AsyncCancelling(numbers, kwargs), seconds) is BUSY:
+            raise OperationTimeoutError(message=_NO_TIME)
         if self._journal is not None:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
 
@@ -194,6 +207,7 @@ class PairedServiceBusSender:
         entity, retries = self._entity, self._pair.retries
         deadline_ms = started_ms + round(retries.total_s(timeout) * 1000)
         attempt_ends_ms = started_ms + round(retries.attempt_s(timeout) * 1000)
+        last: Exception | None = None
         tries = 0
         hold_s = HOLD_PAUSE_S_MIN
         while True:
@@ -212,7 +226,7 @@ class PairedServiceBusSender:
                 return await self._divert(work, deadline_ms, queue=session)
             left_s = (deadline_ms - self._now_ms()) / 1000
             if left_s <= 0:
-                raise failure or OperationTimeoutError(message="No time was left to send.")
+                raise failure or last or OperationTimeoutError(message=_NO_TIME)
             if entity.state is State.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
                 # A try would be cut off by the failover.
                 await entity.changed.wait(entity.left_s or 0)
@@ -221,6 +235,9 @@ class PairedServiceBusSender:
                 result = await self._try(work, min(left_s, retries.attempt_s(timeout), entity.left_s or left_s))
             except Exception as error:
                 failure = error
+                continue
+            if result is BUSY:
+                last, failure = failure or last, None
                 continue
             entity.succeeded()
             work.went_direct = True
@@ -246,34 +263,48 @@ class PairedServiceBusSender:
         return True
 
     async def _try(self, work: AsyncWork, seconds: float) -> Any:
-        channel = self._channel
+        """Try it on the primary; BUSY when there was no time for a try."""
+        channels = self._channels
         ends_ms = self._now_ms() + round(seconds * 1000)
-        if not channel.opened:
-            # What the service says of an entity that does not exist must not look like a time-out.
-            open_s = max(seconds, TRY_TIMEOUT_S_MIN) if self._entity.state is State.HEALTHY else seconds
-            try:
-                await channel.open(open_s)
-            except Exception as error:
-                self._count(work.kind, None, cause_of(error))
-                raise
-        sdk = channel.sdk
         try:
-            return await work.direct(sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
+            channel = await channels.take(seconds)
+        except TimeoutError:
+            return BUSY
+        if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is State.HEALTHY:
+            # An opening takes longer than this caller has. What the service says of an entity that does not exist must
+            # not look like a time-out, so the opening goes on, for the next caller.
+            await self._pair.tasks.within(seconds, lambda: self._open_for_next(channel))
+            return BUSY
+        try:
+            if not channel.opened:
+                await channel.open(seconds)
+            return await work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            failure = await self._broke(channel, sdk, error, work.kind)
-            if failure is error:
-                raise
-            raise failure from error
+            await self._broke(channel, error, work.kind)
+            raise
+        except BaseException:
+            await channel.discard()
+            raise
+        finally:
+            channels.give(channel, good=channel.opened)
 
-    async def _broke(self, channel: AsyncChannel, sdk: Any, error: Exception, kind: Kind) -> Exception:
-        """Something failed on `sdk`; returns what it is to the caller."""
-        error = channel.seen(sdk, error)
+    async def _open_for_next(self, channel: AsyncChannel) -> None:
+        try:
+            await channel.open(TRY_TIMEOUT_S_MIN)
+        except Exception as error:
+            if self._pair.classify(error):
+                self._entity.failed(error)
+            raise
+        finally:
+            self._channels.give(channel, good=channel.opened)
+
+    async def _broke(self, channel: AsyncChannel, error: Exception, kind: Kind) -> None:
+        """Something failed on a channel."""
         self._count(kind, None, cause_of(error))
-        if availability_failure(error):
-            await channel.discard(sdk)
-        else:
+        if not availability_failure(error):
             channel.check()
-        return error
+        elif channel.opened:
+            await channel.discard()
 
     async def _divert(self, work: AsyncWork, deadline_ms: int, queue: str | None = None) -> Any:
         if isinstance(work, AsyncBatchMaking):

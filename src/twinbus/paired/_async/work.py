@@ -8,7 +8,7 @@ Rules:
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
@@ -16,6 +16,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.ledger.words import Kind
 from twinbus.paired.envelope import encoded, sessions
+
+# What a try comes to that found no time: nobody's failure.
+BUSY: Final = object()
 
 
 class AsyncWork(Protocol):
@@ -108,3 +111,28 @@ class AsyncBatchMaking:
 
     def sessions(self) -> set[str]:
         return set()
+
+
+class AsyncCancelling(AsyncBatchMaking):
+    """`cancel_scheduled_messages`."""
+
+    kind = Kind.CANCEL
+
+    def __init__(self, numbers: list[int], options: dict[str, Any]) -> None:
+        # What to cancel.
+        self._numbers = numbers
+        # What else the caller gave.
+        self._options = options
+
+    async def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
+        await sdk.cancel_scheduled_messages(self._numbers, timeout=seconds, **self._options)
+
+
+class AsyncOpening(AsyncBatchMaking):
+    """Nothing but a link that is up."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    async def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
+        return None

@@ -23,8 +23,9 @@ from twinbus.paired._sync.channel import Channel
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
+from twinbus.paired.options import PairedOptions
 from twinbus.paired.rotation import Rotation
-from twinbus.paired.synchronization import Signal
+from twinbus.paired.synchronization import Pool, Signal
 
 
 class Diverter:
@@ -36,7 +37,7 @@ class Diverter:
         *,
         rotation: Callable[[], Rotation],
         channel: Callable[[str], Channel],
-        try_timeout_s: float,
+        options: PairedOptions,
         clock: Clock,
         events: Events,
         closing: Signal,
@@ -48,7 +49,9 @@ class Diverter:
         # Makes a connection to a backlog queue.
         self._make = channel
         # How long one try may take.
-        self._try_timeout_s = try_timeout_s
+        self._try_timeout_s = options.try_timeout
+        # How many sends to one queue may be under way at once.
+        self._max_in_flight = options.max_in_flight
         # Measures.
         self._clock = clock
         # Whom to tell.
@@ -58,7 +61,7 @@ class Diverter:
         # The queue in use; None before the first message.
         self._queue: str | None = None
         # Connections by queue: one, or a few when sessions have queues of their own.
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, Pool[Channel]] = {}
 
     def send(self, payloads: list[bytes], deadline_ms: int, *, key: str | None = None, queue: str | None = None) -> str:
         """Put messages into a backlog queue, which is returned: `queue`, or the one for `key`, or this sender's own."""
@@ -71,8 +74,14 @@ class Diverter:
             if left_s <= 0:
                 raise error or OperationTimeoutError(message="No time was left to send to the backlog.")
             name = self._choose(rotation, key, queue, tried)
+            channels = self._pool(name)
             try:
-                self._send(name, payloads, min(left_s, self._try_timeout_s))
+                channel = channels.take(min(left_s, self._try_timeout_s))
+            except TimeoutError:
+                # They are all in use, which is not the queue's fault.
+                continue
+            try:
+                self._send(channel, name, payloads, min(left_s, self._try_timeout_s))
             except Exception as failure:
                 if of_the_message(failure):
                     raise
@@ -84,6 +93,11 @@ class Diverter:
                     self._closing.wait(min(pause_s, max(left_s, 0)))
                     pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
                 continue
+            except BaseException:
+                channel.discard()
+                raise
+            finally:
+                channels.give(channel, good=channel.opened)
             if rotation.succeed(name):
                 self._events.emit(Event.QUEUE_IN, entity=self._path, queue=name)
             return name
@@ -96,19 +110,30 @@ class Diverter:
             if left_s <= 0:
                 raise OperationTimeoutError(message="No backlog queue answered in time.")
             name = self._choose(rotation, None, None, [])
-            channel = self._channel(name)
+            channels = self._pool(name)
             try:
-                channel.open(min(left_s, self._try_timeout_s))
+                channel = channels.take(min(left_s, self._try_timeout_s))
+            except TimeoutError:
+                continue
+            try:
+                if not channel.opened:
+                    channel.open(min(left_s, self._try_timeout_s))
+                return channel.sdk.create_message_batch(max_size_in_bytes)
+            except ValueError:
+                # The size that the caller wants is larger than the queue takes.
+                raise
             except Exception as failure:
+                if channel.opened:
+                    channel.discard()
                 if rotation.fail(name):
                     self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
-                self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
-                continue
-            return channel.sdk.create_message_batch(max_size_in_bytes)
+            finally:
+                channels.give(channel, good=channel.opened)
+            self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
 
     def closings(self) -> list[Callable[[], None]]:
         """What closes its connections."""
-        return [channel.close for channel in self._channels.values()]
+        return [channel.close for channels in list(self._channels.values()) for channel in channels.all]
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:
         tried = set(tried)
@@ -120,14 +145,10 @@ class Diverter:
             self._queue = rotation.pick(avoid=tried)
         return self._queue
 
-    def _channel(self, name: str) -> Channel:
-        channel = self._channels.get(name)
-        if channel is None:
-            channel = self._channels[name] = self._make(name)
-        return channel
+    def _pool(self, name: str) -> Pool[Channel]:
+        return self._channels.setdefault(name, Pool(lambda: self._make(name), self._max_in_flight))
 
-    def _send(self, name: str, payloads: list[bytes], seconds: float) -> None:
-        channel = self._channel(name)
+    def _send(self, channel: Channel, name: str, payloads: list[bytes], seconds: float) -> None:
         was_open = channel.opened
         ends_ms = self._clock.now_ms() + round(seconds * 1000)
         try:
@@ -149,14 +170,10 @@ class Diverter:
             size_bytes = fill(batch, payloads, self._path)
             sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
         except Exception as error:
-            seen = channel.seen(sdk, error)
-            if of_the_message(seen):
-                raise
-            self._count(name, len(payloads), size_bytes, cause_of(seen))
-            channel.discard(sdk)
-            if seen is error:
-                raise
-            raise seen from error
+            if not of_the_message(error):
+                self._count(name, len(payloads), size_bytes, cause_of(error))
+                channel.discard()
+            raise
         self._count(name, len(payloads), size_bytes, None)
 
     def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:

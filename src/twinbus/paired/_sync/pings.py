@@ -71,7 +71,6 @@ class Watcher:
             message_id=uuid4().hex,
         )
         channel = self._channel(path)
-        sdk = channel.sdk
         outcome = OK
         try:
             started_ms = self._clock.now_ms()
@@ -82,7 +81,7 @@ class Watcher:
             outcome = cause_of(error)
             logger.debug("the ping to '%s' failed: %s", path, outcome)
         finally:
-            channel.leave(sdk)
+            channel.leave()
         if self._events.journal is not None:
             self._events.journal.operation(self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome)
         return outcome == OK

@@ -9,13 +9,16 @@ Rules:
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.ledger.words import Kind
 from twinbus.paired.envelope import encoded, sessions
+
+# What a try comes to that found no time: nobody's failure.
+BUSY: Final = object()
 
 
 class Work(Protocol):
@@ -108,3 +111,28 @@ class BatchMaking:
 
     def sessions(self) -> set[str]:
         return set()
+
+
+class Cancelling(BatchMaking):
+    """`cancel_scheduled_messages`."""
+
+    kind = Kind.CANCEL
+
+    def __init__(self, numbers: list[int], options: dict[str, Any]) -> None:
+        # What to cancel.
+        self._numbers = numbers
+        # What else the caller gave.
+        self._options = options
+
+    def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
+        sdk.cancel_scheduled_messages(self._numbers, timeout=seconds, **self._options)
+
+
+class Opening(BatchMaking):
+    """Nothing but a link that is up."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
+        return None

@@ -1,0 +1,114 @@
+"""What the paired client knows of the SDK's inside. No other file uses what the SDK does not document.
+
+Rules:
+- Messages are encoded by the SDK's own encoder, so that the backlog holds what the primary would have held.
+- The SDK cannot be told to give up an opening or a connection that hangs: its socket is cut instead, and whoever waits
+  for it gets an error.
+- `tests/paired/test_sdk_internals.py` names what an SDK version has changed.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+from weakref import ref
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._common.utils import transform_outbound_messages
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+
+# The place of the data in the SDK's batch.
+_DATA = 5
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def encoded(message: Any) -> list[bytes]:
+    """The encoded messages of anything that a sender of the SDK takes."""
+    if isinstance(message, ServiceBusMessageBatch):
+        return [bytes(each) for each in message._message[_DATA]]
+    ready = transform_outbound_messages(message, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message)
+    if not isinstance(ready, list):
+        ready = [ready]
+    return [bytes(PyamqpTransport.encode_message(each)) for each in ready]
+
+
+def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage]:
+    """The messages that were added to a batch."""
+    return batch._messages
+
+
+def extend(batch: ServiceBusMessageBatch, payloads: Iterable[bytes], size_bytes: int) -> None:
+    """Add encoded messages to a batch, which has so many bytes then."""
+    added = list(payloads)
+    batch._message[_DATA].extend(added)
+    batch._size = size_bytes
+    batch._count += len(added)
+
+
+def batch_like(batch: ServiceBusMessageBatch, max_size_in_bytes: int) -> ServiceBusMessageBatch:
+    """An empty batch of the same kind."""
+    return ServiceBusMessageBatch(
+        max_size_in_bytes, amqp_transport=batch._amqp_transport, tracing_attributes=batch._tracing_attributes
+    )
+
+
+# --- senders and receivers --------------------------------------------------------------------------------------------
+
+
+def is_running(handler: Any) -> bool:
+    """Whether a sender or receiver of the SDK has its link up, as far as it knows."""
+    return bool(getattr(handler, "_running", False))
+
+
+class Connections:
+    """The connections that a sender or receiver of the SDK opens, so that they can be cut."""
+
+    __slots__ = ("_clients",)
+
+    def __init__(self, handler: Any) -> None:
+        # The SDK forgets a client whose opening failed, and with it a connection that it has not closed.
+        clients: list[Any] = []
+        self._clients = clients
+        made = ref(handler)
+        create = type(handler)._create_handler
+
+        def create_and_note(auth: Any) -> None:
+            handler = made()
+            create(handler, auth)
+            clients[:] = [each for each in clients if each._connection is not None]
+            clients.append(handler._handler)  # type: ignore[union-attr]
+
+        handler._create_handler = create_and_note
+
+    def cut(self) -> None:
+        """Cut all of them, without a word to the peer."""
+        for client in self._clients:
+            # Ends the thread or task that keeps the connection alive.
+            client._shutdown = True
+            connection = client._connection
+            if connection is not None:
+                with suppress(Exception):
+                    _cut(connection._transport)
+        self._clients.clear()
+
+
+def _cut(transport: Any) -> None:
+    writer = getattr(transport, "writer", None)
+    if writer is not None:
+        writer.transport.abort()
+        return
+    sock: Any = getattr(transport, "sock", None)
+    if hasattr(sock, "get_extra_info"):
+        # aiohttp's WebSocket.
+        sock = sock.get_extra_info("socket")
+    # The WebSocket of threads has its socket inside.
+    sock = getattr(sock, "sock", sock)
+    if isinstance(sock, socket.socket):
+        # Not the method of a TLS socket, which would take its state from the thread that reads.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+    elif sock is not None:
+        sock.shutdown(socket.SHUT_RDWR)

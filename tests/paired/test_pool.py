@@ -1,0 +1,58 @@
+"""What lends connections to one caller at a time: nothing is lost, nobody is passed over, no more than the bound."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from twinbus.paired.synchronization import AsyncPool, Pool
+
+
+async def test_the_pool_hands_over_in_turn() -> None:
+    made = iter(range(100))
+    pool = AsyncPool(lambda: next(made), 2)
+    assert {await pool.take(1), await pool.take(1)} == {0, 1}
+    waiting = [asyncio.create_task(pool.take(5)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await pool.take(0.01)
+    waiting[0].cancel()
+    pool.give(0)
+    assert list(pool.free) == [], "it went to the one who waits longest"
+    assert await waiting[1] == 0
+    # One that is handed over and cancelled at the same moment gives it back.
+    pool.give(1)
+    waiting[2].cancel()
+    await asyncio.gather(waiting[2], return_exceptions=True)
+    assert list(pool.free) == [1]
+    assert pool.all == [0, 1]
+
+
+def test_the_pool_of_threads_loses_nothing() -> None:
+    pool = Pool(object, 3)
+    most, lock, holders = 0, threading.Lock(), set()
+
+    def use() -> int:
+        nonlocal most
+        timeouts = 0
+        for _ in range(300):
+            try:
+                item = pool.take(0.001)
+            except TimeoutError:
+                timeouts += 1
+                continue
+            with lock:
+                assert item not in holders
+                holders.add(item)
+                most = max(most, len(holders))
+                holders.discard(item)
+            pool.give(item)
+        return timeouts
+
+    with ThreadPoolExecutor(16) as threads:
+        [each.result() for each in [threads.submit(use) for _ in range(16)]]
+    assert 1 <= most <= 3
+    assert len(pool.free) == len(pool.all) <= 3
