@@ -38,11 +38,22 @@ class SteppedClock:
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         # The time it shows now.
         self._now_ms = start_ms
+        # The time that has passed.
+        self._steady_ms = 0
 
     def now_ms(self) -> int:
         return self._now_ms
 
+    def steady_ms(self) -> int:
+        return self._steady_ms
+
     def step(self, *, seconds: float = 0.0, ms: int = 0) -> int:
-        """Move forward and return the new time."""
-        self._now_ms += ms + round(seconds * 1000)
+        """Let time pass and return the new time."""
+        passed_ms = ms + round(seconds * 1000)
+        self._now_ms += passed_ms
+        self._steady_ms += passed_ms
         return self._now_ms
+
+    def jump(self, *, seconds: float) -> None:
+        """Set the time of day forward or back, as an administrator or NTP does: no time passes."""
+        self._now_ms += round(seconds * 1000)
