@@ -36,6 +36,7 @@ TOKEN_TIMEOUT_MS: Final = 20_000
 PEER_STALL_TIMEOUT_MS: Final = 60_000  # for a frame that was begun, and for reading what was sent
 STALL_BYTES_MIN: Final = 64 * 1024  # what a slow reader must take in that time
 LINKLESS_TIMEOUT_MS: Final = 300_000  # a connection without a link
+CLOCK_WATCH_MS: Final = 500  # how often the broker looks whether somebody set the machine's clock
 TOKENS_PER_CONNECTION_MAX: Final = 1_000
 TOKEN_EXPIRY_GRACE_MS: Final = 60_000
 TOKEN_BYTES_MAX: Final = 64 * 1024

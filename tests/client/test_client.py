@@ -246,9 +246,13 @@ async def test_a_silent_peer_is_left() -> None:
     clock = SteppedClock()
     engine = Connection(Role.CLIENT, container_id="c", idle_timeout_ms=1_000)
     wire, pipe = wired(clock, engine)
+    clock.jump(seconds=86_400)
+    clock.follow()
     clock.step(ms=2_000)
     wire.retime()
     assert not pipe.aborted
+    clock.jump(seconds=-2 * 86_400)
+    clock.follow()
     clock.step(ms=1)
     wire.retime()
     assert pipe.aborted

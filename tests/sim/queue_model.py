@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from typing import NamedTuple
 
 MAIN = "main"
 DEAD = "dead"
@@ -40,12 +41,21 @@ class Held:
     until_ms: int = 0
 
 
+class Sighting(NamedTuple):
+    """When a message id was seen."""
+
+    # The date on disk.
+    date_ms: int
+    # When its window began, on a clock that nobody sets.
+    began_ms: int
+
+
 @dataclasses.dataclass
 class Durable:
     """What survives a crash."""
 
     messages: list[Held]
-    seen: dict[str, int]
+    seen: dict[str, Sighting]
     states: dict[str, bytes]
 
 
@@ -62,8 +72,10 @@ class Model:
         self.window_ms = window_ms
         # Every message that exists, in no order.
         self.messages: list[Held] = []
-        # Message ids and when they were seen.
-        self.seen: dict[str, int] = {}
+        # Message ids that were seen.
+        self.seen: dict[str, Sighting] = {}
+        # By how much the clock was set so far.
+        self.stepped_ms = 0
         # Session states.
         self.states: dict[str, bytes] = {}
         # Held sessions and the end of their locks.
@@ -105,12 +117,32 @@ class Model:
         self.leaving = {session: waits for session, waits in self.leaving.items() if waits != group}
         self.released = {session: waits for session, waits in self.released.items() if waits != group}
 
-    def crash(self, survived: list[int]) -> None:
+    def clock_set(self, step_ms: int) -> None:
+        """Intervals move with the clock, dates stay."""
+        for message in self.messages:
+            message.until_ms += step_ms
+        for session in self.sessions:
+            self.sessions[session] += step_ms
+        self.stepped_ms += step_ms
+
+    def known(self, message_id: str, seen: dict[str, Sighting], now_ms: int) -> bool:
+        """The id was seen inside the window."""
+        if self.window_ms is None or message_id not in seen:
+            return False
+        return seen[message_id].began_ms + self.window_ms > now_ms - self.stepped_ms
+
+    def crash(self, survived: list[int], on_disk: set[str], now_ms: int) -> None:
+        """Go back to what is durable; of the ids whose window is over, those that are still `on_disk` are read back."""
         for group in survived:
             self.durable = self.closed[group]
         self.closed = {}
         self.messages = copy.deepcopy(self.durable.messages)
-        self.seen = dict(self.durable.seen)
+        assert all(each in on_disk for each in self.durable.seen if self.known(each, self.durable.seen, now_ms))
+        self.seen = {
+            each: Sighting(date_ms, min(date_ms, now_ms) - self.stepped_ms)
+            for each, (date_ms, _) in self.durable.seen.items()
+            if each in on_disk
+        }
         self.states = dict(self.durable.states)
         self.sessions = {}
         self.leaving = {}
@@ -123,10 +155,9 @@ class Model:
         self, name: str, message_id: str, session: str | None, ttl_ms: int | None, at_ms: int | None, now_ms: int
     ) -> Held | None:
         if self.window_ms is not None:
-            seen_ms = self.seen.get(message_id)
-            if seen_ms is not None and seen_ms + self.window_ms > now_ms:
+            if self.known(message_id, self.seen, now_ms):
                 return None
-            self.seen[message_id] = now_ms
+            self.seen[message_id] = Sighting(now_ms, now_ms - self.stepped_ms)
         later = at_ms is not None and at_ms > now_ms
         enqueued_ms = at_ms if at_ms is not None and later else now_ms
         lives = [ttl for ttl in (ttl_ms, self.ttl_ms) if ttl is not None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -310,7 +311,9 @@ class QueueMachine(RuleBasedStateMachine):
     def delete_batch(self, count: int, age_s: int, session: str) -> None:
         before_ms = self.now - age_s * 1000
         in_session = session if self.sessionful else None
-        old = [held for held in self.model.available(MAIN, in_session) if held.enqueued_ms < before_ms][:count]
+        # Up to the first that is not old: after the clock was set back, older ones may lie behind it.
+        available = self.model.available(MAIN, in_session)
+        old = list(takewhile(lambda held: held.enqueued_ms < before_ms, available))[:count]
         assert self.house.queue.delete_batch(count, before_ms, self.now, self.house.facts, in_session) == len(old)
         for held in old:
             self.model.messages.remove(held)
@@ -422,6 +425,13 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self.settle_again(pick, how)
 
+    @rule(seconds=st.sampled_from([-86_400, -3_600, -2, 2, 3_600, 86_400]))
+    def set_clock(self, seconds: int) -> None:
+        self.house.clock.jump(seconds=seconds)
+        step_ms = self.house.clock.follow()
+        self.house.namespace.clock_set(step_ms, self.now)
+        self.model.clock_set(step_ms)
+
     def wait(self, ms: int) -> None:
         self.house.clock.step(ms=ms)
 
@@ -463,7 +473,9 @@ class QueueMachine(RuleBasedStateMachine):
         survived = self.in_flight[:survive]
         for _, facts in survived:
             self.house.tables.apply(facts)
-        self.model.crash([group for group, _ in survived])
+        rows = self.house.tables.rows[Table.DUPLICATES].values()
+        on_disk = {records.unpack_duplicate(row)[1] for row in rows}
+        self.model.crash([group for group, _ in survived], on_disk, self.now)
         self.in_flight = []
         self.spent = [*self.spent, *self.tokens]
         self.tokens = {}
@@ -584,6 +596,7 @@ def test_a_long_walk(machine: type[QueueMachine], seed: int) -> None:
         (12, walker.commit),
         (3, walker.begin),
         (1, lambda: walker.crash(number() % 3)),
+        (1, lambda: walker.set_clock(choice([-86_400, -3_600, -2, 2, 3_600, 86_400]))),
     ]
     if walker.sessionful:
         steps += [

@@ -62,8 +62,10 @@ class Certificates:
         self._lock = threading.Lock()
         # What connections use, None until the first load.
         self._context: ssl.SSLContext | None = None
-        # From then on it must be looked at again.
+        # From that date on it must be looked at again.
         self._until_ms = 0
+        # The same on the steady clock: it must be looked at now and then, whatever the date.
+        self._look_ms = 0
         # The owner's files as they were read last.
         self._seen: tuple[tuple[int, int], ...] = ()
 
@@ -74,7 +76,8 @@ class Certificates:
 
     def ready(self) -> ssl.SSLContext | None:
         """The context, unless `load` has to be called first."""
-        return self._context if self._clock.now_ms() < self._until_ms else None
+        fresh = self._clock.now_ms() < self._until_ms and self._clock.steady_ms() < self._look_ms
+        return self._context if fresh else None
 
     def load(self) -> ssl.SSLContext:
         """The context; reads, and makes what is missing. ConfigError when that is not possible."""
@@ -108,6 +111,7 @@ class Certificates:
             context, seen = self._context, self._seen
         self._seen = seen
         self._until_ms = self._clock.now_ms() + _LOOK_AGAIN_MS
+        self._look_ms = self._clock.steady_ms() + _LOOK_AGAIN_MS
         return context
 
     def _read_development(self) -> ssl.SSLContext:
@@ -123,6 +127,7 @@ class Certificates:
             raise ConfigError(f"{path} cannot be used: {_reason(error)}. Remove it: a new one is made then.") from None
         # A look once a day: the names never change while we run, the CA's file may.
         self._until_ms = min(until_ms, self._clock.now_ms() + _DAY_MS)
+        self._look_ms = self._clock.steady_ms() + _DAY_MS
         return context
 
     def _fit_until_ms(self, path: Path) -> int:

@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
             return
         self._patience = Patience(self.host.loop, self._transport, self.engine, self._cut)
         self._set_deadline(HANDSHAKE_TIMEOUT_MS)
-        self.engine.heard(self.host.clock.now_ms())
+        self.engine.heard(self.host.clock.steady_ms())
 
     def data_received(self, data: bytes) -> None:
         fault = self.host.faults.namespace
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         engine = self.engine
-        engine.heard(self.host.clock.now_ms())
+        engine.heard(self.host.clock.steady_ms())
         try:
             self._handle(engine.receive(data))
         except Exception as error:
@@ -351,9 +351,8 @@ class Connection(asyncio.Protocol):
         self._expiry = self.host.loop.call_later(min(max(wait_s, 0.05), 86_400), self.check_claims)
 
     def check_time(self) -> None:
-        """Look at the clock again: somebody stepped it."""
-        now_ms = self.host.clock.now_ms()
-        if self._deadline_ms and now_ms >= self._deadline_ms:
+        """Look at the clock again: it was stepped, or set."""
+        if self._deadline_ms and self.host.clock.steady_ms() >= self._deadline_ms:
             self._too_slow()
         elif self.engine.remote_open is not None:
             self._beat()
@@ -410,7 +409,7 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self._deadline_ms = self.host.clock.now_ms() + wait_ms if wait_ms else 0
+        self._deadline_ms = self.host.clock.steady_ms() + wait_ms if wait_ms else 0
         if wait_ms:
             self._deadline = self.host.loop.call_later(wait_ms / 1000, self._too_slow)
 
@@ -442,7 +441,7 @@ class Connection(asyncio.Protocol):
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             self._heartbeat = None
-        now_ms = self.host.clock.now_ms()
+        now_ms = self.host.clock.steady_ms()
         next_ms = self.engine.tick(now_ms)
         if self.engine.timed_out:
             logger.info("a client fell silent: its connection is cut")

@@ -251,6 +251,12 @@ class NamespaceHost:
         for connection in list(self._connections):
             connection.abort()
 
+    def clock_set(self, step_ms: int) -> None:
+        """Somebody set the machine's clock."""
+        self.entities.clock_set(step_ms, self.clock.now_ms())
+        self.meter.clock_set(step_ms)
+        self.check_time()
+
     def check_time(self) -> None:
         """Called by whoever stepped the clock."""
         self.timers.run()

@@ -235,6 +235,10 @@ class Meter:
             commits.facts.then.append((self._write, intervals))
             commits.request()
 
+    def clock_set(self, step_ms: int) -> None:
+        """Somebody set the clock: the interval has lasted no longer for that."""
+        self._start_ms += step_ms
+
     def _tick(self) -> None:
         self.flush()
         self.start()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.auth.policies import Policy
 from twinbus.broker.certificates import Certificates
+from twinbus.broker.clock_watch import ClockWatch
 from twinbus.broker.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.configured import make_entities
 from twinbus.broker.host import NamespaceHost
@@ -20,7 +21,7 @@ from twinbus.broker.jwt_keys import jwt_verifier
 from twinbus.broker.keys import with_keys
 from twinbus.broker.listener import Listener
 from twinbus.broker.scribe import Scribe
-from twinbus.clock import Clock, SystemClock
+from twinbus.clock import AnchoredClock, Clock
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,13 +51,15 @@ class Server:
         # What to serve.
         self._config = config
         # The time, for everything the server does.
-        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._clock: Clock = clock if clock is not None else AnchoredClock()
         # False only in tests that do not care about power loss.
         self._sync = sync
         # A folder of our own when the configuration names none; removed at the end.
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         # The namespaces being served, by name.
         self.hosts: dict[str, NamespaceHost] = {}
+        # Notices when somebody sets the clock.
+        self._watch = ClockWatch(self._clock, self.hosts)
         # Where each of them listens.
         self.endpoints: dict[str, Endpoint] = {}
         # The sockets, by namespace.
@@ -82,6 +85,7 @@ class Server:
             self._temporary = tempfile.TemporaryDirectory(prefix="twinbus-", ignore_cleanup_errors=True)
             data = Path(self._temporary.name)
             self._config = replace(self._config, data=data)
+        self._watch.start()
         try:
             if self._config.ledger is not None:
                 self._scribe = Scribe(self._config.ledger, self._clock)
@@ -189,6 +193,7 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, close connections in good order, let the disks finish."""
+        self._watch.stop()
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -216,5 +221,6 @@ class Server:
 
     def step(self) -> None:
         """Have everything that depends on the clock look at it again: for tests that step it."""
+        self._watch.look()
         for host in self.hosts.values():
             host.check_time()

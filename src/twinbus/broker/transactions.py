@@ -68,7 +68,7 @@ class Transaction:
         self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
         # Messages touched so far.
         self._size = 0
-        # When it is rolled back if nobody discharges it.
+        # When it is rolled back if nobody discharges it, on the steady clock.
         self.deadline_ms = deadline_ms
 
     def send(self, queue: Queue | Topic, messages: list[NewMessage]) -> None:
@@ -104,9 +104,9 @@ class Transaction:
         for token in tokens:
             self._settlements[token] = (queue, state)
 
-    def commit(self, now_ms: int, facts: Facts) -> None:
+    def commit(self, now_ms: int, steady_ms: int, facts: Facts) -> None:
         """Do everything, or raise having done nothing."""
-        if now_ms > self.deadline_ms:
+        if steady_ms > self.deadline_ms:
             raise ArgumentError(f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back.")
         for target in (*self._sends, *self._schedules):
             target.check_send(self._waiting(target))
@@ -151,12 +151,12 @@ class Transactions:
         # Makes ids; never used twice on one connection.
         self._count = 0
 
-    def declare(self, link: Link, now_ms: int) -> bytes:
+    def declare(self, link: Link, steady_ms: int) -> bytes:
         if len(self._open) >= TRANSACTIONS_PER_CONNECTION_MAX:
             raise QuotaExceededError(f"A connection has at most {TRANSACTIONS_PER_CONNECTION_MAX} transactions open.")
         self._count += 1
         txn_id = self._count.to_bytes(16, "big")
-        self._open[txn_id] = (link, Transaction(now_ms + TRANSACTION_MS_MAX))
+        self._open[txn_id] = (link, Transaction(steady_ms + TRANSACTION_MS_MAX))
         return txn_id
 
     def get(self, txn_id: bytes) -> Transaction:
@@ -196,9 +196,8 @@ class ControlLink:
         session = self._link.session
         try:
             code, fields = _command(event.payload)
-            now_ms = host.clock.now_ms()
             if code == DECLARE:
-                txn_id = self._connection.transactions.declare(self._link, now_ms)
+                txn_id = self._connection.transactions.declare(self._link, host.clock.steady_ms())
                 session.settle(event.delivery_id, state_declared(txn_id))
                 return
             discharged = fields[0] if fields else None
@@ -212,13 +211,13 @@ class ControlLink:
         except (ServiceError, ProtocolError) as error:
             session.settle(event.delivery_id, state_rejected(host.tracker.wire_error(error)))
             return
-        self._commit(transaction, event.delivery_id, now_ms)
+        self._commit(transaction, event.delivery_id)
 
-    def _commit(self, transaction: Transaction, delivery_id: int, now_ms: int) -> None:
+    def _commit(self, transaction: Transaction, delivery_id: int) -> None:
         host = self._connection.host
         facts = host.commits.facts
         try:
-            transaction.commit(now_ms, facts)
+            transaction.commit(host.clock.now_ms(), host.clock.steady_ms(), facts)
         except ServiceError as error:
             text = f"The transaction was rolled back: {error.text}"
             rollback = AmqpError("amqp:transaction:rollback", host.tracker.text(text)[0], None)

@@ -223,9 +223,10 @@ async def _drain(
 ) -> None:
     follow = wish.follow if follow is None else follow
     held: list[ReceivedMessage] = []
+    hold = _SessionHold(receiver)
     waited_s = 0.0
     while not stop.is_set() and not _enough(wish, received):
-        await _hold_session(receiver)
+        await hold.keep()
         wanted = _BATCH if wish.count is None else min(_BATCH, wish.count - received.written)
         step_s = _STEP_S if wish.delete or receiver.session_id is not None else _FOR_EVER_S
         wait_s = step_s if follow else min(step_s, max(wish.wait_s - waited_s, 0.0))
@@ -285,13 +286,29 @@ async def _settle(receiver: Receiver, messages: list[ReceivedMessage], wish: Wis
             received.error = received.error or error
 
 
-async def _hold_session(receiver: Receiver) -> None:
-    from twinbus.client import SessionReceiver
-    from twinbus.clock import SystemClock
+class _SessionHold:
+    """Renews the lock of a session before it ends."""
 
-    if isinstance(receiver, SessionReceiver) and receiver.locked_until_ms is not None:
-        left_ms = receiver.locked_until_ms - SystemClock().now_ms()
-        if left_ms < _RENEW_MS:
+    def __init__(self, receiver: Receiver) -> None:
+        # Who holds it; without a session there is nothing to do.
+        self._receiver = receiver
+        # The end of the lock that was told last.
+        self._until_ms: int | None = None
+        # The same on the steady clock: the time of day may be set meanwhile.
+        self._ends_ms = 0
+
+    async def keep(self) -> None:
+        from twinbus.client import SessionReceiver
+        from twinbus.clock import SystemClock
+
+        receiver = self._receiver
+        if not isinstance(receiver, SessionReceiver) or receiver.locked_until_ms is None:
+            return
+        clock = SystemClock()
+        if receiver.locked_until_ms != self._until_ms:
+            self._until_ms = receiver.locked_until_ms
+            self._ends_ms = clock.steady_ms() + self._until_ms - clock.now_ms()
+        if self._ends_ms - clock.steady_ms() < _RENEW_MS:
             await receiver.renew_session()
 
 

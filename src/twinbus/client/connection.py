@@ -171,7 +171,7 @@ class BusConnection:
     async def _put_token(self, audience: str) -> None:
         if self._tokens is None:
             return
-        now_ms = self._clock.now_ms()
+        now_ms, asked_ms = self._clock.now_ms(), self._clock.steady_ms()
         token = await self._tokens.token(audience, now_ms)
         properties: dict[str, Any] = {"operation": "put-token", "type": token.kind, "name": audience}
         if token.expires_ms is not None:
@@ -185,12 +185,12 @@ class BusConnection:
             text = str(answer.get("status-description") or "the token was refused")
             raise request_fault(int(status or 500), str(condition) if condition else None, text)
         # Renewed when nine tenths of its life are over.
-        renew_ms = None if token.expires_ms is None else now_ms + (token.expires_ms - now_ms) * 9 // 10
-        self._renewals[audience] = renew_ms
+        lives_ms = None if token.expires_ms is None else token.expires_ms - now_ms
+        self._renewals[audience] = None if lives_ms is None else asked_ms + lives_ms * 9 // 10
 
     async def renew_due_tokens(self) -> int | None:
-        """Renew every token whose time has come; returns when the next one is due."""
-        now_ms = self._clock.now_ms()
+        """Renew every token whose time has come; returns when the next one is due, on the steady clock."""
+        now_ms = self._clock.steady_ms()
         for audience, due_ms in list(self._renewals.items()):
             if due_ms is not None and due_ms <= now_ms:
                 try:
@@ -203,7 +203,7 @@ class BusConnection:
     async def _renew_tokens(self) -> None:
         while self.error is None:
             due_ms = await self.renew_due_tokens()
-            wait_ms = TOKEN_RETRY_MS if due_ms is None else max(due_ms - self._clock.now_ms(), 1)
+            wait_ms = TOKEN_RETRY_MS if due_ms is None else max(due_ms - self._clock.steady_ms(), 1)
             await asyncio.sleep(wait_ms / 1000)
 
     # --- requests ---------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         engine = self._engine
-        engine.heard(self._clock.now_ms())
+        engine.heard(self._clock.steady_ms())
         events = engine.receive(data)
         if events:
             self._on_events(events)
@@ -121,7 +121,7 @@ class Wire(asyncio.Protocol):
             self._timer = None
         if self._transport is None:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         due_ms = self._engine.tick(now_ms)
         if self._engine.timed_out:
             self.abort()

@@ -234,9 +234,9 @@ class Arriving(Holding):
             session.state = state
             session.updated_ms = updated_ms
 
-    def restore_duplicate(self, message_id: str, seq: int, seen_ms: int) -> None:
+    def restore_duplicate(self, message_id: str, seq: int, seen_ms: int, now_ms: int) -> None:
         if self._duplicates is not None:
-            self._duplicates.restore(message_id, seq, seen_ms)
+            self._duplicates.restore(message_id, seq, seen_ms, now_ms)
 
     def restored(self) -> None:
         """Everything is back: sessions with messages can be accepted, the one with the oldest message first."""

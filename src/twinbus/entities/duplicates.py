@@ -22,12 +22,14 @@ _PURGE_DELAY_MS: Final = 1_000
 class Duplicates:
     """The recent message ids of a queue."""
 
-    __slots__ = ("_entity_id", "_order", "_seen", "window_ms")
+    __slots__ = ("_entity_id", "_order", "_seen", "_stepped_ms", "window_ms")
 
     def __init__(self, entity_id: int, window_ms: int) -> None:
         self._entity_id = entity_id
         # How long an id is remembered.
         self.window_ms = window_ms
+        # By how much the clock was set since the start. Times in here are those of a clock that nobody sets.
+        self._stepped_ms = 0
         # Id -> (when seen, sequence number of its message).
         self._seen: dict[str, tuple[int, int]] = {}
         # The same in order of time: (when seen, sequence number, id).
@@ -39,15 +41,23 @@ class Duplicates:
     def find(self, message_id: str, now_ms: int) -> int | None:
         """The sequence number of the message that brought this id inside the window."""
         entry = self._seen.get(message_id)
-        if entry is None or entry[0] + self.window_ms <= now_ms:
+        if entry is None or entry[0] + self.window_ms <= now_ms - self._stepped_ms:
             return None
         return entry[1]
 
     def add(self, message_id: str, seq: int, now_ms: int, facts: Facts) -> None:
-        self.restore(message_id, seq, now_ms)
+        seen_ms = now_ms - self._stepped_ms
+        self._seen[message_id] = (seen_ms, seq)
+        self._order.append((seen_ms, seq, message_id))
         facts.rows[Table.DUPLICATES, key(self._entity_id, seq)] = pack_duplicate(now_ms, message_id)
 
-    def restore(self, message_id: str, seq: int, seen_ms: int) -> None:
+    def shift(self, step_ms: int) -> None:
+        """The clock was set: every id is known for as long as it would have been."""
+        self._stepped_ms += step_ms
+
+    def restore(self, message_id: str, seq: int, seen_ms: int, now_ms: int) -> None:
+        """Read an id back. One from the future was seen before the clock was set back: its window starts now."""
+        seen_ms = min(seen_ms, now_ms)
         self._seen[message_id] = (seen_ms, seq)
         self._order.append((seen_ms, seq, message_id))
 
@@ -55,7 +65,7 @@ class Duplicates:
         """Forget up to `limit` ids whose window is over."""
         count = 0
         order = self._order
-        while order and count < limit and order[0][0] + self.window_ms <= now_ms:
+        while order and count < limit and order[0][0] + self.window_ms <= now_ms - self._stepped_ms:
             _, seq, message_id = order.popleft()
             if self._seen[message_id][1] == seq:
                 del self._seen[message_id]
@@ -64,7 +74,9 @@ class Duplicates:
         return count
 
     def deadline_ms(self) -> int | None:
-        return self._order[0][0] + self.window_ms + _PURGE_DELAY_MS if self._order else None
+        if not self._order:
+            return None
+        return self._order[0][0] + self.window_ms + self._stepped_ms + _PURGE_DELAY_MS
 
     def row_keys(self) -> Iterator[bytes]:
         """The keys of all rows, for deleting the queue."""

@@ -73,7 +73,10 @@ class Expiry:
                 del self._buckets[second]
 
     def due(self, now_ms: int, limit: int) -> list[Message]:
-        """Take out up to `limit` messages whose second is over. Locked ones are left out: they expire when unlocked."""
+        """Take out up to `limit` messages whose second is over. Locked ones are left out: they expire when unlocked.
+
+        A message may lie in here twice: after the clock was set back, buckets that were emptied fill again.
+        """
         now_s = now_ms // 1000
         found: list[Message] = []
         while self._seconds and self._seconds[0] < now_s:
@@ -81,14 +84,14 @@ class Expiry:
             bucket = self._buckets.get(second)
             while bucket is not None and bucket.messages:
                 if len(found) == limit:
-                    return found
+                    return list(dict.fromkeys(found))
                 message = bucket.messages.pop()
                 if message.state == ACTIVE and message.token is None:
                     found.append(message)
             self._buckets.pop(second, None)
             heappop(self._seconds)
             self._done_s = max(self._done_s, second + 1)
-        return found
+        return list(dict.fromkeys(found))
 
     def deadline_ms(self) -> int | None:
         while self._seconds and self._seconds[0] not in self._buckets:

@@ -69,6 +69,12 @@ class Locks(Generic[K, V]):
                 break
         return earliest
 
+    def shift(self, step_ms: int) -> None:
+        """The clock was set: every lock lasts as long as it would have."""
+        for locks in (self.older, self.held):
+            for value in locks.values():
+                value.locked_until_ms = until_ms(value) + step_ms
+
     def duration_changed(self) -> None:
         merged = sorted([*self.older.items(), *self.held.items()], key=_entry_until_ms)
         self.older = dict(merged)

@@ -242,6 +242,14 @@ class Namespace:
         else:
             self.delete_queue(entity.path, now_ms, facts)
 
+    def clock_set(self, step_ms: int, now_ms: int) -> None:
+        """The time of day jumped by `step_ms` to `now_ms`."""
+        for entity in self._by_id.values():
+            entity.shift(step_ms)
+        # A queue is as idle as its dead-letter queue, a topic as its subscriptions: all are moved by now.
+        for entity in self._by_id.values():
+            entity.arm(now_ms)
+
     def next_deadline(self) -> int | None:
         """When the next tick is due."""
         return self._commons.alarms.next_ms()

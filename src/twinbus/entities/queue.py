@@ -139,7 +139,8 @@ class Queue(Resubmitting):
         return received
 
     def delete_batch(self, count: int, before_ms: int, now_ms: int, facts: Facts, session_id: str | None = None) -> int:
-        """Delete up to `count` available messages enqueued before a time, oldest first; return how many."""
+        """Delete up to `count` available messages enqueued before a time, in order up to the first that was not; return
+        how many."""
         if not 1 <= count <= BATCH_DELETE_MESSAGES_MAX:
             raise ArgumentError(f"The message count {count} is out of range: 1 to {BATCH_DELETE_MESSAGES_MAX}.")
         self._check_receivable()

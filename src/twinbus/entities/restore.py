@@ -70,7 +70,7 @@ def restore(
     orphans: list[Row] = []
     _restore_index(namespace, index, orphans)
     _restore_sessions(namespace, sessions, orphans)
-    _restore_duplicates(namespace, duplicates, orphans)
+    _restore_duplicates(namespace, duplicates, orphans, now_ms)
     if orphans:
         namespace._commons.sweep.add(iter(orphans))
     _drop_single_references(namespace._commons.bodies.references)
@@ -188,7 +188,7 @@ def _restore_sessions(namespace: Namespace, sessions: Rows, orphans: list[Row]) 
             queue.restore_session(session_id, updated_ms, state)
 
 
-def _restore_duplicates(namespace: Namespace, duplicates: Rows, orphans: list[Row]) -> None:
+def _restore_duplicates(namespace: Namespace, duplicates: Rows, orphans: list[Row], now_ms: int) -> None:
     for key, value in duplicates:
         entity_id, seq = KEY.unpack(key)
         queue = namespace._by_id.get(entity_id)
@@ -196,7 +196,7 @@ def _restore_duplicates(namespace: Namespace, duplicates: Rows, orphans: list[Ro
             orphans.append((Table.DUPLICATES, key, 0))
         else:
             seen_ms, message_id = unpack_duplicate(value)
-            queue.restore_duplicate(message_id, seq, seen_ms)
+            queue.restore_duplicate(message_id, seq, seen_ms, now_ms)
 
 
 def _drop_single_references(references: dict[int, int]) -> None:

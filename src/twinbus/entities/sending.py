@@ -27,6 +27,7 @@ from twinbus.limits import (
 )
 from twinbus.store.facts import Facts, Table
 
+from .alarms import NEVER_MS
 from .arriving import Arriving
 from .effects import Effect, EffectKind
 from .holding import not_found_text
@@ -235,6 +236,17 @@ class Sending(Arriving):
         for at_ms in deadlines:
             if at_ms is not None:
                 self._wake(at_ms)
+
+    def shift(self, step_ms: int) -> None:
+        """The time of day jumped: the ends of intervals move with it, dates stay. Whoever calls arms it again."""
+        self._locks.shift(step_ms)
+        if self._sessions is not None:
+            self._sessions.locks.shift(step_ms)
+        if self._duplicates is not None:
+            self._duplicates.shift(step_ms)
+        self.accessed_ms += step_ms
+        self.wake_ms = NEVER_MS
+        self._commons.alarms.clear(self.entity_id)
 
     def _idle_deadline_ms(self, now_ms: int) -> int | None:
         """When it will have been idle for long enough: links and scheduled messages keep it in use."""

@@ -165,6 +165,10 @@ def test_a_login_ends_when_it_is_idle(broker: Broker, clock: SteppedClock) -> No
     for _ in range(3):
         clock.step(ms=CONSOLE_LOGIN_IDLE_MS - 1)
         assert window.get("entities").status == 200
+    for seconds in (86_400, -2 * 86_400):
+        clock.jump(seconds=seconds)
+        broker.call(lambda server: server.step(), "contoso")
+        assert window.get("entities").status == 200, "the clock was set, no time has passed"
     clock.step(ms=CONSOLE_LOGIN_IDLE_MS)
     assert window.get("entities").status == 401
 

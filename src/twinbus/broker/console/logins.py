@@ -50,7 +50,7 @@ class Login:
     def __init__(self, now_ms: int) -> None:
         # Must come with every request that changes something: other sites cannot know it.
         self.token = secrets.token_urlsafe(24)
-        # When it began, and when it was last used.
+        # When it began, and when it was last used, on the steady clock.
         self.created_ms = now_ms
         self.used_ms = now_ms
         # By lower-case namespace name.
@@ -76,9 +76,7 @@ class Login:
         return None if opened is None else opened.policy
 
     def over(self, now_ms: int) -> bool:
-        # A clock that was set back ends it, too.
-        idle_ms, age_ms = now_ms - self.used_ms, now_ms - self.created_ms
-        return not (0 <= idle_ms < CONSOLE_LOGIN_IDLE_MS and 0 <= age_ms < CONSOLE_LOGIN_MS_MAX)
+        return now_ms - self.used_ms >= CONSOLE_LOGIN_IDLE_MS or now_ms - self.created_ms >= CONSOLE_LOGIN_MS_MAX
 
 
 class Logins:
@@ -98,7 +96,7 @@ class Logins:
     def find(self, cookie: str, *, use: bool = True) -> Login | None:
         """The login of a cookie, unless it is over; `use` counts as a sign of life."""
         login = self._logins.get(cookie)
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         if login is None or login.over(now_ms):
             self._logins.pop(cookie, None)
             return None
@@ -112,7 +110,7 @@ class Logins:
         while len(self._logins) >= CONSOLE_LOGINS_MAX:
             self._logins.popitem(last=False)
         cookie = secrets.token_urlsafe(32)
-        login = self._logins[cookie] = Login(self._clock.now_ms())
+        login = self._logins[cookie] = Login(self._clock.steady_ms())
         return cookie, login
 
     def close(self, cookie: str) -> None:
@@ -126,25 +124,25 @@ class Logins:
                 429, f"Too many wrong keys: wait {CONSOLE_FAILURES_MS // 1000} seconds, then try with the right one."
             )
         # Counted before the key is looked at, and taken back when it was right: none comes past the bound.
-        failures.append(self._clock.now_ms())
+        failures.append(self._clock.steady_ms())
         claim = decide_key(policy, key, host.policies)
         failures.pop()
         return Opened(policy, claim.path, _digest(key))
 
     def _recent(self, address: str) -> list[int]:
         """The wrong keys of an address that still count."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         if address not in self._failures and len(self._failures) >= CONSOLE_ADDRESSES_MAX:
             self._forget(now_ms)
         if address not in self._failures and len(self._failures) >= CONSOLE_ADDRESSES_MAX:
             address = _OTHERS
         failures = self._failures.setdefault(address, [])
-        failures[:] = [at_ms for at_ms in failures if 0 <= now_ms - at_ms < CONSOLE_FAILURES_MS]
+        failures[:] = [at_ms for at_ms in failures if now_ms - at_ms < CONSOLE_FAILURES_MS]
         return failures
 
     def _forget(self, now_ms: int) -> None:
         for address, failures in list(self._failures.items()):
-            if not failures or not 0 <= now_ms - failures[-1] < CONSOLE_FAILURES_MS:
+            if not failures or now_ms - failures[-1] >= CONSOLE_FAILURES_MS:
                 del self._failures[address]
 
 
