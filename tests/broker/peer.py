@@ -44,7 +44,7 @@ class Peer:
     ):
         # `over` is another stream to speak on: whatever has a socket's sendall, recv, settimeout and close.
         self.socket = connected(broker, namespace) if over is None else over
-        self.engine = Connection(Role.CLIENT, container_id="peer")
+        self.engine = Connection(Role.CLIENT, container_id="peer", hostname="localhost")
         self.events: list[Event] = []
         self.lost = False
         try:

@@ -66,6 +66,14 @@ def test_without_a_token_nothing_attaches(broker: Broker, sasl: tuple[str, bytes
         assert "'Send' claim(s) are required" in error.description
 
 
+def test_a_missing_entity_is_named_as_the_client_calls_it(broker: Broker, clock: SteppedClock) -> None:
+    with as_root(broker, clock) as peer:
+        for attach in (peer.sender, peer.receiver):
+            error = peer.refusal(lambda attach=attach: attach("none"))
+            assert error.condition == "amqp:not-found"
+            assert error.description.startswith("The messaging entity 'sb://localhost/none' could not be found.")
+
+
 def test_rights_decide(broker: Broker, clock: SteppedClock) -> None:
     with Peer(broker, "contoso") as peer:
         assert peer.put_token("sb://localhost/q", token(clock, "listener", "q")) == 202

@@ -89,7 +89,7 @@ def test_tokens_that_do_not_get_in(desk: Desk, clock: SteppedClock) -> None:
         (good[:-1] + ("a" if good[-1] != "a" else "b"), "InvalidSignature"),
         (token(clock, f"{namespace}/other"), "InvalidAudience"),
         (token(clock, f"{namespace}/qq"), "InvalidAudience"),
-        (token(clock, namespace, "worker"), "'Manage' claim"),
+        (token(clock, namespace, "worker"), "Manage,Entity"),
         (token(clock, namespace, "owner"), "InvalidSignature"),
         ("x" * 100_000, "Malformed"),
     ]:
@@ -109,17 +109,60 @@ def test_rights_come_before_everything_else(desk: Desk) -> None:
         ("POST", "/q", ""),
         ("GET", "/$Resources/queues", ""),
         ("GET", "/$namespaceinfo", ""),
-        ("GET", "/", ""),
     ]:
         refused(desk.request(method, path, data), 401)
     refused(desk.get("/q", **{"api-version": "none"}), 401)
+
+
+def test_the_list_of_what_is_public_is_empty_and_for_everybody(desk: Desk) -> None:
+    answer = desk.get("/")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/atom+xml;type=feed;charset=utf-8")
+    assert b"<entry" not in answer.body
+
+
+@pytest.mark.parametrize("path", ["/q", "/$Resources/queues", "/$Resources/topics", "/$namespaceinfo"])
+def test_who_may_not_manage_is_told_as_the_service_tells(desk: Desk, clock: SteppedClock, path: str) -> None:
+    desk.headers["Authorization"] = token(clock, f"https://{HOST}", "worker")
+    answer = desk.get(path)
+    assert answer.status == 401
+    assert b"<Detail>Manage,EntityRead claims required for this operation." in answer.body
+    # What is not there, is not there for anybody.
+    assert desk.get("/none").status == 200
+
+
+def test_each_action_has_its_claims(desk: Desk, clock: SteppedClock) -> None:
+    desk.headers["Authorization"] = token(clock, f"https://{HOST}", "worker")
+    write, remove = "Authorization failed for specified action: Manage,EntityWrite.", "Manage,EntityDelete."
+    refused(desk.put("/new", queue_body()), 401, write)
+    refused(desk.put("/none", queue_body(), UPDATE), 401, write)
+    refused(desk.request("DELETE", "/q"), 401, remove)
+    for method, path, operation in [
+        ("GET", "/t/subscriptions/s", "GetSubscription"),
+        ("GET", "/t/subscriptions", "EnumerateSubscriptions"),
+        ("PUT", "/t/subscriptions/s", "CreateOrUpdateSubscription"),
+        ("DELETE", "/t/subscriptions/s", "DeleteSubscription"),
+        ("GET", "/t/subscriptions/s/rules", "EnumerateRules"),
+        ("PUT", "/t/subscriptions/s/rules/r", "CreateOrUpdateRule"),
+    ]:
+        answer = desk.request(method, path)
+        text = f"SubCode=40100: Unauthorized : Unauthorized access for '{operation}' operation on endpoint "
+        refused(answer, 401, text + f"'sb://{HOST}{path}'")
+        # The Go client shows the status line.
+        assert (answer.reason or "").startswith(text)
+
+
+def test_rules_are_shown_without_times(desk: Desk, clock: SteppedClock) -> None:
+    desk.headers["Authorization"] = token(clock, f"https://{HOST}")
+    shown = desk.put("/made", queue_body(rules("k"))).body
+    assert b"<KeyName>k</KeyName>" in shown
+    assert b"CreatedTime" not in shown
 
 
 def test_an_entitys_own_policy_reaches_as_far_as_the_entity(desk: Desk, clock: SteppedClock) -> None:
     desk.headers["Authorization"] = token(clock, f"https://{HOST}/q", "owner")
     assert desk.get("/q").status == 200
     assert desk.put("/q", queue_body("<LockDuration>PT30S</LockDuration>"), UPDATE).status == 200
-    for path in ("/qq", "/other", "/$Resources/queues", "/$namespaceinfo", "/"):
+    for path in ("/qq", "/other", "/$Resources/queues", "/$namespaceinfo"):
         refused(desk.get(path), 401)
     # Forwarding elsewhere would be sending there: that needs a token of its own.
     forward = queue_body("<ForwardTo>sb://localhost/other</ForwardTo>")

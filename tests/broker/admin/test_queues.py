@@ -52,7 +52,10 @@ def test_a_queue_is_made_shown_changed_and_deleted(desk: Desk) -> None:
     assert queue_titles(desk.get("/$Resources/queues")) == ["orders"]
     gone = desk.request("DELETE", "/orders")
     assert (gone.status, gone.body) == (200, b"")
-    refused(desk.get("/orders"), 404, "SubCode=40400", "'orders'")
+    # The service has no 404 for it: a name that is nothing in particular is the list of what is public, and that is empty.
+    nothing = desk.get("/orders")
+    assert (nothing.status, nothing.headers["Content-Type"]) == (200, "application/atom+xml;type=feed;charset=utf-8")
+    assert b"<entry" not in nothing.body
     refused(desk.request("DELETE", "/orders"), 404)
 
 
@@ -173,11 +176,39 @@ def test_other_mistakes(desk: Desk) -> None:
 @pytest.mark.parametrize("name", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning"])
 def test_what_is_fixed_at_creation(desk: Desk, name: str) -> None:
     desk.put("/q", queue_body())
-    refused(desk.put("/q", queue_body(f"<{name}>true</{name}>"), UPDATE), 400, name, "cannot be changed")
+    text = f"The value for the {name} property of an existing Queue cannot be changed"
+    refused(desk.put("/q", queue_body(f"<{name}>true</{name}>"), UPDATE), 400, text)
     # What an update does not mention stays: it could not be changed anyway.
     desk.put("/r", queue_body(f"<{name}>true</{name}>"))
     assert desk.put("/r", queue_body(), UPDATE).status == 200
     assert f"<{name}>true</{name}>".encode() in desk.get("/r").body
+
+
+def test_a_partitioned_entity_has_sixteen_times_the_size(desk: Desk) -> None:
+    size, partitioned = "<MaxSizeInMegabytes>{}</MaxSizeInMegabytes>", "<EnablePartitioning>true</EnablePartitioning>"
+    for path, kind in (("/q", "QueueDescription"), ("/t", "TopicDescription")):
+        assert size.format(65_536).encode() in desk.put(path, body(kind, size.format(4_096) + partitioned)).body
+        # What was read can be written back, and a new size is one of a partition again.
+        assert size.format(65_536).encode() in desk.put(path, body(kind, size.format(65_536)), UPDATE).body
+        assert size.format(16_384).encode() in desk.put(path, body(kind, size.format(1_024)), UPDATE).body
+        assert size.format(16_384).encode() in desk.put(path + "d", body(kind, partitioned)).body
+        assert size.format(4_096).encode() in desk.put(path + "n", body(kind, size.format(4_096))).body
+
+
+def test_a_size_out_of_range(desk: Desk) -> None:
+    given = queue_body("<MaxSizeInMegabytes>100000</MaxSizeInMegabytes>")
+    refused(desk.put("/q", given), 400, "The specified value 100000 is invalid. The property 'MaxSizeInMegabytes'")
+
+
+def test_an_unused_entity_was_never_accessed(desk: Desk, broker: Broker) -> None:
+    never = b"<AccessedAt>0001-01-01T00:00:00Z</AccessedAt>"
+    for path, kind in (("/q", "QueueDescription"), ("/t", "TopicDescription")):
+        assert never in desk.put(path, body(kind, "")).body
+        assert never in desk.put(path, body(kind, ""), UPDATE).body
+    assert never in desk.put("/t/subscriptions/s", body("SubscriptionDescription", "")).body
+    with Peer(broker, "contoso") as peer:
+        peer.send(peer.sender("q"), text())
+    assert never not in desk.get("/q").body
 
 
 def test_forwarding_is_kept_as_a_path_and_shown_as_an_address(desk: Desk) -> None:
@@ -186,8 +217,8 @@ def test_forwarding_is_kept_as_a_path_and_shown_as_an_address(desk: Desk) -> Non
     inner += "<ForwardDeadLetteredMessagesTo>https://other/A%2FB/</ForwardDeadLetteredMessagesTo>"
     assert desk.put("/q", queue_body(inner)).status == 201
     queue = desk.queue("q")
-    assert queue.forward_to == "sb://localhost:5300/a/b"
-    assert queue.forward_dead_lettered_messages_to == "sb://localhost:5300/A/B"
+    assert queue.forward_to == "https://localhost:5300/a/b"
+    assert queue.forward_dead_lettered_messages_to == "https://localhost:5300/A/B"
     # A target that goes away afterwards does not stand in the way of other changes.
     desk.request("DELETE", "/a/b")
     assert desk.put("/q", queue_body(inner + "<LockDuration>PT7S</LockDuration>"), UPDATE).status == 200
