@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinbus.auth.policies import Right, rights_of
+from twinbus.auth.sas import expired_text
 from twinbus.errors import ConfigError, UnauthorizedError
 from twinbus.limits import JWT_KEYS_MAX, JWT_RSA_BITS_MAX, JWT_RSA_BITS_MIN
 
@@ -96,7 +97,7 @@ class JwtVerifier:
         if expires_s is None:
             raise UnauthorizedError("InvalidToken: The token does not say when it expires.")
         if now_s > expires_s + skew_s:
-            raise UnauthorizedError(f"ExpiredToken: The token expired {int(now_s - expires_s)} seconds ago.")
+            raise UnauthorizedError(expired_text(expires_s, now_s))
         if "nbf" in claims:
             starts_s = _seconds(claims["nbf"])
             if starts_s is None or now_s + skew_s < starts_s:

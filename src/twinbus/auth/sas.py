@@ -13,6 +13,7 @@ import hmac
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from urllib.parse import quote_plus, unquote, unquote_plus
 
@@ -26,6 +27,8 @@ PREFIX = "SharedAccessSignature "
 SKEW_S = TOKEN_EXPIRY_GRACE_MS // 1000
 # Digits of a believable `se`; Python's int() would take any number of them.
 _EXPIRY_DIGITS_MAX = 15
+# The last second that has a date.
+_LAST_S = 253_402_300_799
 
 KeyLookup = Callable[[str, str], Sequence[Policy]]
 
@@ -105,8 +108,17 @@ def verify(token: str, keys: KeyLookup, now_s: float, skew_s: float = SKEW_S) ->
     if signer is None:
         raise UnauthorizedError("InvalidSignature: The token has an invalid signature.")
     if now_s > parsed.expiry_s + skew_s:
-        raise UnauthorizedError(f"ExpiredToken: The token expired {int(now_s - parsed.expiry_s)} seconds ago.")
+        raise UnauthorizedError(expired_text(parsed.expiry_s, now_s))
     return parsed, signer
+
+
+def expired_text(expired_s: float, now_s: float) -> str:
+    return f"ExpiredToken: The token is expired. Expiration time: {_moment(expired_s)}, current time: {_moment(now_s)}."
+
+
+def _moment(seconds: float) -> str:
+    # Years beyond 9999 are no dates.
+    return f"{datetime.fromtimestamp(min(seconds, _LAST_S), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _signature(encoded_resource: str, expiry: str, key: str) -> str:

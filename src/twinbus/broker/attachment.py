@@ -24,6 +24,7 @@ from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,
+    EntityNotFoundError,
     NotAllowedError,
     OperationTimeoutError,
     ServiceError,
@@ -99,6 +100,11 @@ class Attachment:
         self._needs.pop(link, None)
 
     def _refuse(self, link: Link, error: ServiceError, entity: str) -> None:
+        if isinstance(error, EntityNotFoundError):
+            # By the whole address, as the client calls it.
+            opened = self._connection.engine.remote_open
+            host = (opened.hostname if opened is not None else None) or self._connection.host.name
+            error = EntityNotFoundError(error.text.replace("entity '", f"entity 'sb://{host}/", 1))
         self._connection.refuse(link, self._connection.host.tracker.wire_error(error, entity))
 
     def _require(self, link: Link, path: str, right: Right) -> None:

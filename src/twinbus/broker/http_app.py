@@ -219,7 +219,7 @@ class HttpApp:
             self._host.meter.entity("").counter(Kind.MANAGE, outcome).count += 1
         finally:
             self._held_bytes -= len(body)
-        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+        return web.Response(status=answer.status, reason=answer.reason, headers=answer.headers, body=answer.body)
 
     async def _data(self, request: web.BaseRequest, place: Place) -> web.Response:
         body = await self._body(request)

@@ -121,7 +121,10 @@ def check_fixed(name: str, before: object, after: object, kind: str) -> None:
     """Refuse a change of what is fixed at creation; names are the same whatever their case."""
     same = before.lower() == after.lower() if isinstance(before, str) and isinstance(after, str) else before == after
     if not same:
-        raise ArgumentError(f"{name} cannot be changed from {before!r} to {after!r} on an existing {kind}.")
+        raise ArgumentError(
+            f"The value for the {name} property of an existing {kind.capitalize()} cannot be changed: "
+            f"it is {before!r}, not {after!r}."
+        )
 
 
 def check_range(name: str, value: int, lowest: int, highest: int) -> None:

@@ -127,7 +127,7 @@ def test_who_may_not_manage_is_told_as_the_service_tells(desk: Desk, clock: Step
     assert answer.status == 401
     assert b"<Detail>Manage,EntityRead claims required for this operation." in answer.body
     # What is not there, is not there for anybody.
-    assert desk.get("/none").status == 200
+    refused(desk.get("/none"), 404)
 
 
 def test_each_action_has_its_claims(desk: Desk, clock: SteppedClock) -> None:

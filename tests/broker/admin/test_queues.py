@@ -52,10 +52,7 @@ def test_a_queue_is_made_shown_changed_and_deleted(desk: Desk) -> None:
     assert queue_titles(desk.get("/$Resources/queues")) == ["orders"]
     gone = desk.request("DELETE", "/orders")
     assert (gone.status, gone.body) == (200, b"")
-    # The service has no 404 for it: a name that is nothing in particular is the list of what is public, and that is empty.
-    nothing = desk.get("/orders")
-    assert (nothing.status, nothing.headers["Content-Type"]) == (200, "application/atom+xml;type=feed;charset=utf-8")
-    assert b"<entry" not in nothing.body
+    refused(desk.get("/orders"), 404, "SubCode=40400", "'orders'")
     refused(desk.request("DELETE", "/orders"), 404)
 
 

@@ -1,7 +1,8 @@
 """Requests in, answers out: the whole administration API behind one call.
 
 Rules:
-- Who may not manage a thing learns nothing about it: rights come before everything else.
+- Without a good token nobody learns anything: rights come before everything else. As in the service, whoever has one
+  is told what does not exist.
 - A change is checked as a whole before anything is changed, and answered when the disk has it.
 - PUT without If-Match creates, and finding the thing there is a conflict; with If-Match it updates.
 """
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from twinbus.broker.admin.caller import Caller
 from twinbus.broker.admin.errors import AdminError, AdminResponse, refusal
-from twinbus.broker.admin.feed import ENTRY_TYPE, FEED_TYPE, Entry, Site, entry_text, feed_text
+from twinbus.broker.admin.feed import ENTRY_TYPE, FEED_TYPE, Entry, Site, entry_text, feed_text, public_text
 from twinbus.broker.admin.namespace_xml import namespace_entry
 from twinbus.broker.admin.queues import Queues
+from twinbus.broker.admin.refusals import missing_right
 from twinbus.broker.admin.requests import Kind, Target, authority_of, page_of, target_of, version_of
 from twinbus.broker.admin.resource import Call, Resource
 from twinbus.broker.admin.rules import Rules
@@ -69,9 +71,16 @@ class AdminApi:
             lowered = {name.lower(): value for name, value in headers.items()}
             now_ms = self._host.clock.now_ms()
             caller = Caller(lowered, self._host.policies, now_ms / 1000, self._host.dev, self._host.jwt)
-            caller.need_manage(target.path)
-            site = Site(authority_of(lowered, self._host.name), self._host.name, version_of(query))
-            call = Call(method.upper(), target, lowered, body, site, caller, now_ms)
+            verb = method.upper()
+            if verb == "GET" and target.kind is Kind.ENTITY and not target.entity:
+                return self._public(now_ms)
+            authority = authority_of(lowered, self._host.name)
+            if not caller.may_manage(target.path):
+                if verb == "GET" and target.kind is Kind.ENTITY:
+                    self._found(target)
+                raise missing_right(verb, target, authority)
+            site = Site(authority, self._host.name, version_of(query))
+            call = Call(verb, target, lowered, body, site, caller, now_ms)
             response = self._answer(call, query)
             if call.method != "GET":
                 await self._durable()
@@ -127,6 +136,10 @@ class AdminApi:
         entries = [resource.entry(found, call) for found in everything[page.skip : end]]
         more = page.top > 0 and end < len(everything)
         text = feed_text(call.target.path, resource.title, entries, page, call.site, call.now_ms, more)
+        return AdminResponse(200, {"Content-Type": FEED_TYPE}, (_DECLARATION + text).encode())
+
+    def _public(self, now_ms: int) -> AdminResponse:
+        text = public_text(self._host.name, now_ms)
         return AdminResponse(200, {"Content-Type": FEED_TYPE}, (_DECLARATION + text).encode())
 
     def _shown(self, entry: Entry, call: Call, status: int, etag: str = "") -> AdminResponse:

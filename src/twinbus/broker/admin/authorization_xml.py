@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.auth.policies import Policy, Right, rights_of
 from twinbus.broker.admin.xml_in import child_of, text_of, type_of
-from twinbus.broker.admin.xml_out import SERVICE, element, moment
+from twinbus.broker.admin.xml_out import SERVICE, element
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ def _rule(policy: Policy) -> str:
             f'<AuthorizationRule i:type="{_TYPE}">',
             "<ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>",
             f"<Rights>{rights}</Rights>",
-            element("CreatedTime", moment(policy.created_ms)),
-            element("ModifiedTime", moment(policy.modified_ms)),
             element("KeyName", policy.name),
             element("PrimaryKey", policy.primary_key),
             element("SecondaryKey", policy.secondary_key),

@@ -42,16 +42,19 @@ class Caller:
         # Decides on JSON web tokens; None refuses them.
         self._jwt = jwt
 
-    def need_manage(self, path: str) -> None:
-        """Refuse whoever may not manage `path`; empty is the whole namespace."""
-        self.need(path, Right.MANAGE)
+    def may_manage(self, path: str) -> bool:
+        """Whether a good token lets it manage `path`; empty is the whole namespace. A bad token is refused."""
+        return self._may(path, Right.MANAGE)
 
-    def need(self, path: str, right: Right) -> None:
-        """Refuse whoever does not have `right` on `path`."""
+    def _may(self, path: str, right: Right) -> bool:
         claim = self._decide(_OWN, path)
         if claim is None:
             raise AdminError(401, f"Missing authorization token. Resource: '/{path}'.", 40103)
-        if not claim.allows(path, right):
+        return claim.allows(path, right)
+
+    def need(self, path: str, right: Right) -> None:
+        """Refuse whoever does not have `right` on `path`."""
+        if not self._may(path, right):
             raise UnauthorizedError(
                 f"Unauthorized access. '{right}' claim(s) are required to perform this operation. Resource: '/{path}'."
             )

@@ -44,8 +44,21 @@ _HELP = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 class AdminError(ServiceError):
     """A refusal that only this API has. `sub_code` is the service's own, finer number."""
 
-    def __init__(self, http_status: int, text: str, sub_code: int = 0, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        http_status: int,
+        text: str,
+        sub_code: int = 0,
+        headers: dict[str, str] | None = None,
+        *,
+        bare: bool = False,
+        reason: str | None = None,
+    ) -> None:
         super().__init__(text)
+        # The text is the whole detail: clients look for it at its beginning.
+        self.bare = bare
+        # What the status line says; None: the usual word.
+        self.reason = reason
         # The status of the answer.
         self.http_status = http_status
         # What clients look up in the service's list of errors.
@@ -61,15 +74,19 @@ class AdminResponse:
     status: int
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)
+    reason: str | None = None
 
 
 def refusal(error: Exception, tracker: Tracker, path: str) -> AdminResponse:
     """The answer to a request that failed with `error`; what is not ours is logged with its trace."""
     status, sub_code, text, headers = _meaning(error, path)
-    detail, tracking_id = tracker.text(f"SubCode={sub_code}. {_TITLES[status]}. {text} {_HELP}", path or None)
+    own = error if isinstance(error, AdminError) else None
+    whole = text if own is not None and own.bare else f"SubCode={sub_code}. {_TITLES[status]}. {text} {_HELP}"
+    detail, tracking_id = tracker.text(whole, path or None)
     logger.info("%s admin request on /%s refused with %d: %s", tracking_id, path, status, text)
     body = f"<Error><Code>{status}</Code><Detail>{escaped(detail)}</Detail></Error>"
-    return AdminResponse(status, {"Content-Type": "application/xml; charset=utf-8", **headers}, body.encode())
+    headers = {"Content-Type": "application/xml; charset=utf-8", **headers}
+    return AdminResponse(status, headers, body.encode(), own.reason if own is not None else None)
 
 
 def _meaning(error: Exception, path: str) -> tuple[int, int, str, dict[str, str]]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from twinbus.auth.policies import Right
 from twinbus.broker.admin.caller import Caller
 from twinbus.broker.admin.errors import AdminError, AdminResponse, refusal
 from twinbus.broker.faults import Fault
@@ -30,7 +31,7 @@ def handle_faults(
     """Answer one request."""
     try:
         lowered = {name.lower(): value for name, value in headers.items()}
-        Caller(lowered, host.policies, host.clock.now_ms() / 1000, host.dev, host.jwt).need_manage("")
+        Caller(lowered, host.policies, host.clock.now_ms() / 1000, host.dev, host.jwt).need("", Right.MANAGE)
         if method == "PUT":
             host.faults.set(fault_of(body))
         elif method == "DELETE":

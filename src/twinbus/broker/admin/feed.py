@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -32,7 +33,7 @@ class Site:
 
     def forward(self, path: str | None) -> str | None:
         """The absolute form in which forwarding targets are shown."""
-        return None if path is None else f"sb://{self.authority}/{path}"
+        return None if path is None else f"https://{self.authority}/{path}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,20 @@ def entry_text(entry: Entry, site: Site, *, root: bool) -> str:
             f'<link rel="self" href="{url}"/>',
             f'<content type="application/xml">{entry.content}</content>',
             "</entry>",
+        )
+    )
+
+
+def public_text(namespace: str, now_ms: int) -> str:
+    """What the service shows at its root: the list of what is public, and that is empty."""
+    return "".join(
+        (
+            f'<feed xmlns="{ATOM}">',
+            '<title type="text">Publicly Listed Services</title>',
+            '<subtitle type="text">This is the list of publicly-listed services currently available.</subtitle>',
+            f"<id>uuid:{uuid.uuid5(uuid.NAMESPACE_URL, namespace)};id=1</id>",
+            element("updated", moment(now_ms)),
+            "<generator>Service Bus 1.1</generator></feed>",
         )
     )
 

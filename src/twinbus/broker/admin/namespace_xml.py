@@ -6,6 +6,7 @@ from twinbus.broker.admin.feed import Entry
 from twinbus.broker.admin.xml_out import description, element, moment
 
 PREMIUM = "Premium"
+STANDARD = "Standard"
 
 
 def namespace_entry(name: str, sku: str, created_ms: int) -> Entry:

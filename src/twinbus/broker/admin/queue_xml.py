@@ -11,7 +11,7 @@ from twinbus.broker.admin.feed import Entry, Site
 from twinbus.broker.admin.forwarding import with_paths
 from twinbus.broker.admin.requests import MESSAGE_SIZE_VERSION
 from twinbus.broker.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field, values_of
-from twinbus.broker.admin.xml_out import count_details, description, element, flag, moment, optional
+from twinbus.broker.admin.xml_out import accessed, count_details, description, element, flag, moment, optional
 from twinbus.broker.durations import format_ms
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
@@ -68,7 +68,7 @@ def queue_entry(queue: Queue, policies: Sequence[Policy], site: Site) -> Entry:
         element("Status", settings.status),
         element("CreatedAt", moment(queue.created_ms)),
         element("UpdatedAt", moment(queue.updated_ms)),
-        element("AccessedAt", moment(queue.accessed_ms)),
+        accessed(queue.accessed_ms, queue.created_ms, queue.updated_ms),
         element("SupportOrdering", "true"),
         message_counts(queue),
         element("AutoDeleteOnIdle", format_ms(settings.auto_delete_on_idle_ms)),

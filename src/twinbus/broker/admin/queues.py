@@ -12,7 +12,7 @@ from twinbus.broker.admin.authorization_xml import policies_in
 from twinbus.broker.admin.feed import Entry
 from twinbus.broker.admin.forwarding import check_targets
 from twinbus.broker.admin.requests import Target
-from twinbus.broker.admin.resource import Call, in_service_words, message_bytes
+from twinbus.broker.admin.resource import Call, in_service_words, message_bytes, partition_sizes
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.subscription import Subscription
@@ -49,6 +49,7 @@ class Queues:
 
     def create(self, call: Call, description: Element) -> Queue:
         values = message_bytes(queue_xml.queue_values(description), None, self._host.sku)
+        values = partition_sizes(values, None, self._host.sku)
         path = call.target.entity
         try:
             settings = QueueSettings(path=path, **values)
@@ -64,9 +65,9 @@ class Queues:
 
     def update(self, found: Queue, call: Call, description: Element) -> Queue:
         before = found.settings
-        assert isinstance(before, QueueSettings)
         assert isinstance(before, QueueSettings), "subscriptions are administered through their topic"
         values = message_bytes(queue_xml.queue_values(description), before.max_message_bytes, self._host.sku)
+        values = partition_sizes(values, before, self._host.sku)
         try:
             settings = dataclasses.replace(before, **values)
             before.check_update(settings)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus.broker.admin.caller import Caller
 from twinbus.broker.admin.feed import Entry, Site
-from twinbus.broker.admin.namespace_xml import PREMIUM
+from twinbus.broker.admin.namespace_xml import PREMIUM, STANDARD
 from twinbus.broker.admin.requests import Target
 from twinbus.broker.admin.xml_in import Field
 from twinbus.errors import ArgumentError
-from twinbus.limits import MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX
+from twinbus.limits import MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, QUEUE_MEGABYTES_DEFAULT
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
+
+    from twinbus.entities.settings import QueueSettings
+    from twinbus.entities.topic_settings import TopicSettings
+
+# Partitions of an entity that has them, each of the size that a client asks for.
+PARTITIONS = 16
+# Who asks for more has read the size of all of them.
+PARTITION_MEGABYTES_MAX = 5_120
+
+_RANGE = re.compile(r"(max_megabytes) (-?\d+) is out of range: (\d+) to (\d+)\.")
 
 # What the service's Premium tier gives an entity that asks for nothing, and the least that can be asked for.
 PREMIUM_MESSAGE_BYTES = 1024 * 1024
@@ -83,9 +94,23 @@ def message_bytes(values: dict[str, Any], before: int | None, sku: str) -> dict[
     return rest | {"max_message_bytes": wanted * 1024}
 
 
+def partition_sizes(values: dict[str, Any], before: QueueSettings | TopicSettings | None, sku: str) -> dict[str, Any]:
+    """The settings with the size of all partitions: a client gives that of one and reads that of sixteen.
+
+    `before` is None for a new entity. What an update brings back unchanged is the size of all already.
+    """
+    partitioned = values.get("enable_partitioning", False) if before is None else before.enable_partitioning
+    if sku != STANDARD or not partitioned:
+        return values
+    wanted = values.get("max_megabytes", QUEUE_MEGABYTES_DEFAULT if before is None else before.max_megabytes)
+    if wanted > PARTITION_MEGABYTES_MAX or (before is not None and wanted == before.max_megabytes):
+        return values
+    return values | {"max_megabytes": wanted * PARTITIONS}
+
+
 def in_service_words(error: ArgumentError, fields: Iterable[Field]) -> ArgumentError:
     """A refusal of a setting, with the elements' names in place of ours."""
-    text = error.text
+    text = _RANGE.sub(r"The specified value \2 is invalid. The property '\1', must be from \3 to \4.", error.text)
     for each in sorted(fields, key=lambda each: -len(each.setting)):
         unit = " (milliseconds)" if each.setting.endswith("_ms") else ""
         text = text.replace(each.setting, each.element + unit)

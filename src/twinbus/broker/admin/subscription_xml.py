@@ -8,7 +8,7 @@ from twinbus.broker.admin.feed import Entry, Site
 from twinbus.broker.admin.forwarding import with_paths
 from twinbus.broker.admin.queue_xml import message_counts, message_total
 from twinbus.broker.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field, values_of
-from twinbus.broker.admin.xml_out import description, element, flag, moment, optional
+from twinbus.broker.admin.xml_out import accessed, description, element, flag, moment, optional
 from twinbus.broker.durations import format_ms
 from twinbus.entities.subscription import Subscription
 
@@ -54,7 +54,7 @@ def subscription_entry(subscription: Subscription, site: Site) -> Entry:
         optional("ForwardTo", site.forward(settings.forward_to)),
         element("CreatedAt", moment(subscription.created_ms)),
         element("UpdatedAt", moment(subscription.updated_ms)),
-        element("AccessedAt", moment(subscription.accessed_ms)),
+        accessed(subscription.accessed_ms, subscription.created_ms, subscription.updated_ms),
         message_counts(subscription),
         optional("ForwardDeadLetteredMessagesTo", site.forward(settings.forward_dead_letters_to)),
         element("AutoDeleteOnIdle", format_ms(settings.auto_delete_on_idle_ms)),

@@ -10,7 +10,7 @@ from twinbus.broker.admin.authorization_xml import policies_out
 from twinbus.broker.admin.feed import Entry, Site
 from twinbus.broker.admin.requests import FILTER_COUNTS_VERSION, MESSAGE_SIZE_VERSION
 from twinbus.broker.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field, values_of
-from twinbus.broker.admin.xml_out import count_details, description, element, flag, moment, optional
+from twinbus.broker.admin.xml_out import accessed, count_details, description, element, flag, moment, optional
 from twinbus.broker.durations import format_ms
 from twinbus.entities.topic import Topic
 
@@ -57,7 +57,7 @@ def topic_entry(topic: Topic, policies: Sequence[Policy], site: Site) -> Entry:
         element("Status", settings.status),
         element("CreatedAt", moment(topic.created_ms)),
         element("UpdatedAt", moment(topic.updated_ms)),
-        element("AccessedAt", moment(topic.accessed_ms)),
+        accessed(topic.accessed_ms, topic.created_ms, topic.updated_ms),
         element("SupportOrdering", flag(settings.support_ordering)),
         # A topic holds nothing itself but what is scheduled.
         count_details(0, 0, topic.counts.scheduled, 0, 0),

@@ -11,7 +11,7 @@ from twinbus.broker.admin import topic_xml
 from twinbus.broker.admin.authorization_xml import policies_in
 from twinbus.broker.admin.feed import Entry
 from twinbus.broker.admin.requests import Target
-from twinbus.broker.admin.resource import Call, in_service_words, message_bytes
+from twinbus.broker.admin.resource import Call, in_service_words, message_bytes, partition_sizes
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import TopicSettings
 from twinbus.errors import ArgumentError, EntityNotFoundError
@@ -48,6 +48,7 @@ class Topics:
     def create(self, call: Call, description: Element) -> Topic:
         path = call.target.entity
         values = message_bytes(topic_xml.topic_values(description), None, self._host.sku)
+        values = partition_sizes(values, None, self._host.sku)
         try:
             settings = TopicSettings(path=path, **values)
         except ArgumentError as error:
@@ -62,6 +63,7 @@ class Topics:
     def update(self, found: Topic, call: Call, description: Element) -> Topic:
         before = found.settings
         values = message_bytes(topic_xml.topic_values(description), before.max_message_bytes, self._host.sku)
+        values = partition_sizes(values, before, self._host.sku)
         try:
             settings = dataclasses.replace(before, **values)
             before.check_update(settings)
