@@ -100,6 +100,7 @@ class Pair:
 
     def step(self) -> bool:
         """One exchange in each direction; whether anything moved."""
+        self.client.pump()
         out = self.client.take_output()
         self.to_server += frames_in(out)
         self.client_bytes += out
@@ -114,6 +115,7 @@ class Pair:
                     self.accept(event.link)
                 if self.on_server:
                     self.on_server(event)
+        self.server.pump()
         back = self.server.take_output()
         self.to_client += frames_in(back)
         self.server_bytes += back

@@ -66,8 +66,10 @@ class Peer:
 
     def flush(self) -> None:
         output = self.engine.take_output()
-        if output:
+        while output:
             self.socket.sendall(output)
+            self.engine.pump()
+            output = self.engine.take_output()
 
     def read(self, timeout_s: float) -> bool:
         """Take in what the broker says next; False when it says nothing in time."""

@@ -77,7 +77,9 @@ class Conversation(asyncio.Protocol):
 
     def flush(self) -> None:
         if self.transport is not None:
-            self.transport.write(self.engine.take_output())
+            while output := self.engine.take_output():
+                self.transport.write(output)
+                self.engine.pump()
 
     def hang_up(self) -> None:
         assert self.transport is not None

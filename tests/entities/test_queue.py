@@ -15,6 +15,7 @@ from twinbus.errors import (
     ServiceError,
 )
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX
+from twinbus.store.facts import Table
 
 
 def refused(house: House, error: type[ServiceError], *messages: object) -> ServiceError:
@@ -186,17 +187,69 @@ def test_two_receivers_share_a_queue() -> None:
     assert house.queue.counts.active == 3
 
 
-def test_take_removes_in_the_same_commit() -> None:
+def test_take_removes_when_the_receiver_has_the_messages() -> None:
     house = House()
     house.send("a", "b")
-    assert house.names(house.queue.take(5, house.now, house.facts)) == ["a", "b"]
+    taken = house.queue.take(5, house.now, house.facts)
+    assert house.names(taken) == ["a", "b"]
+    assert house.acquire(5) == []
+    assert house.queue.counts.active == 2
+    house.queue.remove_taken(taken, house.facts)
     assert house.queue.counts.active == 0
+    assert [house.queue.removed(message.seq) for message in taken] == [True, True]
     house.crash()
-    assert house.names(house.queue.take(5, house.now, house.facts)) == ["a", "b"]
+    taken = house.queue.take(5, house.now, house.facts)
+    assert house.names(taken) == ["a", "b"]
+    house.queue.remove_taken(taken, house.facts)
     house.commit()
+    assert [house.queue.removed(message.seq) for message in taken] == [False, False]
     house.crash()
     assert house.queue.take(5, house.now, house.facts) == []
     assert house.queue.size_bytes == 0
+
+
+def test_taken_messages_come_back_to_their_place_uncounted() -> None:
+    house = House()
+    house.send("a", "b", "c")
+    taken = house.queue.take(2, house.now, house.facts)
+    # However long it takes: a taken message has no lock that could lapse.
+    house.step(10 * 60)
+    assert house.names(house.acquire(5)) == ["c"]
+    house.queue.return_taken(taken, house.now, house.facts)
+    house.commit()
+    returned = house.acquire(5)
+    assert house.names(returned) == ["a", "b"]
+    assert [message.delivery_count for message in returned] == [0, 0]
+
+
+def test_a_taken_message_that_expires_leaves_when_it_comes_back() -> None:
+    house = House(dead_letter_on_expiry=True)
+    house.send("a", ttl_ms=1000)
+    taken = house.queue.take(1, house.now, house.facts)
+    house.step(5)
+    assert house.queue.counts.active == 1
+    house.queue.return_taken(taken, house.now, house.facts)
+    house.commit()
+    assert house.queue.counts.dead_letter == 1
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_queue_deleted_while_messages_are_taken_leaves_no_rows(written: bool) -> None:
+    house = House()
+    house.send("a", "b")
+    queue = house.queue
+    taken = queue.take(1, house.now, house.facts)
+    house.namespace.delete_queue(queue.path, house.now, house.facts)
+    if written:
+        queue.remove_taken(taken, house.facts)
+    else:
+        queue.return_taken(taken, house.now, house.facts)
+    house.commit()
+    while house.namespace.sweep_pending:
+        house.namespace.sweep(house.facts, 10)
+        house.commit()
+    assert house.tables.rows[Table.INDEX] == {}
+    assert house.tables.rows[Table.BODIES] == {}
 
 
 def test_a_returned_message_comes_before_later_ones() -> None:

@@ -91,6 +91,14 @@ class QueueMachine(RuleBasedStateMachine):
     def now(self) -> int:
         return self.house.now
 
+    def taken(self, source: Queue | Session, queue: str, count: int, lock: bool) -> list[Message]:
+        """Receive messages: locked, or written and removed."""
+        if lock:
+            return source.acquire(count, self.now, self.house.facts)
+        messages = source.take(count, self.now, self.house.facts)
+        self.real(queue).remove_taken(messages, self.house.facts)
+        return messages
+
     def real(self, queue: str) -> Queue:
         return self.house.queue if queue == MAIN else self.house.dead
 
@@ -197,8 +205,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         expected = self.model.pick(queue, None, count, self.now)
         real = self.real(queue)
-        take = real.acquire if lock else real.take
-        self.received(queue, take(count, self.now, self.house.facts), expected, locked=lock)
+        self.received(queue, self.taken(real, queue, count, lock), expected, locked=lock)
 
     @rule(
         count=st.integers(1, 2),
@@ -354,8 +361,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.lost(held.acquire, count, self.now, self.house.facts)
             return
         expected = self.model.pick(MAIN, session, count, self.now)
-        take = held.acquire if lock else held.take
-        self.received(MAIN, take(count, self.now, self.house.facts), expected, locked=lock)
+        self.received(MAIN, self.taken(held, MAIN, count, lock), expected, locked=lock)
 
     @precondition(lambda self: self.sessionful)
     @rule(session=st.sampled_from(SESSIONS), what=st.sampled_from(["release", "renew", "set", "clear"]))
@@ -546,7 +552,7 @@ class QueueMachine(RuleBasedStateMachine):
                 accepted = self.house.queue.accept_session(session, self.now)
                 assert accepted is not None
                 real = accepted
-            self.received(queue, real.take(1000, self.now, self.house.facts), expected, locked=False)
+            self.received(queue, self.taken(real, queue, 1000, False), expected, locked=False)
         self.commit()
         assert not [held for held in self.model.messages if held.state == ACTIVE and held.queue == MAIN]
 

@@ -127,14 +127,14 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(
         name=st.sampled_from(ENTITIES),
         count=st.integers(1, 3),
-        how=st.sampled_from(["complete", "complete", "abandon", "dead_letter", "take"]),
+        how=st.sampled_from(["complete", "complete", "abandon", "dead_letter", "take", "return"]),
     )
     def receive(self, name: str, count: int, how: str) -> None:
         queue = self.entity(name)
         if queue is None:
             return
         now, facts = self.house.now, self.house.facts
-        if how == "take":
+        if how in ("take", "return"):
             found = queue.take(count, now, facts)
         else:
             found = queue.acquire(count, now, facts)
@@ -150,7 +150,11 @@ class TopicMachine(RuleBasedStateMachine):
                 queue.complete(token, now, facts)
                 self.model.state.copies.remove(held)
             elif how == "take":
+                queue.remove_taken([message], facts)
                 self.model.state.copies.remove(held)
+            elif how == "return":
+                queue.return_taken([message], now, facts)
+                held.visible = False
             elif how == "abandon" or name.endswith(DEAD):
                 assert token
                 queue.abandon(token, now, facts)
@@ -224,7 +228,8 @@ class TopicMachine(RuleBasedStateMachine):
         for name in ENTITIES:
             queue = self.entity(name)
             if queue is not None:
-                while queue.take(100, self.house.now, self.house.facts):
+                while found := queue.take(100, self.house.now, self.house.facts):
+                    queue.remove_taken(found, self.house.facts)
                     self.house.commit()
         self.house.commit()
         assert self.house.tables.rows[Table.BODIES] == {}

@@ -125,6 +125,7 @@ def on_detach(session: Session, data: bytes, offset: int, end: int, events: list
             link.refuse_silently()
         link.phase = GONE
         session.forget(link)
+        session.drop_large(link)
         session.write_behind(frames.detach_frame(session.channel, link.handle, closed, None))
     link.phase = GONE
     del session.links[handle]

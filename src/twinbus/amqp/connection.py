@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
@@ -16,8 +17,9 @@ from typing import Any, Final
 from twinbus.amqp import frames
 from twinbus.amqp.attachments import on_attach, on_detach, on_flow
 from twinbus.amqp.dispositions import on_disposition
-from twinbus.amqp.events import Begun, Closed, Ended, Event, Opened
+from twinbus.amqp.events import Begun, Closed, Credit, Ended, Event, Opened
 from twinbus.amqp.handshake import DECIDING, FRAMES, HEADER, OVER, SASL_OK, SASL_REFUSED, on_header, on_sasl_frame
+from twinbus.amqp.outgoing import Mark
 from twinbus.amqp.session import Session
 from twinbus.amqp.states import AmqpError
 from twinbus.amqp.transfers import on_transfer
@@ -125,6 +127,10 @@ class Connection:
         self.timed_out = False
         # Bytes waiting for `take_output`.
         self.output_bytes = 0
+        # Bytes that wait in sessions, behind the peer's window or in large deliveries.
+        self.waiting_bytes = 0
+        # Bytes that `take_output` has returned so far.
+        self.taken_bytes = 0
 
         # --- the engine's own ---
         # What the next bytes must be.
@@ -143,6 +149,10 @@ class Connection:
         self.out: list[bytes] = []
         # Sessions that hold something back for merging.
         self.dirty: list[Session] = []
+        # Sessions in the middle of a large delivery that could go on: `pump` writes its next step.
+        self.halted: list[Session] = []
+        # Places in the output that the owner wants to hear of, in order.
+        self.marks: deque[Mark] = deque()
         # The largest frame we write.
         self.remote_frame_max = FRAME_BYTES_MIN
         # Sessions by the peer's channel, from its begin to its end.
@@ -225,8 +235,28 @@ class Connection:
         if not out:
             return b""
         self.out = []
+        self.taken_bytes += self.output_bytes
         self.output_bytes = 0
         return b"".join(out)
+
+    def pump(self) -> list[Event]:
+        """Add the next step of large deliveries to the output, when the last one is written; who may send again."""
+        events: list[Event] = []
+        halted = self.halted
+        self.halted = []
+        for session in halted:
+            session.write_waiting()
+            if not session.waiting:
+                events += [Credit(link) for link in session.links.values() if link.sender and link.credit > 0]
+        return events
+
+    def written(self, unsent_bytes: int) -> list[Any]:
+        """The contexts of marks before which everything is written, when `unsent_bytes` of what was taken are not."""
+        done = self.taken_bytes - unsent_bytes
+        found: list[Any] = []
+        while self.marks and self.marks[0].position <= done:
+            found.append(self.marks.popleft().context)
+        return found
 
     def heard(self, now_ms: int) -> None:
         """Something came from the peer."""
@@ -274,6 +304,8 @@ class Connection:
         self.held_bytes = 0
         self.out = []
         self.output_bytes = 0
+        self.halted = []
+        self.marks = deque()
 
     def sasl_outcome(self, ok: bool) -> list[Event]:
         """Server: answer the client's choice, then read what it sent without waiting for the answer."""
@@ -327,6 +359,16 @@ class Connection:
             self.output_bytes += len(frame)
         else:
             self.early.append(frame)
+
+    def halt(self, session: Session) -> None:
+        """A large delivery of the session goes on with the next `pump`."""
+        if session not in self.halted:
+            self.halted.append(session)
+
+    def mark(self, mark: Mark) -> None:
+        """Everything before the mark is in the output."""
+        mark.position = self.taken_bytes + self.output_bytes
+        self.marks.append(mark)
 
     def put(self, raw: bytes) -> None:
         self.out.append(raw)

@@ -11,11 +11,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.amqp import frames
+from twinbus.amqp.outgoing import LargeDelivery
 from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import AmqpError, composite_of
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.errors import LinkDetachedError
-from twinbus.limits import MESSAGE_BYTES_MAX, UNSETTLED_DELIVERIES_MAX
+from twinbus.limits import MESSAGE_BYTES_MAX, OUTPUT_STEP_BYTES, UNSETTLED_DELIVERIES_MAX
 
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
@@ -287,6 +288,9 @@ class Link:
             raise ValueError("the state of a transfer does not fit a frame of the peer")
         offset = 0
         size = len(payload)
+        if size > OUTPUT_STEP_BYTES:
+            session.write_large(LargeDelivery(self, payload, more, last, room))
+            return
         while size - offset > room:
             session.write_transfer(frames.frame(session.channel, more + payload[offset : offset + room]))
             offset += room

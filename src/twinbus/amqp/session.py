@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp import frames
 from twinbus.amqp.link import ATTACHED, GONE, Link
+from twinbus.amqp.outgoing import LargeDelivery, Mark
 from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import AmqpError
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.errors import IllegalStateError, PeerLimitError, UnattachedHandleError
-from twinbus.limits import FIRST_DELIVERY_ID, INCOMING_WINDOW_TRANSFERS
+from twinbus.limits import FIRST_DELIVERY_ID, INCOMING_WINDOW_TRANSFERS, OUTPUT_STEP_BYTES
 
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
@@ -67,9 +68,9 @@ class Session:
         self.next_incoming_id = 0
         # How many transfer frames are left of the window we granted.
         self.incoming_left = INCOMING_WINDOW_TRANSFERS
-        # Frames behind a closed window; True marks those that use it.
-        self.waiting: deque[tuple[bytes, bool]] = deque()
-        # Bytes in `waiting`.
+        # What is behind a closed window or a large delivery, in order; of frames, True marks those that use the window.
+        self.waiting: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
+        # Bytes in `waiting`; the connection has those of all its sessions.
         self.waiting_bytes = 0
         # Whether the connection will ask us to flush.
         self.dirty = False
@@ -237,31 +238,88 @@ class Session:
             self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
             self.connection.write(frame)
         else:
-            self.waiting.append((frame, True))
-            self.waiting_bytes += len(frame)
+            self._wait(frame, True)
+
+    def write_large(self, delivery: LargeDelivery) -> None:
+        """Write a delivery step by step, as fast as the output is taken."""
+        self.waiting.append(delivery)
+        self._count_waiting(delivery.left)
+        self.write_waiting()
+
+    def mark(self, link: Link, context: Any) -> None:
+        """Have `Connection.written` return `context` when everything sent on the link so far is written."""
+        mark = Mark(link, context)
+        if self.waiting:
+            self.waiting.append(mark)
+        else:
+            self.connection.mark(mark)
 
     def write_behind(self, frame: bytes) -> None:
         """Write a frame that must not overtake the transfers before it."""
         if self.has_ranges:
             self.flush_ranges()
         if self.waiting:
-            self.waiting.append((frame, False))
-            self.waiting_bytes += len(frame)
+            self._wait(frame, False)
         else:
             self.connection.write(frame)
 
     def write_waiting(self) -> None:
+        """Write what waits, as far as the peer's window and the step of a large delivery allow."""
         waiting = self.waiting
         while waiting:
-            frame, counts = waiting[0]
-            if counts:
-                if self.remote_window <= 0:
+            entry = waiting[0]
+            if isinstance(entry, LargeDelivery):
+                if not self._write_step(entry):
                     return
-                self.remote_window -= 1
-                self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+            elif isinstance(entry, Mark):
+                self.connection.mark(entry)
+            else:
+                frame, counts = entry
+                if counts:
+                    if self.remote_window <= 0:
+                        return
+                    self.remote_window -= 1
+                    self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+                self._count_waiting(-len(frame))
+                self.connection.write(frame)
             waiting.popleft()
-            self.waiting_bytes -= len(frame)
-            self.connection.write(frame)
+
+    def _write_step(self, delivery: LargeDelivery) -> bool:
+        """Write frames of a large delivery; whether that was the last of it."""
+        connection = self.connection
+        while delivery.left > 0:
+            if self.remote_window <= 0:
+                return False
+            if connection.output_bytes >= OUTPUT_STEP_BYTES:
+                connection.halt(self)
+                return False
+            self.remote_window -= 1
+            self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+            before = delivery.offset
+            connection.write(frames.frame(self.channel, delivery.next_frame()))
+            self._count_waiting(before - delivery.offset)
+        return True
+
+    def _wait(self, frame: bytes, counts: bool) -> None:
+        self.waiting.append((frame, counts))
+        self._count_waiting(len(frame))
+
+    def _count_waiting(self, change: int) -> None:
+        self.waiting_bytes += change
+        self.connection.waiting_bytes += change
+
+    def drop_large(self, link: Link) -> None:
+        """The peer has left a link: the rest of a large delivery on it goes nowhere, nor is anything of it written."""
+        if not self.waiting:
+            return
+        kept: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
+        for entry in self.waiting:
+            if isinstance(entry, LargeDelivery) and entry.link is link:
+                self._count_waiting(-entry.left)
+            elif not (isinstance(entry, Mark) and entry.link is link):
+                kept.append(entry)
+        self.waiting = kept
+        self.write_waiting()
 
     def answer_range(self, first: int, last: int, state: bytes) -> None:
         held = self.out_state
@@ -346,7 +404,7 @@ class Session:
         self.unsettled = {}
         self.disposing = {}
         self.waiting.clear()
-        self.waiting_bytes = 0
+        self._count_waiting(-self.waiting_bytes)
         self.flow_links = []
         self.session_flow_wanted = False
         self.has_ranges = False

@@ -30,6 +30,8 @@ def browse(host: NamespaceHost, queue: Queue | Topic, first: int, count: int) ->
             _, seq = index_numbers(key)
             first = seq + 1
             record = records.unpack(value)
+            if queue.removed(seq):
+                continue
             if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
                 found.append(records.message_of(seq, record))
     return found

@@ -31,7 +31,7 @@ from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.faults import FaultyStream
-from twinbus.broker.patience import Patience, drop_unsent
+from twinbus.broker.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.requests import ReplyLinks
 from twinbus.broker.transactions import Transactions
 from twinbus.errors import ConnectionForcedError, UnauthorizedError
@@ -42,6 +42,7 @@ from twinbus.limits import (
     TOKEN_TIMEOUT_MS,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_MAX,
+    WRITTEN_LOOK_MS,
 )
 
 if TYPE_CHECKING:
@@ -78,12 +79,19 @@ class Connection(asyncio.Protocol):
         self.claims: dict[str, Claim] = {}
         # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
         self.crowded: set[Consumer] = set()
-        # False while the peer reads too slowly for what we have to say.
+        # Consumers with credit that wait for the socket to take what was sent before.
+        self.choked: set[Consumer] = set()
+        # False from the high-water mark of unsent bytes until the low one.
         self.writable = True
         # The socket, None before it is connected and after it is lost.
         self._transport: asyncio.Transport | None = None
         # Whether a write is on its way in this turn of the loop.
         self._flushing = False
+        # The next look at how far marked output is written; None while no mark waits.
+        self._watching: asyncio.TimerHandle | None = None
+        # Nothing is read from the peer while the disk is behind, or while it leaves our answers unread.
+        self._held_back = False
+        self._unread = False
         # Links that something stands behind.
         self._links: set[Link] = set()
         # Answer links of this connection's request nodes.
@@ -165,11 +173,13 @@ class Connection(asyncio.Protocol):
             handlers[type(event)](event)
 
     def eof_received(self) -> bool:
+        # The last moment in which the transport knows what it has written.
+        self.look_at_marks()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        for timer in (self._deadline, self._heartbeat, self._expiry):
+        for timer in (self._deadline, self._heartbeat, self._expiry, self._watching):
             if timer is not None:
                 timer.cancel()
         if self._patience is not None:
@@ -187,9 +197,16 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        for link in list(self._links):
-            if link.sender and link.context is not None:
-                link.context.on_credit()
+        self._unread = False
+        self._read_on()
+        self.flush()
+
+    def room_bytes(self) -> int:
+        """How many bytes of messages may be sent now: the peer has not taken too many others yet."""
+        if not self.writable:
+            return 0
+        engine = self.engine
+        return WRITE_BUFFER_BYTES_HIGH - engine.output_bytes - engine.waiting_bytes
 
     def make_room(self) -> None:
         """A delivery was settled: whoever waited for that has another try."""
@@ -197,15 +214,23 @@ class Connection(asyncio.Protocol):
         for consumer in crowded:
             consumer.dispatcher.line_up(consumer)
 
-    def pause_reading(self) -> None:
+    def hold_back(self) -> None:
+        """Read nothing until `relieve`: the disk is behind."""
+        self._held_back = True
         if self._transport is not None:
             self._transport.pause_reading()
 
-    def resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-            if self._patience is not None:
-                self._patience.resumed()
+    def relieve(self) -> None:
+        self._held_back = False
+        self._read_on()
+
+    def _read_on(self) -> None:
+        transport = self._transport
+        if self._held_back or self._unread or transport is None or transport.is_closing() or transport.is_reading():
+            return
+        transport.resume_reading()
+        if self._patience is not None:
+            self._patience.resumed()
 
     def flush_soon(self) -> None:
         """Write what the engine has to say at the end of this turn of the loop."""
@@ -219,22 +244,57 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        output = self.engine.take_output()
-        if output and (self._faulty is None or not self._faulty.lost):
-            transport.write(output)
-            waiting = transport.get_write_buffer_size()
-            if waiting > WRITE_BUFFER_BYTES_MAX:
-                self._cut("does not read")
-                return
-            if self._patience is not None:
-                self._patience.written += len(output)
-                if waiting:
-                    self._patience.waiting()
-        if self.engine.closed:
+        engine = self.engine
+        output = engine.take_output()
+        if output:
+            self._write(transport, output)
+        # A large delivery goes out in steps, each when the socket has taken the one before.
+        while engine.halted and self.writable:
+            self._handle(engine.pump())
+            self._write(transport, engine.take_output())
+        if engine.marks:
+            self.look_at_marks()
+        if self.choked and self.room_bytes() > 0:
+            choked, self.choked = self.choked, set()
+            for consumer in choked:
+                consumer.dispatcher.line_up(consumer)
+        if engine.closed:
             transport.close()
+
+    def _write(self, transport: asyncio.Transport, output: bytes) -> None:
+        if self._faulty is not None and self._faulty.lost:
+            return
+        transport.write(output)
+        waiting = transport.get_write_buffer_size()
+        if self._patience is not None:
+            self._patience.written += len(output)
+            if waiting:
+                self._patience.waiting()
+        if waiting > WRITE_BUFFER_BYTES_MAX:
+            # Messages stop long before: these are answers, and whoever leaves them unread need not ask for more.
+            self._unread = True
+            transport.pause_reading()
+
+    def look_at_marks(self) -> None:
+        """Tell consumers how far their messages are written; look again while some are not."""
+        transport = self._transport
+        # A transport that is closing has forgotten what it had not written.
+        if transport is None or not self.engine.marks or transport.is_closing():
+            return
+        for consumer, messages in self.engine.written(unsent_bytes(transport)):
+            consumer.on_written(messages)
+        if self.engine.marks and self._watching is None:
+            # Transports tell when little is left to write, but not how much is: only asking them does.
+            self._watching = self.host.loop.call_later(WRITTEN_LOOK_MS / 1000, self._look_again)
+
+    def _look_again(self) -> None:
+        self._watching = None
+        self.look_at_marks()
 
     def close(self, error: AmqpError | None) -> None:
         """Close the conversation from our side."""
+        # Messages that leave when they are written have this chance.
+        self.flush()
         self.engine.close(error)
         self._orderly = True
         self._leave_links(orderly=True)
@@ -387,6 +447,8 @@ class Connection(asyncio.Protocol):
         self.flush_soon()
 
     def _leave(self, link: Link, orderly: bool) -> None:
+        # Whoever leaves right after its last message has it, and nobody else may.
+        self.look_at_marks()
         self._links.discard(link)
         if self._attachment is not None:
             self._attachment.forget(link)

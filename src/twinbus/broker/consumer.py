@@ -38,13 +38,12 @@ class Consumer:
 
     __slots__ = (
         "_completed",
-        "_draining",
         "_host",
         "_lapsed",
         "_meter",
-        "_pending",
         "_poll_start",
         "_received",
+        "_taken",
         "connection",
         "deleting",
         "dispatcher",
@@ -71,12 +70,10 @@ class Consumer:
         self.queue: Queue = dispatcher.queue
         # The session this link holds; None on entities without sessions.
         self.session = session
-        # Receive-and-delete: messages are removed first and sent settled.
+        # Receive-and-delete: messages are sent settled, and removed when they are written.
         self.deleting = deleting
-        # Taken messages whose removal is not on disk yet: they use up credit already.
-        self._pending = 0
-        # The peer wants its credit used up or given back, and has not been told yet that it is.
-        self._draining = False
+        # Receive-and-delete: messages that are sent and not written to the socket yet, by sequence number.
+        self._taken: dict[int, Message] = {}
         # Whether the dispatcher has it in its line.
         self.waiting = False
         # Set while a fault keeps messages from it.
@@ -95,19 +92,24 @@ class Consumer:
 
     def room(self) -> int:
         """How many messages can be sent now."""
-        if self.gone or self.held or not self.connection.writable:
+        if self.gone or self.held:
             return 0
-        count = min(self.link.sendable() - self._pending, BURST)
-        if count <= 0 and self.link.credit > self._pending:
+        connection = self.connection
+        credit = self.link.credit
+        if credit > 0 and connection.room_bytes() <= 0:
+            # Credit is permission, not a duty: messages stay in the queue while the peer does not read.
+            connection.choked.add(self)
+            return 0
+        count = min(self.link.sendable(), BURST)
+        if count <= 0 and credit > 0:
             # Too many deliveries of its AMQP session are unsettled: no credit will come, but room will.
-            self.connection.crowded.add(self)
+            connection.crowded.add(self)
         return count
 
     def on_credit(self) -> None:
         link = self.link
-        self._draining = link.drain
         if link.drain:
-            # Hand over what is there now, then give the rest of the credit back.
+            # Hand over what is there now and fits, then give the rest of the credit back.
             self.dispatcher.serve_all(self)
             self._finish_drain()
         elif link.credit > 0:
@@ -115,65 +117,64 @@ class Consumer:
             self.dispatcher.line_up(self)
 
     def feed(self, now_ms: int, facts: Facts) -> int:
-        """Send what is available and fits; returns how many messages went out or are on their way."""
+        """Send what is available and fits; returns how many messages went out."""
         count = self.room()
         if count <= 0:
             return 0
         source = self.session if self.session is not None else self.queue
+        room_bytes = self.connection.room_bytes()
         if self.deleting:
-            messages = source.take(count, now_ms, facts)
-            if messages:
-                self._pending += len(messages)
-                # Their bodies leave the disk with the commit, so they are read before it.
-                bodies = self._host.store.bodies([message.body for message in messages])
-                facts.then.append((self._deliver_taken, (messages, bodies)))
+            messages = source.take(count, now_ms, facts, room_bytes)
         else:
-            messages = source.acquire(count, now_ms, facts)
-            if messages:
-                self._deliver(messages)
+            messages = source.acquire(count, now_ms, facts, room_bytes)
+        if messages:
+            self._deliver(messages)
         return len(messages)
 
     def _deliver(self, messages: list[Message]) -> None:
         send = self.link.send
+        deleting = self.deleting
         bodies = self._host.store.bodies([message.body for message in messages])
         size = 0
         for message, body in zip(messages, bodies, strict=True):
             token = message.token
             assert token is not None
-            payload = render(body, message, token)
-            send(payload, tag=token, settled=False)
+            if deleting:
+                payload = render(body, message)
+                send(payload, tag=b"", settled=True)
+            else:
+                payload = render(body, message, token)
+                send(payload, tag=token, settled=False)
             size += len(payload)
             if len(payload) > OPERATION_STEP_BYTES:
                 self._received.steps += (len(payload) - 1) // OPERATION_STEP_BYTES
         self._received.count += len(messages)
         self._received.bytes += size
+        if deleting:
+            self._taken.update((message.seq, message) for message in messages)
+            self.link.session.mark(self.link, (self, messages))
         if self.connection.engine.output_bytes > WRITE_BUFFER_BYTES_HIGH:
-            # Now, so that a peer that does not read is noticed before it is fed more.
+            # Now, so that the socket says whether the peer reads before it is fed more.
             self.connection.flush()
         else:
             self.connection.flush_soon()
 
-    def _deliver_taken(self, taken: tuple[list[Message], list[bytes]]) -> None:
-        messages, bodies = taken
-        self._pending -= len(messages)
+    def on_written(self, messages: list[Message]) -> None:
+        """Receive-and-delete: the socket has taken these messages, so they leave the queue."""
         if self.gone:
-            return  # receive-and-delete: the peer left after the removal, which is what it asked for
-        send = self.link.send
-        for message, body in zip(messages, bodies, strict=True):
-            payload = render(body, message)
-            send(payload, tag=b"", settled=True)
-            self._received.add(len(payload))
-        self._finish_drain()
-        self.connection.flush_soon()
+            return  # the peer left before they were written: others get them
+        for message in messages:
+            del self._taken[message.seq]
+        commits = self._host.commits
+        self.queue.remove_taken(messages, commits.facts)
+        commits.request()
 
     def _finish_drain(self) -> None:
-        if self._draining and self._pending == 0:
-            self._draining = False
-            if self.link.credit > 0 and self.link.delivery_count == self._poll_start:
-                self._meter.counter(Kind.EMPTY_POLL).count += 1
-            self.link.drained()
-            self._poll_start = self.link.delivery_count
-            self.connection.flush_soon()
+        if self.link.credit > 0 and self.link.delivery_count == self._poll_start:
+            self._meter.counter(Kind.EMPTY_POLL).count += 1
+        self.link.drained()
+        self._poll_start = self.link.delivery_count
+        self.connection.flush_soon()
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
         host = self._host
@@ -251,6 +252,10 @@ class Consumer:
         self.dispatcher.leave(self)
         now_ms = host.clock.now_ms()
         facts = host.commits.facts
+        if self._taken:
+            # Never written whole: they are for somebody else, and no delivery is counted.
+            self.queue.return_taken(list(self._taken.values()), now_ms, facts)
+            self._taken = {}
         if self._lapsed:
             pass  # its session is free already, or somebody else's
         elif self.session is not None:

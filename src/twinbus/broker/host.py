@@ -218,12 +218,12 @@ class NamespaceHost:
         """The disk is behind: stop reading from this client until it has caught up."""
         if connection not in self._held_back:
             self._held_back.add(connection)
-            connection.pause_reading()
+            connection.hold_back()
 
     def _relieve(self) -> None:
         held, self._held_back = self._held_back, set()
         for connection in held:
-            connection.resume_reading()
+            connection.relieve()
 
     async def http(self) -> HttpApp:
         """The HTTP side, loaded on a thread the first time: nobody else need wait for it."""

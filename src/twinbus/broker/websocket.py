@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from twinbus.broker.connection import Connection
+from twinbus.broker.patience import unsent_bytes
 from twinbus.limits import SHUTDOWN_TIMEOUT_MS, WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class WebSocketTransport(asyncio.Transport):
         self._high_bytes = WRITE_BUFFER_BYTES_HIGH if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        return self._waiting_bytes + self._stream.get_write_buffer_size()
+        return self._waiting_bytes + unsent_bytes(self._stream)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._stream.get_extra_info(name, default)
@@ -167,6 +168,7 @@ class WebSocketTransport(asyncio.Transport):
             while not self._lost:
                 if self._pieces:
                     await self._socket.send_bytes(self._next_message())
+                    self._protocol.look_at_marks()
                     self._resume()
                 elif self._closing:
                     await self._socket.close()

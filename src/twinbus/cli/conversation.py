@@ -174,10 +174,10 @@ class Conversation:
             self._events.append(event)
 
     def _flush(self) -> None:
-        output = self._engine.take_output()
         try:
-            if output:
+            while output := self._engine.take_output():
                 self._socket.sendall(output)
+                self._engine.pump()
         except OSError as error:
             raise ConnectionForcedError(f"The connection to the broker broke: {error}.") from None
 

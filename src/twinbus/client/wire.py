@@ -96,9 +96,16 @@ class Wire(asyncio.Protocol):
         transport = self._transport
         if transport is None or self.paused:
             return
-        data = self._engine.take_output()
+        engine = self._engine
+        data = engine.take_output()
         if data:
             transport.write(data)
+        # A large message goes out in steps, each when the socket has taken the one before.
+        while engine.halted and not self.paused:
+            events = engine.pump()
+            transport.write(engine.take_output())
+            if events:
+                self._on_events(events)
 
     def close(self) -> None:
         """Close when everything is written."""

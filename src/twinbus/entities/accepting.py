@@ -14,7 +14,7 @@ from twinbus.errors import (
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
-from twinbus.limits import SESSION_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX
+from twinbus.limits import ACQUIRE_BYTES_MAX, SESSION_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX
 from twinbus.store.facts import Facts, Table
 
 from .message import Message
@@ -110,7 +110,9 @@ class Accepting(Settlement):
         session = self._need_sessions().by_id.get(session_id)
         return [] if session is None else session.browse(from_seq, count)
 
-    def acquire_session(self, session: Session, count: int, now_ms: int, facts: Facts) -> list[Message]:
+    def acquire_session(
+        self, session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
+    ) -> list[Message]:
         """Lock a session's next messages: none while an earlier one is on its way back."""
         self._check_receivable()
         session.check(now_ms)
@@ -119,22 +121,21 @@ class Accepting(Settlement):
         self.accessed_ms = now_ms
         until = session.locked_until_ms
         assert until is not None
-        picked = self._pick(session.available, count, now_ms, facts)
+        picked = self._pick(session.available, count, now_ms, facts, limit_bytes)
         for message in picked:
             self._lock(message, until)
         return picked
 
-    def take_session(self, session: Session, count: int, now_ms: int, facts: Facts) -> list[Message]:
-        """Receive and delete a session's next messages."""
+    def take_session(
+        self, session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
+    ) -> list[Message]:
+        """Receive and delete a session's next messages, first half."""
         self._check_receivable()
         session.check(now_ms)
         if session.returning:
             return []
         self.accessed_ms = now_ms
-        picked = self._pick(session.available, count, now_ms, facts)
-        for message in picked:
-            self._remove(message, facts)
-        return picked
+        return self._taken_out(self._pick(session.available, count, now_ms, facts, limit_bytes))
 
     def _lapse_sessions(self, sessions: Sessions, now_ms: int, limit: int, facts: Facts) -> int:
         """Take back sessions whose lock is over."""

@@ -120,12 +120,14 @@ class Arriving(Holding):
 
     # --- picking ----------------------------------------------------------------------------------------------------
 
-    def _pick(self, available: Available, count: int, now_ms: int, facts: Facts) -> list[Message]:
-        """Take out the next messages, not too many bytes of them; a bounded number of expired ones leave on the way."""
+    def _pick(
+        self, available: Available, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
+    ) -> list[Message]:
+        """Take out the next messages up to one that reaches the limit; a bounded number of expired ones leave."""
         picked: list[Message] = []
         expired = 0
         size = 0
-        while len(picked) < count and size < ACQUIRE_BYTES_MAX:
+        while len(picked) < count and size < limit_bytes:
             message = available.pop()
             if message is None:
                 break

@@ -86,6 +86,7 @@ class Holding:
         "_sendable",
         "_sessions",
         "_settings",
+        "_taken",
         "accessed_ms",
         "created_ms",
         "dead_letters",
@@ -162,6 +163,8 @@ class Holding:
         self._available = Available()
         # Locked messages by token. On a session queue the order means nothing: there the sessions lapse.
         self._locks: Locks[bytes, Message] = Locks()
+        # Messages that a receiver gets settled, by sequence number, until their removal is durable.
+        self._taken: dict[int, Message] = {}
         # Deferred messages that are not locked, by sequence number.
         self._deferred: dict[int, Message] = {}
         # Messages that become active later.
@@ -321,6 +324,11 @@ class Holding:
         """Hold a message whose number is given and whose body is stored."""
         raise AssertionError("messages arrive in arriving.py")
 
+    def removed(self, seq: int) -> bool:
+        """Whether a message was received and deleted, though its row may still be on disk."""
+        message = self._taken.get(seq)
+        return message is not None and message.state == GONE
+
     # --- waking and deleting ----------------------------------------------------------------------------------------
 
     def _wake(self, at_ms: int) -> None:
@@ -336,7 +344,8 @@ class Holding:
         sweep = self._commons.sweep
         sweep.add(
             index_rows(
-                self.entity_id, _messages(self._available, self._locks, self._deferred, self._schedule, self._sessions)
+                self.entity_id,
+                _messages(self._available, self._locks, self._taken, self._deferred, self._schedule, self._sessions),
             )
         )
         if self._sessions is not None:
@@ -345,6 +354,7 @@ class Holding:
             sweep.add(_duplicate_rows(self._duplicates))
         self._available = Available()
         self._locks = Locks()
+        self._taken = {}
         self._deferred = {}
         self._schedule = Schedule()
         self._expiry = Expiry()
@@ -376,6 +386,7 @@ def index_rows(entity_id: int, messages: Iterator[Message]) -> Iterator[Row]:
 def _messages(
     available: Available,
     locks: Locks[bytes, Message],
+    taken: dict[int, Message],
     deferred: dict[int, Message],
     schedule: Schedule,
     sessions: Sessions | None,
@@ -384,6 +395,9 @@ def _messages(
     yield from _waiting(available)
     yield from locks.held.values()
     yield from locks.older.values()
+    for message in taken.values():
+        if message.state != GONE:
+            yield message
     yield from deferred.values()
     yield from schedule.messages.values()
     if sessions is not None:

@@ -19,6 +19,8 @@ GONE: Final = 3
 
 # The token of a message that is unlocked but whose return is not durable yet: neither lockable nor settleable.
 RETURNING: Final = b""
+# The token of a message on its way to a receiver that gets it settled: it has no deadline.
+TAKEN: Final = b"taken"
 
 
 class NewMessage:
@@ -100,7 +102,7 @@ class Message:
         self.delivery_count = delivery_count
         # Its session; None on queues without sessions and in dead-letter queues.
         self.session = session
-        # Lock token, 16 bytes in .NET order; None: not locked; RETURNING: unlocked, return not durable yet.
+        # Lock token, 16 bytes in .NET order; None: not locked; RETURNING and TAKEN: neither lockable nor settleable.
         self.token: bytes | None = None
         # End of the lock; None when not locked. A session's message is locked as long as its session.
         self.locked_until_ms: int | None = None

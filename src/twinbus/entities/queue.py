@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from twinbus.errors import ArgumentError, MessageNotFoundError, NotAllowedError
-from twinbus.limits import BATCH_DELETE_MESSAGES_MAX, TICK_MESSAGES_MAX
+from twinbus.limits import ACQUIRE_BYTES_MAX, BATCH_DELETE_MESSAGES_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Facts
 
 from .accepting import SESSION_NEEDED_TEXT
@@ -74,11 +74,11 @@ class Queue(Resubmitting):
             return self._sessions.first() is not None
         return len(self._available) > 0
 
-    def acquire(self, count: int, now_ms: int, facts: Facts) -> list[Message]:
-        """Lock the next messages. Those that have expired leave on the way."""
+    def acquire(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+        """Lock the next messages, up to one that reaches the limit. Those that have expired leave on the way."""
         self._check_plain_receive()
         self.accessed_ms = now_ms
-        picked = self._pick(self._available, count, now_ms, facts)
+        picked = self._pick(self._available, count, now_ms, facts, limit_bytes)
         if picked:
             until = now_ms + self._lock_duration_ms
             tokens = self._commons.tokens
@@ -92,14 +92,11 @@ class Queue(Resubmitting):
                 self._wake(until)
         return picked
 
-    def take(self, count: int, now_ms: int, facts: Facts) -> list[Message]:
-        """Receive and delete: the bodies are to be read before the commit, and delivered after it."""
+    def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+        """Receive and delete, first half: nobody else gets these messages until `remove_taken` or `return_taken`."""
         self._check_plain_receive()
         self.accessed_ms = now_ms
-        picked = self._pick(self._available, count, now_ms, facts)
-        for message in picked:
-            self._remove(message, facts)
-        return picked
+        return self._taken_out(self._pick(self._available, count, now_ms, facts, limit_bytes))
 
     def receive_deferred(
         self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, lock: bool, session: Session | None

@@ -12,6 +12,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 from twinbus.errors import SessionLockLostError
+from twinbus.limits import ACQUIRE_BYTES_MAX
 from twinbus.store.facts import Facts
 
 from .available import Available
@@ -80,13 +81,13 @@ class Session:
         # Set by the receiver's owner: called when messages became available while locked.
         self.on_available: Callable[[Session], None] | None = None
 
-    def acquire(self, count: int, now_ms: int, facts: Facts) -> list[Message]:
-        """Lock the next messages, in order."""
-        return self.queue.acquire_session(self, count, now_ms, facts)
+    def acquire(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+        """Lock the next messages, in order, up to one that reaches the limit."""
+        return self.queue.acquire_session(self, count, now_ms, facts, limit_bytes)
 
-    def take(self, count: int, now_ms: int, facts: Facts) -> list[Message]:
-        """Receive and delete the next messages, in order."""
-        return self.queue.take_session(self, count, now_ms, facts)
+    def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+        """Receive and delete the next messages, in order, first half: see `Queue.take`."""
+        return self.queue.take_session(self, count, now_ms, facts, limit_bytes)
 
     def check(self, now_ms: int) -> None:
         if not self.alive(now_ms):

@@ -1,7 +1,7 @@
-"""Settling: what the holder of a lock token can do with its message.
+"""Settling: what the holder of a lock token can do with its message, and how receive-and-delete ends.
 
 A token is good until its lock lapses, is settled or is released; after that every use is lock-lost, and nothing is
-changed.
+changed. A message that is received and deleted has no token: it is taken out, and removed when its receiver has it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from twinbus.errors import ArgumentError, MessageLockLostError, NotAllowedError,
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
 from twinbus.store.facts import Facts
 
-from .message import ACTIVE, DEFERRED, Message
+from .message import ACTIVE, DEFERRED, RETURNING, TAKEN, Message
 from .sending import Sending
-from .session import LOCK_LOST_TEXT
+from .session import LOCK_LOST_TEXT, Session
 
 Changes = dict[str, str | bytes]
 
@@ -85,6 +85,46 @@ class Settlement(Sending):
         message = self._locked(token, now_ms)
         self._unlock(message)
         self._return(message, True, False, now_ms, facts)
+
+    def _taken_out(self, messages: list[Message]) -> list[Message]:
+        """They belong to whoever takes them, without a deadline: nothing lapses while a slow reader is sent them."""
+        for message in messages:
+            message.token = TAKEN
+            self._taken[message.seq] = message
+            if message.session is not None:
+                # Later ones of the session wait: these may come back.
+                message.session.returning += 1
+        return messages
+
+    def remove_taken(self, messages: list[Message], facts: Facts) -> None:
+        """Receive and delete, second half: the receiver has them, so they leave for good."""
+        if self.deleted:
+            return
+        told: dict[Session, None] = {}
+        for message in messages:
+            if message.session is not None:
+                message.session.returning -= 1
+                told[message.session] = None
+            self._remove(message, facts)
+        # Until the commit has taken their rows away, only this tells who browses that they are gone.
+        facts.then.append((self._forget_taken, messages))
+        if told:
+            self._announce(told)
+
+    def return_taken(self, messages: list[Message], now_ms: int, facts: Facts) -> None:
+        """The receiver left before it had them: they are for others, and no delivery is counted."""
+        if self.deleted:
+            return
+        for message in messages:
+            del self._taken[message.seq]
+            message.token = RETURNING
+            if message.session is not None:
+                message.session.returning -= 1
+            self._return(message, False, False, now_ms, facts)
+
+    def _forget_taken(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._taken.pop(message.seq, None)
 
     def renew(self, token: bytes, now_ms: int) -> int:
         """Let the lock last a whole duration from now. A session's message is locked as long as its session."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, Message
+from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Message
 
 
 class Place(enum.Enum):
@@ -19,6 +19,7 @@ class Place(enum.Enum):
     SCHEDULED = "scheduled"
     AVAILABLE = "available"
     LOCKED = "locked"
+    TAKEN = "taken"  # on its way to a receiver that gets it settled
     RETURNING = "returning"  # unlocked, its new count not durable yet
     DEFERRED = "deferred"
     DEFERRED_LOCKED = "deferred, locked"
@@ -35,6 +36,7 @@ class Move(enum.Enum):
     CANCEL = "cancel"
     ACQUIRE = "acquire"
     TAKE = "receive and delete"
+    WRITTEN = "written to the socket"
     RECEIVE_DEFERRED = "receive by sequence number"
     COMPLETE = "complete"
     ABANDON = "abandon"
@@ -67,7 +69,7 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
     Place.SCHEDULED: {Move.ACTIVATE: Place.SENT, Move.CANCEL: Place.REMOVED},
     Place.AVAILABLE: {
         Move.ACQUIRE: Place.LOCKED,
-        Move.TAKE: Place.REMOVED,
+        Move.TAKE: Place.TAKEN,
         Move.DELETE: Place.REMOVED,
         Move.RESUBMIT: Place.SENT,
         **_EXPIRE,
@@ -81,6 +83,7 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
         Move.DROP: Place.RETURNING,
         Move.LAPSE: Place.RETURNING,
     },
+    Place.TAKEN: {Move.WRITTEN: Place.REMOVED, Move.RELEASE: Place.RETURNING, **_EXPIRE},
     Place.RETURNING: {Move.COMMIT: Place.AVAILABLE},
     Place.DEFERRED: {
         Move.RECEIVE_DEFERRED: Place.DEFERRED_LOCKED,
@@ -115,4 +118,6 @@ def place(message: Message) -> Place:
     assert message.state == ACTIVE
     if token is None:
         return Place.AVAILABLE
+    if token == TAKEN:
+        return Place.TAKEN
     return Place.RETURNING if token == RETURNING else Place.LOCKED
