@@ -102,6 +102,7 @@ def test_receive_and_delete_gives_a_reader_more_than_the_socket_takes_at_once(
             link = peer.receiver("q", 500, settled=True)
             assert numbers(peer, link, 120) == list(range(120))
             # It leaves at once: what it was given is gone, and nobody gets it a second time.
+            peer.close()
         assert left(broker) == 0
 
 
