@@ -186,6 +186,14 @@ def others() -> dict[str, bytes]:
     found["large subject"] = _with_field(3, string("z" * 100_000)) + _body("large subject")
     wide = section(0x74, map_of(*[(string(f"w{number}"), string("\u20ac" * 3_000)) for number in range(6)]))
     found["wide properties"] = wide + _body("wide properties")
+    for code, values in {
+        0x73: (b"\xc0\x00", b"\xd0" + bytes(4), b"\xc0\x02\x0d\x40"),
+        0x74: (b"\xc1\x00", b"\xd1" + bytes(4)),
+    }.items():
+        for value in values:
+            name = f"0x{code:x} is {value.hex()}"
+            found[name] = section(code, value) + _body(name)
+            found[f"{name}, no body"] = section(code, value)
     cut = section(0x74, b"\xd1" + pack(">II", 9, 4) + b"\xa1\x01a\x41\x40")
     found["a map cut short"] = cut + _body("a map cut short")
     return found

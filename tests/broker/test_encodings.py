@@ -98,7 +98,7 @@ def clean(broker: Broker) -> None:
         now_ms = host.clock.now_ms()
         paths = ["q", "q/$DeadLetterQueue", "forwarded", *(f"t/subscriptions/{name}" for name in SUBSCRIPTIONS)]
         for path in paths:
-            host.entities.queue(path).delete_batch(1_000, now_ms + 1, now_ms, host.commits.facts)
+            host.entities.queue(path).delete_batch(500, now_ms + 1, now_ms, host.commits.facts)
 
     broker.call(work)
 

@@ -106,6 +106,12 @@ def test_several_data_sections_are_one_body() -> None:
     assert read_fields(AmqpMessage.of_data(b"a", b"b" * 300).encode()).body == b"a" + b"b" * 300
 
 
+def test_several_sequence_sections_are_one_body() -> None:
+    several, one = AmqpMessage(), AmqpMessage()
+    several.sequences, one.sequences = [["a"], ["b", "c"]], [["a", "b", "c"]]
+    assert read_fields(several.encode()).body == read_fields(one.encode()).body
+
+
 @given(st.binary(max_size=200))
 def test_nonsense_is_refused(payload: bytes) -> None:
     for read in (read_fields, read_head):

@@ -153,6 +153,11 @@ def section_kind(payload: bytes, span: Span) -> tuple[int, int]:
     return _section_code(payload, start)
 
 
+def value_offset(payload: bytes, start: int) -> int:
+    """Where the value of the section at `start` begins, in whatever form its descriptor is written."""
+    return start + 3 if payload[start + 1] == 0x53 else _section_code(payload, start)[1]
+
+
 def decode_section(payload: bytes, span: Span) -> Any:
     """The value under the descriptor: a list for header and properties, a map for annotations, and so on."""
     _, offset = section_kind(payload, span)

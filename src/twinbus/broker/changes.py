@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct, error
 
 from twinbus.amqp.codec import decode, encode, skip
-from twinbus.amqp.sections import locate
+from twinbus.amqp.sections import locate, value_offset
 from twinbus.amqp.types import Symbol, Timestamp
 from twinbus.broker.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES, TTL_ABSENT, TTL_LONG
 from twinbus.errors import ProtocolError
@@ -98,13 +98,13 @@ def _fields(properties: bytes | None, count_min: int) -> list[bytes]:
     """The encoded fields of a properties section, filled up with nulls."""
     fields: list[bytes] = []
     if properties is not None:
-        code = properties[3]
-        if code == 0xC0:
-            count, at = properties[5], 6
-        elif code == 0xD0:
-            count, at = _UINT.unpack_from(properties, 8)[0], 12
-        else:
-            count, at = 0, 4
+        at = value_offset(properties, 0)
+        code = properties[at]
+        count = 0
+        if code == 0xC0 and len(properties) > at + 2:
+            count, at = properties[at + 2], at + 3
+        elif code == 0xD0 and len(properties) > at + 8:
+            count, at = _UINT.unpack_from(properties, at + 5)[0], at + 9
         for _ in range(count):
             try:
                 end = skip(properties, at)
@@ -143,10 +143,7 @@ def _with_application_properties(tail: bytes, changes: dict[str, str | bytes]) -
     encoded: dict[bytes, bytes] = {}
     span = sections.application_properties
     if span is not None:
-        try:
-            encoded = _map_pairs(tail, span[0] + 3)
-        except _UNREADABLE:
-            encoded = {}
+        encoded = _map_pairs(tail[span[0] : span[1]])
     for name, value in changes.items():
         if value == REMOVED:
             encoded.pop(encode(name), None)
@@ -161,22 +158,29 @@ def _with_application_properties(tail: bytes, changes: dict[str, str | bytes]) -
     return tail[:at] + section + tail[at:]
 
 
-def _map_pairs(buffer: bytes, at: int) -> dict[bytes, bytes]:
-    """The encoded pairs of the map at `at`."""
-    code = buffer[at]
-    if code == 0xC1:
-        return _pairs(buffer, at + 3, buffer[at + 2] // 2)
-    if code == 0xD1:
-        return _pairs(buffer, at + 9, _UINT.unpack_from(buffer, at + 5)[0] // 2)
+def _map_pairs(section: bytes) -> dict[bytes, bytes]:
+    """The encoded pairs of a section that is a map."""
+    at = value_offset(section, 0)
+    code = section[at]
+    try:
+        if code == 0xC1:
+            return _pairs(section, at + 3, section[at + 2] // 2)
+        if code == 0xD1:
+            return _pairs(section, at + 9, _UINT.unpack_from(section, at + 5)[0] // 2)
+    except _UNREADABLE:
+        pass  # too short to hold a count
     return {}
 
 
 def _pairs(buffer: bytes, at: int, count: int) -> dict[bytes, bytes]:
-    """Encoded pairs, keys in the form `encode` gives them."""
+    """Encoded pairs, keys in the form `encode` gives them; those up to the first that cannot be decoded."""
     found: dict[bytes, bytes] = {}
     for _ in range(count):
-        key, value_at = decode(buffer, at)
-        end = skip(buffer, value_at)
+        try:
+            key, value_at = decode(buffer, at)
+            end = skip(buffer, value_at)
+        except _UNREADABLE:
+            break
         found[encode(key)] = buffer[value_at:end]
         at = end
     return found

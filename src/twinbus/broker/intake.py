@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
+from struct import error as struct_error
 from typing import Any
 
 from twinbus.amqp.codec import decode, encode, skip
-from twinbus.amqp.sections import Sections, data_sections, decode_section, locate
+from twinbus.amqp.sections import Sections, data_sections, decode_section, locate, value_offset
 from twinbus.amqp.types import Symbol
 from twinbus.broker.changes import (
     ABSOLUTE_EXPIRY,
@@ -109,7 +110,10 @@ class Intake:
         properties: bytes | None
         if sections.properties is not None:
             start, end = sections.properties
-            message_id, content_type, session_id = _identity(payload, start + 3)
+            try:
+                message_id, content_type, session_id = _identity(payload, value_offset(payload, start), end)
+            except (IndexError, struct_error) as error:
+                raise DecodeError("properties are cut off") from error
             properties = payload[start:end]
         else:
             message_id, content_type, session_id = "", None, None
@@ -237,8 +241,8 @@ def _annotations(payload: bytes, span: tuple[int, int]) -> tuple[bytes, int, int
     return b"".join(pairs), len(pairs), scheduled_ms, partition_key
 
 
-def _identity(buffer: bytes, at: int) -> tuple[str, str | None, str | None]:
-    """Message id, content type and session id of the properties list at `at`, walking over the other fields."""
+def _identity(buffer: bytes, at: int, stop: int) -> tuple[str, str | None, str | None]:
+    """Message id, content type and session id of the properties list from `at` to `stop`, walking over the others."""
     code = buffer[at]
     if code == 0xC0:
         count, at = buffer[at + 2], at + 3
@@ -264,7 +268,7 @@ def _identity(buffer: bytes, at: int) -> tuple[str, str | None, str | None]:
                 content_type = buffer[at + 2 : end].decode("utf-8")
             elif index == GROUP_ID:
                 session_id = buffer[at + 2 : end].decode("utf-8")
-                break
+                index = count
             at = end
         elif code == 0xA3:
             end = at + 2 + buffer[at + 1]
@@ -280,10 +284,12 @@ def _identity(buffer: bytes, at: int) -> tuple[str, str | None, str | None]:
         elif index == GROUP_ID:
             value, at = decode(buffer, at)
             session_id = text_of(value)
-            break
+            index = count
         else:
             at = skip(buffer, at)
         index += 1
+    if at > stop:
+        raise DecodeError("properties do not end where their size says")
     return message_id, content_type, session_id
 
 

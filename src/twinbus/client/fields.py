@@ -343,7 +343,9 @@ def _body(payload: bytes, span: Span | None) -> bytes:
     code, _ = section_kind(payload, span)
     if code == DATA:
         return b"".join(data_sections(payload, span))
-    if code not in (SEQUENCE, VALUE):
+    if code == SEQUENCE:
+        return to_json(_sequences(payload, span)).encode()
+    if code != VALUE:
         raise DecodeError("a message has no body that we know")
     value = decode_section(payload, span)
     if isinstance(value, bytes):
@@ -351,6 +353,19 @@ def _body(payload: bytes, span: Span | None) -> bytes:
     if isinstance(value, str) and not isinstance(value, Symbol):
         return value.encode()
     return to_json(value).encode()
+
+
+def _sequences(payload: bytes, span: Span) -> Any:
+    """The list of a sequence section; of several, their lists one behind the other, as they are one sequence."""
+    offset, end = span
+    found: list[Any] = []
+    while offset < end:
+        _, offset = section_kind(payload, (offset, end))
+        value, offset = decode(payload, offset)
+        if not isinstance(value, list):
+            raise DecodeError("a sequence section does not hold a list")
+        found += value
+    return found
 
 
 def _whole(value: Any) -> int | None:
