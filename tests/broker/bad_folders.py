@@ -111,7 +111,7 @@ def subscription_without_topic(folder: Path) -> set[tuple[Table, bytes]]:
 def second_of_a_name(folder: Path) -> set[tuple[Table, bytes]]:
     """Two queues with one path: the later one counts."""
     fields = {"kind": "queue", "created_ms": 1, "updated_ms": 1, "settings": QueueSettings(path="PLAIN").to_json()}
-    return _put(folder, Table.ENTITIES, records.ENTITY_KEY.pack(2), json.dumps(fields)) | _message_of(folder, 2)
+    return _put(folder, Table.ENTITIES, records.ENTITY_KEY.pack(0), json.dumps(fields)) | _message_of(folder, 0)
 
 
 def message_without_queue(folder: Path) -> set[tuple[Table, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.bad_folders import FAULTS, NOW_MS, SOUND, make, message, opened
+from twinbus.broker.browsing import browse
 from twinbus.entities.settings import QueueSettings
 from twinbus.store.facts import Table
 
@@ -25,8 +27,6 @@ def folder(tmp_path: Path) -> Path:
 async def test_records_without_an_owner_are_set_aside_and_kept(
     folder: Path, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import asyncio
-
     aside = await asyncio.to_thread(fault, folder)
     for _ in range(2):
         caplog.clear()
@@ -36,6 +36,7 @@ async def test_records_without_an_owner_are_set_aside_and_kept(
         assert host.entities.set_aside.count == len(aside)
         assert {(each.table, each.key) for each in host.entities.set_aside.found} == aside
         assert {path: host.entities.queue(path).counts.active for path in SOUND} == SOUND
+        assert len(browse(host, host.entities.queue("plain"), 0, 10)) == SOUND["plain"]
         host.start()
         # Work goes on: a new entity does not take over what is set aside.
         made = host.create_queue(QueueSettings(path=host.new_id()))

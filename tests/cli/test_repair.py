@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.broker.bad_folders import FAULTS, SOUND, first, make, opened, write
+from tests.cli.test_folders import damage
 from twinbus.cli.main import run
 from twinbus.entities import records
+from twinbus.errors import StoreCorruptError
 from twinbus.store.facts import Facts, Table
+from twinbus.store.lmdb_store import Store
 
 Command = Callable[..., tuple[int, str, str]]
 Fault = Callable[[Path], set[tuple[Table, bytes]]]
@@ -91,8 +94,6 @@ def test_every_fault_is_named_refused_by_compact_and_left_out_of_a_repaired_copy
 
 
 def test_a_damaged_body_is_left_out_with_its_messages(command: Command, folder: Path, tmp_path: Path) -> None:
-    from tests.cli.test_folders import damage
-
     damage(folder)
     code, out, _ = command("check", folder.parent, "--repair", tmp_path / "copy")
     assert code == 1
@@ -104,9 +105,8 @@ def test_a_damaged_body_is_left_out_with_its_messages(command: Command, folder: 
 def test_a_shared_body_that_is_not_marked_is_found_and_marked(command: Command, folder: Path, tmp_path: Path) -> None:
     """The first of its copies to be completed would take the body from the other."""
     facts = Facts()
-    key, value = records.key(16, 1), b""
-    with_value = dict(_index(folder))
-    value = with_value[key]
+    key = records.key(16, 1)
+    value = dict(_index(folder))[key]
     assert records.unpack(value).shared
     facts.index[key] = value[:1] + bytes([value[1] & ~records.SHARED]) + value[2:]
     write(folder, facts)
@@ -146,8 +146,6 @@ def test_an_entity_that_cannot_be_read_stops_the_start_and_is_left_out_of_a_repa
     key, _ = first(folder, Table.ENTITIES)
     facts.rows[Table.ENTITIES, key] = value
     write(folder, facts)
-    from twinbus.errors import StoreCorruptError
-
     with pytest.raises(StoreCorruptError, match="twinbus check"):
         opened(folder)
     code, out, _ = command("check", folder.parent, "--repair", tmp_path / "copy", "--json")
@@ -159,8 +157,6 @@ def test_an_entity_that_cannot_be_read_stops_the_start_and_is_left_out_of_a_repa
 
 
 def _index(folder: Path) -> list[tuple[bytes, bytes]]:
-    from twinbus.store.lmdb_store import Store
-
     with Store.open(folder, sync=False) as store:
         return list(store.scan(Table.INDEX))
 

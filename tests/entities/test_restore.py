@@ -63,9 +63,6 @@ def test_rows_without_a_mark_still_do_not_let_numbers_come_twice() -> None:
 @pytest.mark.parametrize(
     ("table", "value"),
     [
-        (Table.INDEX, b""),
-        (Table.INDEX, b"\x01" * 20),
-        (Table.INDEX, b"\x05" + b"\x00" * 33),
         (Table.ENTITIES, b"{"),
         (Table.ENTITIES, b"{}"),
         (Table.ENTITIES, b'{"settings":{"path":""},"created_ms":1,"updated_ms":1}'),
@@ -79,6 +76,17 @@ def test_a_row_that_does_not_read_back_stops_the_start(table: Table, value: byte
     house.tables.rows[table][key] = value
     with pytest.raises(StoreCorruptError):
         house.crash()
+
+
+@pytest.mark.parametrize("value", [b"", b"\x01" * 20, b"\x05" + bytes(33), b"\x01\x03" + bytes(32)])
+def test_a_message_that_does_not_read_back_keeps_nobody_from_starting(value: bytes) -> None:
+    house = House()
+    house.send("a", "b")
+    key = min(house.tables.rows[Table.INDEX])
+    house.tables.rows[Table.INDEX][key] = value
+    house.crash()
+    assert [(each.table, each.key) for each in house.namespace.set_aside.found] == [(Table.INDEX, key)]
+    assert house.names(house.acquire(9)) == ["b"]
 
 
 def test_shared_bodies_are_counted_again() -> None:

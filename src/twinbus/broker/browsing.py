@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinbus.entities import records
+from twinbus.errors import StoreCorruptError
 from twinbus.store.facts import Table, index_key, index_numbers
 
 if TYPE_CHECKING:
@@ -29,9 +30,12 @@ def browse(host: NamespaceHost, queue: Queue | Topic, first: int, count: int) ->
         for key, value in rows:
             _, seq = index_numbers(key)
             first = seq + 1
-            record = records.unpack(value)
             if queue.removed(seq):
                 continue
+            try:
+                record = records.unpack(value)
+            except StoreCorruptError:
+                continue  # set aside when the namespace was opened
             if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
                 found.append(records.message_of(seq, record))
     return found

@@ -26,6 +26,7 @@ from twinbus.broker.senders import Senders
 from twinbus.broker.timers import Timers
 from twinbus.broker.tracking import Tracker
 from twinbus.clock import Clock
+from twinbus.entities.findings import Findings
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import Rule
@@ -51,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 # Rows of deleted entities cleared away in one commit.
 SWEEP_ROWS = 2_000
+# Records that are named in the log when a namespace is opened; `twinbus check` names them all.
+SET_ASIDE_LINES = 20
 
 
 class TokenSource:
@@ -123,17 +126,7 @@ class NamespaceHost:
         # Shows messages to the rules of subscriptions.
         self.views = StoredViews(self.store.body)
         # The rules' state, read back from the disk.
-        self.entities = Namespace.restore(
-            name,
-            entities=self.store.scan(Table.ENTITIES),
-            index=self.store.scan(Table.INDEX),
-            sessions=self.store.scan(Table.SESSIONS),
-            duplicates=self.store.scan(Table.DUPLICATES),
-            meta=self.store.scan(Table.META),
-            now_ms=clock.now_ms(),
-            tokens=self.tokens,
-            views=self.views,
-        )
+        self.entities = self._restored()
         # The only writer of the store.
         self.commits = CommitLoop(self.store, name, on_failure)
         # Policies and how they change; `keys.json` lies beside the namespaces' folders.
@@ -163,6 +156,41 @@ class NamespaceHost:
         self.console: Callable[[], Console] | None = None
         # The loop everything runs on, set by start().
         self.loop: asyncio.AbstractEventLoop
+
+    def _restored(self) -> Namespace:
+        """The entities as the store has them. A folder that cannot be served is let go."""
+        scan = self.store.scan
+        try:
+            restored = Namespace.restore(
+                self.name,
+                entities=scan(Table.ENTITIES),
+                index=scan(Table.INDEX),
+                sessions=scan(Table.SESSIONS),
+                duplicates=scan(Table.DUPLICATES),
+                meta=scan(Table.META),
+                now_ms=self.clock.now_ms(),
+                tokens=self.tokens,
+                views=self.views,
+                last_body=self.store.last_body,
+            )
+        except BaseException:
+            self.store.close()
+            raise
+        self._tell_set_aside(restored.set_aside)
+        return restored
+
+    def _tell_set_aside(self, found: Findings) -> None:
+        if not found.count:
+            return
+        logger.error(
+            "%d %s of namespace %s cannot be used and %s set aside: the store keeps %s. "
+            "Run `twinbus check` on %s when the broker is stopped.",
+            found.count,
+            *(("record", self.name, "is", "it") if found.count == 1 else ("records", self.name, "are", "them")),
+            self.store.folder,
+        )
+        for finding in found.found[:SET_ASIDE_LINES]:
+            logger.error("set aside in namespace %s: %s", self.name, finding.text)
 
     def start(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -343,7 +371,12 @@ class NamespaceHost:
     def _gone(self, entity: Queue | Topic) -> None:
         self.drop_policies(entity.path)
         self.bury(entity)
+        self.sweep_later()
         self.commits.request()
+
+    def sweep_later(self) -> None:
+        """Clear away the last of a deleted entity, once its deletion is on disk."""
+        self.commits.facts.then.append((self._sweep, None))
 
     def bury(self, entity: Queue | Topic) -> None:
         """An entity is gone: end its links, and clear its messages away in steps that leave room for others."""

@@ -50,6 +50,7 @@ class Timers:
             if effect.kind is EffectKind.IDLE_DELETED:
                 host.drop_policies(effect.queue.path)
                 host.meter.forget(effect.queue.path)
+                host.sweep_later()
         host.commits.request_if_needed()
         self.reschedule()
 

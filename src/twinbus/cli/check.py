@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,52 +17,85 @@ if TYPE_CHECKING:
 
     from twinbus.store.check import Report
 
+_NUMBERS = ("messages", "bodies", "bytes", "damaged", "dangling", "orphans", "faults")
+
 
 def check(
     data: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The data folder [the user's own].", show_default=False)
     ] = None,
+    repair: Annotated[
+        Path | None,
+        typer.Option(metavar="NEW_DIR", help="Write a sound copy there, and list what it lacks.", show_default=False),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Verify every checksum and reference in a data folder. The broker must be stopped.
+    """Verify every checksum, reference and owner in a data folder. The broker must be stopped.
 
     \b
     Example:
       twinbus check ./data
       twinbus check ./data --json | jq '.[].ok'
+      twinbus check ./data --repair ./data-repaired
     """
     from rich.console import Console
     from rich.progress import Progress
 
-    from twinbus.cli.folders import default_data, namespaces_in
-    from twinbus.store.check import verify
+    from twinbus.cli.folders import copies_in, default_data, namespaces_in
 
     errors = Console(stderr=True)
+    source = data if data is not None else default_data()
+    found = namespaces_in(source)
+    copies = copies_in(source, repair) if repair is not None else {}
     reports: dict[str, Report] = {}
+    left_out: dict[str, list[str]] = {}
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        for name, folder in namespaces_in(data if data is not None else default_data()).items():
+        for name, folder in found.items():
             task = progress.add_task(f"checking {name}", total=None)
-            reports[name] = verify(folder, _body_of, partial(_tell, progress, task))
+            reports[name] = _looked(folder, copies.get(name), partial(_tell, progress, task), left_out, name)
     if json:
-        show_json([_described(name, report) for name, report in reports.items()])
+        lacking = {} if repair is None else left_out
+        show_json([_described(name, report, lacking.get(name)) for name, report in reports.items()])
     else:
         _show(reports)
+        if repair is not None:
+            _show_copy(repair, left_out)
     if not all(report.ok for report in reports.values()):
         raise typer.Exit(1)
 
 
+def _looked(
+    folder: Path, copy: Path | None, tell: Callable[[int, int], None], left_out: dict[str, list[str]], name: str
+) -> Report:
+    from twinbus.entities.audit import audit
+    from twinbus.store.check import repair, verify
+
+    if copy is None:
+        return verify(folder, body_of, tell, audit)
+    report, left_out[name] = repair(folder, copy, body_of, audit, tell)
+    return report
+
+
 def _show(reports: dict[str, Report]) -> None:
-    numbers = ("messages", "bodies", "bytes", "damaged", "dangling", "orphans")
-    show_table(["namespace", *numbers, "verdict"], [_row(name, report) for name, report in reports.items()], numbers)
+    show_table(["namespace", *_NUMBERS, "verdict"], [_row(name, report) for name, report in reports.items()], _NUMBERS)
     for name, report in reports.items():
         for line in _findings(report):
             typer.echo(f"{name}: {line}")
 
 
-def _described(name: str, report: Report) -> dict[str, Any]:
+def _show_copy(to: Path, left_out: dict[str, list[str]]) -> None:
+    typer.echo(f"Wrote a sound copy to {to}.")
+    if not any(left_out.values()):
+        typer.echo("Everything is in the copy.")
+    for name, lines in left_out.items():
+        for line in lines:
+            typer.echo(f"{name}: left out or set right: {line}")
+
+
+def _described(name: str, report: Report, left_out: list[str] | None = None) -> dict[str, Any]:
     from twinbus.store.facts import Table
 
-    return {
+    described = {
         "namespace": name,
         "ok": report.ok,
         "messages": report.rows[Table.INDEX],
@@ -70,8 +104,10 @@ def _described(name: str, report: Report) -> dict[str, Any]:
         "damaged": report.bad_bodies + report.bad_index,
         "dangling": report.dangling,
         "orphans": report.orphans,
+        "faults": report.faults,
         "findings": _findings(report),
     }
+    return described if left_out is None else {**described, "left_out": left_out}
 
 
 def _tell(progress: Progress, task: TaskID, done: int, total: int) -> None:
@@ -80,20 +116,17 @@ def _tell(progress: Progress, task: TaskID, done: int, total: int) -> None:
 
 def _row(name: str, report: Report) -> list[str]:
     found = _described(name, report)
-    numbers = [f"{found[each]:,}" for each in ("messages", "bodies", "bytes", "damaged", "dangling", "orphans")]
-    return [name, *numbers, "whole" if report.ok else "damaged"]
+    return [name, *(f"{found[each]:,}" for each in _NUMBERS), "whole" if report.ok else "damaged"]
 
 
-def _body_of(value: bytes) -> int:
+def body_of(value: bytes) -> int:
+    """The number of the body that an index record points to."""
     from twinbus.entities import records
 
     return records.unpack(value).body
 
 
 def _findings(report: Report) -> list[str]:
-    lines = [f"body {number} does not match its checksum" for number in report.bad_body_numbers]
-    lines += [f"message {seq} of entity {entity} does not read back" for entity, seq in report.bad_index_keys]
-    lines += [
-        f"message {seq} of entity {entity} has lost its body {body}" for entity, seq, body in report.dangling_keys
-    ]
-    return lines
+    from twinbus.store.check import left_out
+
+    return left_out(report)

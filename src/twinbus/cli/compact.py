@@ -10,7 +10,6 @@ import typer
 
 from twinbus.cli.settings import Json
 from twinbus.cli.view import show_json
-from twinbus.errors import ConfigError
 
 
 def compact(
@@ -25,30 +24,22 @@ def compact(
       twinbus compact ./data ./data-compact
       twinbus serve --data ./data-compact
     """
-    from twinbus.broker.keys import KEYS_FILE, write_private
-    from twinbus.cli.folders import namespaces_in
+    from twinbus.cli.folders import copies_in, namespaces_in
 
     folders = namespaces_in(data)
-    if to.exists():
-        raise ConfigError(f"{to} exists already: give the name of a new folder.")
-    if list(folders.values()) == [data]:
-        _show([_one(data.name, data, to)], json)
-        return
-    to.mkdir(mode=0o700, parents=True)
-    sizes = [_one(name, folder, to / name) for name, folder in folders.items()]
-    keys = data / KEYS_FILE
-    if keys.is_file():
-        # Without its keys the copy would make new ones, and every client's connection string would stop working.
-        write_private(to / KEYS_FILE, keys.read_text())
+    copies = copies_in(data, to)
+    sizes = [_one(name, folder, copies[name]) for name, folder in folders.items()]
     _show(sizes, json)
-    if not json:
+    if not json and to not in copies.values():
         typer.echo(f"Start the broker with --data {os.fspath(to)} to use the copy.")
 
 
 def _one(name: str, folder: Path, to: Path) -> dict[str, Any]:
+    from twinbus.cli.check import body_of
+    from twinbus.entities.audit import audit
     from twinbus.store.check import compact as compact_store
 
-    before, after = compact_store(folder, to)
+    before, after = compact_store(folder, to, None, body_of, audit)
     return {"namespace": name, "bytes_before": before, "bytes_after": after}
 
 

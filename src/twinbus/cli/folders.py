@@ -26,6 +26,23 @@ def namespaces_in(folder: Path) -> dict[str, Path]:
     return found
 
 
+def copies_in(folder: Path, to: Path) -> dict[str, Path]:
+    """Where the copies of a data folder's namespaces go in a new folder, which is made with the folder's keys."""
+    from twinbus.broker.keys import KEYS_FILE, write_private
+
+    namespaces = namespaces_in(folder)
+    if to.exists():
+        raise ConfigError(f"{to} exists already: give the name of a new folder.")
+    if list(namespaces.values()) == [folder]:
+        return {folder.name: to}
+    to.mkdir(mode=0o700, parents=True)
+    keys = folder / KEYS_FILE
+    if keys.is_file():
+        # Without its keys the copy would make new ones, and every client's connection string would stop working.
+        write_private(to / KEYS_FILE, keys.read_text())
+    return {name: to / name for name in namespaces}
+
+
 def _has_store(folder: Path) -> bool:
     """One that was lost counts: whoever opens it is told."""
     return (folder / DATA_NAME).is_file() or had_store(folder)

@@ -23,7 +23,7 @@ from .duplicates import Duplicates
 from .expiry import Expiry
 from .locks import Locks
 from .message import ACTIVE, DEFERRED, GONE, RETURNING, Message, moved
-from .records import ENTITY_KEY, KEY, META_SEQUENCE, session_key
+from .records import ENTITY_KEY, KEY, META_DELETED, META_SEQUENCE, session_key
 from .schedule import Schedule
 from .session import Session, Sessions
 from .settings import DISABLED, RECEIVE_DISABLED, SEND_DISABLED
@@ -361,11 +361,16 @@ class Holding:
         self._sessions = None
         self._duplicates = None
         facts.delete(Table.META, META_SEQUENCE + ENTITY_KEY.pack(self.entity_id))
+        # Tells a start that its rows are to be cleared away: rows of an entity that nobody deleted are kept.
+        facts.rows[Table.META, META_DELETED + ENTITY_KEY.pack(self.entity_id)] = b""
         facts.then.append((self._tell_deleted, None))
 
     def _tell_deleted(self, _: None) -> None:
+        # Behind its last messages, which were handed to the sweep when the commit showed them.
+        mark: Row = (Table.META, META_DELETED + ENTITY_KEY.pack(self.entity_id), 0)
+        self._commons.sweep.add(iter([mark]))
         if self.on_deleted is not None:
-            self.on_deleted(self._self())
+            self.on_deleted(self)
 
     def _self(self) -> Queue:
         raise AssertionError("only queues hold messages")

@@ -19,6 +19,7 @@ from twinbus.store.facts import Facts, Table
 from .bodies import Bodies
 from .commons import Commons
 from .effects import Effect, EffectKind
+from .findings import Findings
 from .holding import DEAD_LETTER_PART, IDS_PER_ENTITY, not_found_text
 from .queue import DEAD_LETTER_SUFFIX, TRANSFER_SUFFIX, Queue
 from .records import ENTITY_KEY, META_ENTITIES, NUMBER
@@ -57,6 +58,8 @@ class Namespace:
         self._by_id = self._commons.by_id
         # The last block of entity ids given out.
         self._last_id = 0
+        # Records that could not be used when the namespace was read back.
+        self.set_aside = Findings(0, strict=True)
 
     @classmethod
     def restore(
@@ -70,11 +73,19 @@ class Namespace:
         now_ms: int,
         tokens: Callable[[], bytes],
         views: Views | None = None,
+        last_body: int = 0,
+        findings: Findings | None = None,
     ) -> Namespace:
-        """Read a namespace back. Locks are released; schedules, sessions and the duplicates window go on."""
+        """Read a namespace back. Locks are released; schedules, sessions and the duplicates window go on.
+
+        `last_body` is the highest number of a body that is there. With `findings`, what cannot be read is named there,
+        all of it; without, an entity's record that cannot be read is an error.
+        """
         from .restore import restore
 
-        return restore(cls, name, entities, index, sessions, duplicates, meta, now_ms, tokens, views)
+        return restore(
+            cls, name, entities, index, sessions, duplicates, meta, now_ms, tokens, views, last_body, findings
+        )
 
     # --- queues -----------------------------------------------------------------------------------------------------
 

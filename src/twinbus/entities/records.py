@@ -36,6 +36,8 @@ RELAYED: Final = 0x20  # it came by way of another entity
 META_BODIES: Final = b"bodies"
 META_ENTITIES: Final = b"entities"
 META_SEQUENCE: Final = b"sequence:"
+# An entity that was deleted, until all its rows are gone.
+META_DELETED: Final = b"deleted:"
 
 _SHORT: Final = struct.Struct(">H")
 _CHANGE: Final = struct.Struct(">HBI")

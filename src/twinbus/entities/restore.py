@@ -1,8 +1,9 @@
 """Reading a namespace back after a restart.
 
 Index rows come in key order, so each queue's messages arrive by sequence number and nothing needs sorting. A plain
-message takes the short way: one unpack, one object, one append; a million of them take about a second. Rows without
-an entity belong to one that was deleted: they go to the sweep.
+message takes the short way: one unpack, one object, one append; a million of them take about a second. Rows of an
+entity that was deleted go to the sweep; rows of an entity that nobody knows, and rows that cannot be read, are set
+aside: they stay in the store and keep nobody from starting.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twinbus.errors import ServiceError, StoreCorruptError
+from twinbus.limits import STORE_FINDINGS_MAX
 from twinbus.store.facts import Table
 
+from .findings import Findings
 from .holding import IDS_PER_ENTITY, TRANSFER_PART
-from .message import ACTIVE, Message
+from .message import ACTIVE, GONE, SCHEDULED, Message
 from .queue import Queue
 from .records import (
     ENTITY_KEY,
     HEAD,
     KEY,
     META_BODIES,
+    META_DELETED,
     META_ENTITIES,
     META_SEQUENCE,
     NUMBER,
@@ -37,7 +41,8 @@ from .rule import Rule
 from .settings import QueueSettings
 from .subscription import Subscription
 from .sweep import Row
-from .topic_settings import SubscriptionSettings, TopicSettings
+from .topic import Topic
+from .topic_settings import Settings, SubscriptionSettings, TopicSettings
 
 if TYPE_CHECKING:
     from .namespace import Namespace, Rows
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
 
 # Messages handed to a queue at a time.
 _CHUNK: Final = 10_000
+
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, struct.error, ServiceError)
 
 
 def restore(
@@ -59,20 +66,23 @@ def restore(
     now_ms: int,
     tokens: Callable[[], bytes],
     views: Views | None = None,
+    last_body: int = 0,
+    findings: Findings | None = None,
 ) -> Namespace:
+    set_aside = Findings(STORE_FINDINGS_MAX, strict=True) if findings is None else findings
     marks = dict(meta)
-    namespace = cls(name, tokens=tokens, reserved_bodies=_number(marks.get(META_BODIES)), views=views)
-    namespace._last_id = _number(marks.get(META_ENTITIES))
-    for key, value in entities:
-        _restore_entity(namespace, key, value, now_ms)
+    reserved = max(_number(marks, META_BODIES, set_aside), last_body)
+    namespace = cls(name, tokens=tokens, reserved_bodies=reserved, views=views)
+    namespace.set_aside = set_aside
+    namespace._last_id = _number(marks, META_ENTITIES, set_aside)
+    _restore_entities(namespace, entities, now_ms)
     for queue in namespace._by_id.values():
-        queue.reserve(_number(marks.get(META_SEQUENCE + ENTITY_KEY.pack(queue.entity_id))))
-    orphans: list[Row] = []
-    _restore_index(namespace, index, orphans)
-    _restore_sessions(namespace, sessions, orphans)
-    _restore_duplicates(namespace, duplicates, orphans, now_ms)
-    if orphans:
-        namespace._commons.sweep.add(iter(orphans))
+        queue.reserve(_number(marks, META_SEQUENCE + ENTITY_KEY.pack(queue.entity_id), set_aside))
+    leftovers = Leftovers(namespace, marks)
+    _restore_index(namespace, index, leftovers)
+    _restore_sessions(namespace, sessions, leftovers)
+    _restore_duplicates(namespace, duplicates, leftovers, now_ms)
+    leftovers.sweep()
     _drop_single_references(namespace._commons.bodies.references)
     for queue in list(namespace._by_id.values()):
         queue.restored()
@@ -80,38 +90,133 @@ def restore(
     return namespace
 
 
-def _number(value: bytes | None) -> int:
+def _number(marks: dict[bytes, bytes], key: bytes, findings: Findings) -> int:
+    value = marks.get(key)
     if value is None:
+        return 0
+    if len(value) != NUMBER.size:
+        findings.refuse(Table.META, key, f"the mark {key!r} cannot be read")
         return 0
     number: int = NUMBER.unpack(value)[0]
     return number
 
 
-def _restore_entity(namespace: Namespace, key: bytes, value: bytes, now_ms: int) -> None:
-    try:
-        fields = json.loads(value)
-        if len(key) == RULE_KEY.size:
-            owner_id, number = RULE_KEY.unpack(key)
-            owner = namespace._by_id[owner_id]
-            assert isinstance(owner, Subscription)
-            owner.restore_rule(number, Rule.from_json(fields))
+class Leftovers:
+    """Rows without an entity: those of a deleted one are cleared away, all others are set aside."""
+
+    __slots__ = ("_deleted", "_marks", "_namespace", "_rows")
+
+    def __init__(self, namespace: Namespace, marks: dict[bytes, bytes]) -> None:
+        # Where they were found.
+        self._namespace = namespace
+        # The marks of deleted entities, which go when everything else of theirs is gone.
+        self._marks = [key for key in marks if key.startswith(META_DELETED)]
+        # Their ids.
+        self._deleted = {int.from_bytes(key[len(META_DELETED) :], "big") for key in self._marks}
+        # What is to be cleared away.
+        self._rows: list[Row] = []
+
+    def add(self, table: Table, key: bytes, entity_id: int, what: str, body: int = 0) -> None:
+        if entity_id in self._deleted:
+            self._rows.append((table, key, body))
             return
-        created_ms, updated_ms = int(fields["created_ms"]), int(fields["updated_ms"])
-        (entity_id,) = ENTITY_KEY.unpack(key)
-        entity = _add(namespace, fields["kind"], fields["settings"], entity_id, now_ms)
-    except (ValueError, KeyError, TypeError, AssertionError, struct.error, ServiceError) as error:
-        raise StoreCorruptError(f"The entity record {key.hex()} does not read back: {error}.") from error
-    entity.created_ms = created_ms
-    entity.updated_ms = updated_ms
+        namespace = self._namespace
+        namespace.set_aside.add(table, key, f"{what} belongs to entity {entity_id}, which does not exist")
+        # A new entity must not take over what is set aside.
+        namespace._last_id = max(namespace._last_id, entity_id - entity_id % IDS_PER_ENTITY)
+
+    def sweep(self) -> None:
+        sweep = self._namespace._commons.sweep
+        if self._rows or self._marks:
+            sweep.add(iter([*self._rows, *((Table.META, key, 0) for key in self._marks)]))
 
 
-def _add(namespace: Namespace, kind: str, settings: dict[str, Any], entity_id: int, now_ms: int) -> Sending:
+# --- entities -------------------------------------------------------------------------------------------------------
+
+
+class _Entity(NamedTuple):
+    """An entity's record, read."""
+
+    key: bytes
+    settings: Settings
+    created_ms: int
+    updated_ms: int
+
+
+def _restore_entities(namespace: Namespace, rows: Rows, now_ms: int) -> None:
+    findings = namespace.set_aside
+    entities: list[_Entity] = []
+    rules: list[tuple[bytes, Rule]] = []
+    for key, value in rows:
+        try:
+            fields = json.loads(value)
+            if len(key) == RULE_KEY.size:
+                rules.append((key, Rule.from_json(fields)))
+            else:
+                ENTITY_KEY.unpack(key)
+                settings = _settings(fields["kind"], fields["settings"])
+                entities.append(_Entity(key, settings, int(fields["created_ms"]), int(fields["updated_ms"])))
+        except _UNREADABLE as error:
+            findings.refuse(Table.ENTITIES, key, f"the entity record {key.hex()} cannot be read: {error}")
+    # Of two with one name the later one counts: the earlier one was deleted.
+    by_path = {entity.settings.path.lower(): entity for entity in entities}
+    for entity in sorted(entities, key=_subscriptions_last):
+        if by_path[entity.settings.path.lower()] is not entity:
+            findings.add(Table.ENTITIES, entity.key, f"another entity has the name '{entity.settings.path}'")
+        else:
+            _restore_entity(namespace, entity, now_ms)
+    _restore_rules(namespace, rules)
+
+
+def _settings(kind: str, fields: dict[str, Any]) -> Settings:
     if kind == "topic":
-        return namespace._add_topic(TopicSettings.from_json(settings), entity_id, now_ms)
+        return TopicSettings.from_json(fields)
     if kind == "subscription":
-        own = SubscriptionSettings.from_json(settings)
-        return namespace._add_subscription(namespace.topic(own.topic), own, entity_id, now_ms)
-    return namespace._add_queue(QueueSettings.from_json(settings), entity_id, now_ms)
+        return SubscriptionSettings.from_json(fields)
+    return QueueSettings.from_json(fields)
+
+
+def _subscriptions_last(entity: _Entity) -> bool:
+    return isinstance(entity.settings, SubscriptionSettings)
+
+
+def _restore_entity(namespace: Namespace, entity: _Entity, now_ms: int) -> None:
+    (entity_id,) = ENTITY_KEY.unpack(entity.key)
+    settings = entity.settings
+    made: Sending
+    if isinstance(settings, TopicSettings):
+        made = namespace._add_topic(settings, entity_id, now_ms)
+    elif isinstance(settings, QueueSettings):
+        made = namespace._add_queue(settings, entity_id, now_ms)
+    else:
+        topic = namespace._entities.get(settings.topic.lower())
+        if not isinstance(topic, Topic):
+            text = f"the topic of subscription '{settings.path}' does not exist"
+            namespace.set_aside.add(Table.ENTITIES, entity.key, text)
+            namespace._last_id = max(namespace._last_id, entity_id)
+            return
+        made = namespace._add_subscription(topic, settings, entity_id, now_ms)
+    made.created_ms = entity.created_ms
+    made.updated_ms = entity.updated_ms
+
+
+def _restore_rules(namespace: Namespace, rules: list[tuple[bytes, Rule]]) -> None:
+    latest = {(key[: ENTITY_KEY.size], rule.name.lower()): key for key, rule in rules}
+    for key, rule in rules:
+        owner_id, number = RULE_KEY.unpack(key)
+        owner = namespace._by_id.get(owner_id)
+        if not isinstance(owner, Subscription):
+            text = f"rule '{rule.name}' belongs to subscription {owner_id}, which does not exist"
+            namespace.set_aside.add(Table.ENTITIES, key, text)
+            namespace._last_id = max(namespace._last_id, owner_id)
+        elif latest[key[: ENTITY_KEY.size], rule.name.lower()] != key:
+            text = f"another rule of subscription '{owner.path}' has the name '{rule.name}'"
+            namespace.set_aside.add(Table.ENTITIES, key, text)
+        else:
+            owner.restore_rule(number, rule)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
 
 
 def _find(namespace: Namespace, entity_id: int) -> Sending | None:
@@ -124,7 +229,7 @@ def _find(namespace: Namespace, entity_id: int) -> Sending | None:
     return found
 
 
-def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> None:
+def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> None:
     unpack_key = KEY.unpack
     unpack_head = HEAD.unpack_from
     shared_size = namespace._commons.bodies.size
@@ -133,69 +238,93 @@ def _restore_index(namespace: Namespace, index: Rows, orphans: list[Row]) -> Non
     plain = False
     size_total = 0
     messages: list[Message] = []
-    try:
-        for key, value in index:
+    for key, value in index:
+        try:
             entity_id, seq = unpack_key(key)
-            if entity_id != last_id or len(messages) == _CHUNK:
-                if queue is not None and messages:
-                    queue.restore_many(messages, size_total)
+            version, flags, count, body, size, enqueued_ms, expires_ms = unpack_head(value)
+        except struct.error as error:
+            namespace.set_aside.add(Table.INDEX, key, f"the record of message {key.hex()} cannot be read: {error}")
+            continue
+        if entity_id != last_id or len(messages) == _CHUNK:
+            if queue is not None and messages:
+                queue.restore_many(messages, size_total)
+            size_total = 0
+            messages = []
+            last_id = entity_id
+            queue = _find(namespace, entity_id)
+            plain = isinstance(queue, Queue) and (queue.dead_letters is None or not queue.settings.requires_session)
+        if flags == ACTIVE and plain and version == VERSION:
+            size_total += size
+            messages.append(
+                Message(seq, body, shared_size(size), enqueued_ms, expires_ms or None, ACTIVE, count, None, None)
+            )
+        else:
+            if queue is not None and messages:
+                queue.restore_many(messages, size_total)
                 size_total = 0
                 messages = []
-                last_id = entity_id
-                queue = _find(namespace, entity_id)
-                plain = queue is not None and (queue.dead_letters is None or not queue.settings.requires_session)
-            version, flags, count, body, size, enqueued_ms, expires_ms = unpack_head(value)
-            if flags == ACTIVE and plain and version == VERSION:
-                size_total += size
-                messages.append(
-                    Message(seq, body, shared_size(size), enqueued_ms, expires_ms or None, ACTIVE, count, None, None)
-                )
-            else:
-                if queue is not None and messages:
-                    queue.restore_many(messages, size_total)
-                    size_total = 0
-                    messages = []
-                _restore_message(namespace, queue, key, seq, value, orphans)
-    except struct.error as error:
-        raise StoreCorruptError(f"An index record does not read back: {error}.") from error
+            _restore_message(namespace, queue, key, value, leftovers)
     if queue is not None and messages:
         queue.restore_many(messages, size_total)
 
 
 def _restore_message(
-    namespace: Namespace, queue: Sending | None, key: bytes, seq: int, value: bytes, orphans: list[Row]
+    namespace: Namespace, queue: Sending | None, key: bytes, value: bytes, leftovers: Leftovers
 ) -> None:
-    """The long way: scheduled and deferred messages, sessions, changed properties, shared bodies, orphans."""
-    record = unpack(value)
+    """The long way: scheduled and deferred messages, sessions, changed properties, shared bodies, leftovers."""
+    entity_id, seq = KEY.unpack(key)
+    what = f"message {seq}" if queue is None else f"message {seq} of '{queue.path}'"
+    try:
+        record = unpack(value)
+    except StoreCorruptError as error:
+        namespace.set_aside.add(Table.INDEX, key, f"the record of {what} cannot be read: {error}")
+        return
     if record.shared:
         references = namespace._commons.bodies.references
         references[record.body] = references.get(record.body, 0) + 1
     if queue is None:
-        orphans.append((Table.INDEX, key, record.body))
-        return
-    message = message_of(seq, record)
-    queue.restore_message(message, record.session_id)
+        leftovers.add(Table.INDEX, key, entity_id, what, record.body)
+    elif record.state == GONE or (isinstance(queue, Topic) and record.state != SCHEDULED):
+        namespace.set_aside.add(Table.INDEX, key, f"{what} is in no place that this entity has")
+    elif queue._sessions is not None and record.session_id is None:
+        namespace.set_aside.add(Table.INDEX, key, f"{what} has no session, and nobody could receive it")
+    else:
+        queue.restore_message(message_of(seq, record), record.session_id)
 
 
-def _restore_sessions(namespace: Namespace, sessions: Rows, orphans: list[Row]) -> None:
+def _restore_sessions(namespace: Namespace, sessions: Rows, leftovers: Leftovers) -> None:
     for key, value in sessions:
-        (entity_id,) = ENTITY_KEY.unpack_from(key)
+        try:
+            (entity_id,) = ENTITY_KEY.unpack_from(key)
+            session_id, updated_ms, state = unpack_session(value)
+        except (struct.error, StoreCorruptError) as error:
+            namespace.set_aside.add(Table.SESSIONS, key, f"the session state {key.hex()} cannot be read: {error}")
+            continue
         queue = namespace._by_id.get(entity_id)
         if queue is None:
-            orphans.append((Table.SESSIONS, key, 0))
+            leftovers.add(Table.SESSIONS, key, entity_id, f"the state of session '{session_id}'")
+        elif queue._sessions is None:
+            text = f"session '{session_id}' has a state, but '{queue.path}' has no sessions"
+            namespace.set_aside.add(Table.SESSIONS, key, text)
         else:
-            session_id, updated_ms, state = unpack_session(value)
             queue.restore_session(session_id, updated_ms, state)
 
 
-def _restore_duplicates(namespace: Namespace, duplicates: Rows, orphans: list[Row], now_ms: int) -> None:
+def _restore_duplicates(namespace: Namespace, duplicates: Rows, leftovers: Leftovers, now_ms: int) -> None:
     for key, value in duplicates:
-        entity_id, seq = KEY.unpack(key)
+        try:
+            entity_id, seq = KEY.unpack(key)
+            seen_ms, message_id = unpack_duplicate(value)
+        except (struct.error, StoreCorruptError) as error:
+            namespace.set_aside.add(Table.DUPLICATES, key, f"the message id {key.hex()} cannot be read: {error}")
+            continue
         queue = namespace._by_id.get(entity_id)
         if queue is None:
-            orphans.append((Table.DUPLICATES, key, 0))
+            leftovers.add(Table.DUPLICATES, key, entity_id, f"the id of message {seq}")
+        elif queue._duplicates is None:
+            text = f"the id of message {seq} is kept, but '{queue.path}' does not detect duplicates"
+            namespace.set_aside.add(Table.DUPLICATES, key, text)
         else:
-            seen_ms, message_id = unpack_duplicate(value)
             queue.restore_duplicate(message_id, seq, seen_ms, now_ms)
 
 

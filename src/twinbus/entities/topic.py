@@ -64,10 +64,6 @@ class Topic(Sending):
         super().close(facts)
         self._by_name.clear()
 
-    def _tell_deleted(self, _: None) -> None:
-        if self.on_deleted is not None:
-            self.on_deleted(self)
-
     def _announce_again(self, _: object) -> None:
         """Nobody waits for messages here."""
 

@@ -1,7 +1,8 @@
 """Looking over a data folder at rest: is every record whole, and does every reference lead somewhere?
 
-Both functions hold the folder's lock: a store that is in use is not looked at. Neither changes a record of the folder
-it reads.
+All functions hold the folder's lock: a store that is in use is not looked at. None changes a record of the folder it
+reads. What records mean is not known here: the caller brings what reads the body's number out of an index row, and what
+looks at all records together.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import shutil
 import struct
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import lmdb
 
@@ -22,12 +23,29 @@ from twinbus.errors import StoreCorruptError, StoreError
 from twinbus.limits import STORE_FINDINGS_MAX
 from twinbus.store import folder as folders
 from twinbus.store.environment import Tables, open_environment
-from twinbus.store.facts import Table, body_number, index_numbers
+from twinbus.store.facts import Finding, Table, body_number, index_numbers
 
 _T = TypeVar("_T")
 
 # Called with rows done and rows in all, now and then and at the end.
 Progress = Callable[[int, int], None]
+
+BodyOf = Callable[[bytes], int]
+
+
+class Audited(Protocol):
+    """What an audit found."""
+
+    @property
+    def findings(self) -> list[Finding]: ...
+
+    # The paths of entities by id, for messages to people.
+    @property
+    def paths(self) -> dict[int, str]: ...
+
+
+# Looks at all records together; gets the rows of each table, and the highest number of a body.
+Auditor = Callable[[Callable[[Table], Iterable[tuple[bytes, bytes]]], int], Audited]
 
 _PROGRESS_ROWS: Final = 10_000
 _COPY_BYTES: Final = 32 * 1024 * 1024
@@ -58,21 +76,32 @@ class Report:
     orphans: int = 0
     # Their numbers.
     orphan_numbers: list[int] = field(default_factory=list)
+    # The messages of damaged bodies: entity id, sequence number, body number.
+    damaged_keys: list[tuple[int, int, int]] = field(default_factory=list)
+    # Rows that make no sense beside the others.
+    faults: int = 0
+    # The same, with what is wrong.
+    findings: list[Finding] = field(default_factory=list)
+    # The paths of entities by id.
+    paths: dict[int, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Every message can be delivered as it was sent."""
-        return not (self.bad_bodies or self.bad_index or self.dangling)
+        return not (self.bad_bodies or self.bad_index or self.dangling or self.faults)
 
 
-def verify(folder: Path, body_of: Callable[[bytes], int], progress: Progress | None = None) -> Report:
-    """Check every checksum and every reference; `body_of` reads the body number out of an index row's value."""
+def verify(folder: Path, body_of: BodyOf, progress: Progress | None = None, audit: Auditor | None = None) -> Report:
+    """Check every checksum and every reference; `body_of` reads the body number out of an index row's value.
+
+    Rows that `body_of` cannot read are left to `audit`, if it is given.
+    """
     lock = _lock(folder)
     try:
         env, tables = open_environment(folder, map_bytes=_map_bytes(folder), readonly=True)
         try:
             with env.begin() as txn:
-                return _verify(txn, tables, body_of, progress or _silent)
+                return _verify(txn, tables, body_of, audit, progress or _silent, STORE_FINDINGS_MAX)
         except (lmdb.Error, struct.error) as error:
             raise StoreCorruptError(f"The store in {folder} is damaged beyond its records: {error}.") from error
         finally:
@@ -81,14 +110,134 @@ def verify(folder: Path, body_of: Callable[[bytes], int], progress: Progress | N
         lock.release()
 
 
-def compact(folder: Path, to: Path, progress: Progress | None = None) -> tuple[int, int]:
+def compact(
+    folder: Path,
+    to: Path,
+    progress: Progress | None = None,
+    body_of: BodyOf | None = None,
+    audit: Auditor | None = None,
+) -> tuple[int, int]:
     """Write a copy without free space to a new folder; the bytes of the file before and after.
 
-    The copy appears under its name only when it is complete and on disk. A body that does not match its checksum stops
-    it: a copy must not make damage look whole.
+    Damage stops it, what `body_of` and `audit` find included: a copy must not make it look whole.
     """
+
+    def choose(txn: lmdb.Transaction[bytes], tables: Tables) -> Choose:
+        if body_of is not None:
+            report = _verify(txn, tables, body_of, audit, _silent, STORE_FINDINGS_MAX)
+            if not report.ok and not report.bad_bodies:
+                raise StoreCorruptError(
+                    f"The store in {folder} has records that make no sense: a compact copy would keep them. "
+                    "Run `twinbus check` on it, and `twinbus check --repair` for a copy without them."
+                )
+        return _all_whole
+
+    _copy_to(folder, to, progress or _silent, choose)
+    return (folder / folders.DATA_NAME).stat().st_size, (to / folders.DATA_NAME).stat().st_size
+
+
+def repair(
+    folder: Path, to: Path, body_of: BodyOf, audit: Auditor, progress: Progress | None = None
+) -> tuple[Report, list[str]]:
+    """Write a sound copy to a new folder: what was found, and what the copy does not have or has otherwise."""
+    found: list[Report] = []
+    lines: list[str] = []
+
+    def choose(txn: lmdb.Transaction[bytes], tables: Tables) -> Choose:
+        report = _verify(txn, tables, body_of, audit, _silent, None)
+        found.append(report)
+        lines.extend(left_out(report))
+        return _Sound(report, txn, tables, body_of, lines)
+
+    _copy_to(folder, to, progress or _silent, choose)
+    return found[0], lines
+
+
+def left_out(report: Report) -> list[str]:
+    """Every finding of a report, in words."""
+    lines = [f"body {number} does not match its checksum" for number in report.bad_body_numbers]
+    lines += [
+        f"message {seq} of {_place(report, entity)} has the damaged body {body}"
+        for entity, seq, body in report.damaged_keys
+    ]
+    lines += [f"message {seq} of {_place(report, entity)} does not read back" for entity, seq in report.bad_index_keys]
+    lines += [
+        f"message {seq} of {_place(report, entity)} has lost its body {body}"
+        for entity, seq, body in report.dangling_keys
+    ]
+    return lines + [finding.text for finding in report.findings]
+
+
+def _place(report: Report, entity_id: int) -> str:
+    return report.paths.get(entity_id, f"entity {entity_id}")
+
+
+# What the copy holds of a row; None: nothing.
+Choose = Callable[[Table, bytes, bytes], bytes | None]
+
+
+def _all_whole(table: Table, key: bytes, value: bytes) -> bytes | None:
+    if table is Table.BODIES and not _whole(value):
+        raise StoreCorruptError(f"Body {body_number(key)} does not match its checksum: check the folder first.")
+    return value
+
+
+class _Sound:
+    """Leaves out what is damaged, what belongs to nobody, and what is left without its other half."""
+
+    def __init__(
+        self, report: Report, txn: lmdb.Transaction[bytes], tables: Tables, body_of: BodyOf, lines: list[str]
+    ) -> None:
+        # Rows that are left out, or written otherwise.
+        self._changed = {(finding.table, finding.key): finding.value for finding in report.findings}
+        # Bodies that are damaged.
+        self._bad = set(report.bad_body_numbers)
+        # Reads a body's number out of an index row.
+        self._body_of = body_of
+        # Bodies that are there, for index rows.
+        self._bodies = txn.cursor(tables[Table.BODIES])
+        # Bodies that a message of the copy points to.
+        self._wanted = {
+            self._body_of(kept)
+            for key, value in txn.cursor(tables[Table.INDEX]).iternext()
+            if (kept := self._index(key, value)) is not None
+        }
+        # Told of bodies that go because their messages went.
+        self._lines = lines
+
+    def __call__(self, table: Table, key: bytes, value: bytes) -> bytes | None:
+        if table is Table.INDEX:
+            return self._index(key, value)
+        if table is Table.BODIES:
+            number = body_number(key)
+            if number in self._wanted:
+                return value
+            if number not in self._bad:
+                self._lines.append(f"body {number} belongs to no message of the copy")
+            return None
+        return self._changed.pop((table, key), value)
+
+    def missing(self, table: Table) -> list[tuple[bytes, bytes]]:
+        """Rows that the copy must have and the original lacks; asked for when the table is copied."""
+        return [(key, value) for (of, key), value in self._changed.items() if of is table and value is not None]
+
+    def _index(self, key: bytes, value: bytes) -> bytes | None:
+        chosen = self._changed.get((Table.INDEX, key), value)
+        if chosen is None:
+            return None
+        number = self._body_of(chosen)
+        return chosen if number not in self._bad and self._bodies.set_key(struct.pack(">Q", number)) else None
+
+
+def _copy_to(
+    folder: Path,
+    to: Path,
+    progress: Progress,
+    choose: Callable[[lmdb.Transaction[bytes], Tables], Choose],
+) -> None:
+    """Copy rows to a new folder. It appears under its name only when it is complete and on disk."""
     if to.exists():
-        raise StoreError(f"The folder {to} exists: a compact copy goes to a new one.")
+        raise StoreError(f"The folder {to} exists: a copy goes to a new one.")
     lock = _lock(folder)
     unfinished = to.with_name(to.name + ".unfinished")
     try:
@@ -100,14 +249,13 @@ def compact(folder: Path, to: Path, progress: Progress | None = None) -> tuple[i
             unfinished.mkdir(mode=0o700)
             with env.begin() as txn:
                 # Appended in order, its pages are full: twice the source is more than it can need.
-                _copy(txn, tables, unfinished, 2 * _map_bytes(folder), progress or _silent)
+                _copy(txn, tables, unfinished, 2 * _map_bytes(folder), progress, choose(txn, tables))
         except (lmdb.Error, OSError) as error:
-            raise StoreError(f"The compact copy to {to} failed: {error}.") from error
+            raise StoreError(f"The copy to {to} failed: {error}.") from error
         finally:
             env.close()
         unfinished.rename(to)
         folders.sync_folder(to.parent)
-        return (folder / folders.DATA_NAME).stat().st_size, (to / folders.DATA_NAME).stat().st_size
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
         lock.release()
@@ -128,9 +276,19 @@ def _silent(done: int, total: int) -> None:
 
 
 def _verify(
-    txn: lmdb.Transaction[bytes], tables: Tables, body_of: Callable[[bytes], int], progress: Progress
+    txn: lmdb.Transaction[bytes],
+    tables: Tables,
+    body_of: BodyOf,
+    audit: Auditor | None,
+    progress: Progress,
+    limit: int | None,
 ) -> Report:
     report = Report({table: txn.stat(tables[table])["entries"] for table in Table})
+
+    def note(found: list[_T], item: _T) -> None:
+        if limit is None or len(found) < limit:
+            found.append(item)
+
     total = report.rows[Table.INDEX] + report.rows[Table.BODIES]
     done = 0
     bodies = txn.cursor(tables[Table.BODIES])
@@ -143,14 +301,15 @@ def _verify(
         try:
             number = body_of(value)
         except Exception:
-            report.bad_index += 1
-            _list(report.bad_index_keys, numbers)
+            if audit is None:
+                report.bad_index += 1
+                note(report.bad_index_keys, numbers)
             continue
         if bodies.set_key(struct.pack(">Q", number)):
             wanted.append(number)
         else:
             report.dangling += 1
-            _list(report.dangling_keys, (*numbers, number))
+            note(report.dangling_keys, (*numbers, number))
     ascending = iter(sorted(wanted))
     want = next(ascending, None)
     for key, value in txn.cursor(tables[Table.BODIES]).iternext():
@@ -160,33 +319,55 @@ def _verify(
         number = body_number(key)
         if not _whole(value):
             report.bad_bodies += 1
-            _list(report.bad_body_numbers, number)
+            note(report.bad_body_numbers, number)
         report.body_bytes += max(len(value) - 4, 0)
         if want != number:
             report.orphans += 1
-            _list(report.orphan_numbers, number)
+            note(report.orphan_numbers, number)
         while want == number:
             want = next(ascending, None)
+    if report.bad_bodies:
+        _name_damaged(txn, tables, body_of, report, note)
+    if audit is not None:
+        last = bodies.key() if bodies.last() else b""
+        audited = audit(lambda table: txn.cursor(tables[table]).iternext(), int.from_bytes(last, "big"))
+        report.paths = audited.paths
+        report.faults = len(audited.findings)
+        report.findings = audited.findings[:limit]
     progress(total, total)
     return report
+
+
+def _name_damaged(
+    txn: lmdb.Transaction[bytes],
+    tables: Tables,
+    body_of: BodyOf,
+    report: Report,
+    note: Callable[[list[tuple[int, int, int]], tuple[int, int, int]], None],
+) -> None:
+    damaged = set(report.bad_body_numbers)
+    for key, value in txn.cursor(tables[Table.INDEX]).iternext():
+        try:
+            number = body_of(value)
+        except Exception:  # noqa: S112 -- it is named already
+            continue
+        if number in damaged and len(key) == 12:
+            note(report.damaged_keys, (*index_numbers(key), number))
 
 
 def _whole(value: bytes) -> bool:
     return len(value) >= 4 and zlib.crc32(value[4:]) == int.from_bytes(value[:4], "big")
 
 
-def _list(found: list[_T], item: _T) -> None:
-    if len(found) < STORE_FINDINGS_MAX:
-        found.append(item)
-
-
-def _copy(txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int, progress: Progress) -> None:
+def _copy(
+    txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int, progress: Progress, choose: Choose
+) -> None:
     total = sum(txn.stat(table)["entries"] for table in tables)
     done = 0
     copy, copies = open_environment(to, map_bytes=map_bytes, sync=False, create=True)
     try:
         for table in Table:
-            for rows in _batches(txn, tables, table):
+            for rows in _batches(txn, tables, table, choose):
                 with copy.begin(write=True) as writing:
                     if table is Table.META:
                         # The new store's own row is there already.
@@ -196,6 +377,10 @@ def _copy(txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int
                         writing.cursor(copies[table]).putmulti(rows, append=True)
                 done += len(rows)
                 progress(done, total)
+        if isinstance(choose, _Sound):
+            with copy.begin(write=True) as writing:
+                for key, value in choose.missing(Table.META):
+                    writing.put(key, value, db=copies[Table.META])
         copy.sync(True)
     finally:
         copy.close()
@@ -203,14 +388,17 @@ def _copy(txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int
     folders.sync_folder(to)
 
 
-def _batches(txn: lmdb.Transaction[bytes], tables: Tables, table: Table) -> Iterator[list[tuple[bytes, bytes]]]:
+def _batches(
+    txn: lmdb.Transaction[bytes], tables: Tables, table: Table, choose: Choose
+) -> Iterator[list[tuple[bytes, bytes]]]:
     rows: list[tuple[bytes, bytes]] = []
     count = 0
     for key, value in txn.cursor(tables[table]).iternext():
-        if table is Table.BODIES and not _whole(value):
-            raise StoreCorruptError(f"Body {body_number(key)} does not match its checksum: check the folder first.")
-        rows.append((key, value))
-        count += len(value) + 64
+        kept = choose(table, key, value)
+        if kept is None:
+            continue
+        rows.append((key, kept))
+        count += len(kept) + 64
         if count >= _COPY_BYTES:
             yield rows
             rows = []

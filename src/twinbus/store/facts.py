@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _BODY_KEY: Final = struct.Struct(">Q")
 _INDEX_KEY: Final = struct.Struct(">IQ")
@@ -51,6 +51,17 @@ def index_numbers(key: bytes) -> tuple[int, int]:
     """The inverse of `index_key`: entity id and sequence number."""
     entity_id, sequence_number = _INDEX_KEY.unpack(key)
     return entity_id, sequence_number
+
+
+class Finding(NamedTuple):
+    """A row with which something is wrong, found by whoever knows what rows mean."""
+
+    table: Table
+    key: bytes
+    # What is wrong, for people.
+    text: str
+    # What the row should hold; None: no copy should have the row.
+    value: bytes | None = None
 
 
 class Facts:

@@ -200,6 +200,11 @@ class Store:
         """How large its file has become; room freed in it is used again, never given back."""
         return (int(self._env.info()["last_pgno"]) + 1) * self._page_bytes
 
+    @property
+    def last_body(self) -> int:
+        """The highest number of a body that is there, 0 when there is none."""
+        return int.from_bytes(self._body_key_last, "big")
+
     def begin(self, facts: Facts) -> Prepared:
         """Fill one write transaction with the facts, which must not change until it is committed."""
         if self._failure is not None:

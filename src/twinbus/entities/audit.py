@@ -1,0 +1,110 @@
+"""Whether the records of a namespace make sense together, for whoever checks a data folder.
+
+Reading them back finds records without an owner and records that cannot be read. What a running broker cannot notice
+is added here: a body that several messages point to without saying so, and marks below the numbers that are in use.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from twinbus.store.facts import Finding, Table
+
+from .findings import Findings
+from .namespace import Namespace, Rows
+from .queue import Queue
+from .records import (
+    ENTITY_KEY,
+    HEAD,
+    META_BODIES,
+    META_ENTITIES,
+    META_SEQUENCE,
+    NUMBER,
+    SHARED,
+)
+
+if TYPE_CHECKING:
+    from .sending import Sending
+
+
+class Audit(NamedTuple):
+    """What was found."""
+
+    findings: list[Finding]
+    # The paths of entities and dead-letter queues by id.
+    paths: dict[int, str]
+
+
+def audit(rows: Callable[[Table], Rows], last_body: int) -> Audit:
+    """Look at all records; `last_body` is the highest number of a body that is there."""
+    findings = Findings(None, strict=False)
+    namespace = Namespace.restore(
+        "",
+        rows(Table.ENTITIES),
+        rows(Table.INDEX),
+        rows(Table.SESSIONS),
+        rows(Table.DUPLICATES),
+        rows(Table.META),
+        now_ms=0,
+        tokens=bytes,
+        findings=findings,
+    )
+    _check_shares(lambda: rows(Table.INDEX), findings)
+    _check_marks(namespace, dict(rows(Table.META)), last_body, findings)
+    return Audit(findings.found, {entity_id: entity.path for entity_id, entity in namespace._by_id.items()})
+
+
+def _check_shares(index: Callable[[], Rows], findings: Findings) -> None:
+    """The last message of a body takes it away: so each must know of the others, and all must be of one size."""
+    sizes = _shared_sizes(index)
+    if not sizes:
+        return
+    named = {each.key for each in findings.found if each.table is Table.INDEX}
+    for key, value in index():
+        if len(value) < HEAD.size or key in named:
+            continue
+        version, flags, count, body, size, enqueued_ms, expires_ms = HEAD.unpack_from(value)
+        right = sizes.get(body)
+        if right is None or (flags & SHARED and size == right):
+            continue
+        head = HEAD.pack(version, flags | SHARED, count, body, right, enqueued_ms, expires_ms)
+        text = f"body {body} is shared by several messages, but one does not say so, or has another size"
+        findings.add(Table.INDEX, key, text, head + value[HEAD.size :])
+
+
+def _shared_sizes(index: Callable[[], Rows]) -> dict[int, int]:
+    """The bodies with several messages, and the largest size that one of these says."""
+    numbers = array("Q", (HEAD.unpack_from(value)[3] for _, value in index() if len(value) >= HEAD.size))
+    ordered = sorted(numbers)
+    sizes = {number: 0 for number, following in pairwise(ordered) if number == following}
+    if sizes:
+        for _, value in index():
+            if len(value) >= HEAD.size:
+                _, _, _, body, size, _, _ = HEAD.unpack_from(value)
+                if body in sizes:
+                    sizes[body] = max(sizes[body], size)
+    return sizes
+
+
+def _check_marks(namespace: Namespace, marks: dict[bytes, bytes], last_body: int, findings: Findings) -> None:
+    """Numbers above a mark are given out again: what is in use must lie below."""
+    wanted = {META_BODIES: last_body, META_ENTITIES: max(namespace._by_id, default=0) & ~3}
+    for entity in namespace._by_id.values():
+        if entity.owner is None:
+            parts: list[Sending] = [*entity.parts] if isinstance(entity, Queue) else [entity]
+            wanted[META_SEQUENCE + ENTITY_KEY.pack(entity.entity_id)] = max(part._last_seq for part in parts)
+    unreadable = {each.key for each in findings.found if each.table is Table.META}
+    findings.found = [each for each in findings.found if each.table is not Table.META]
+    findings.count -= len(unreadable)
+    for key, number in wanted.items():
+        try:
+            mark: int = NUMBER.unpack(marks.get(key, bytes(NUMBER.size)))[0]
+        except struct.error:
+            mark = -1
+        if mark < number:
+            text = f"the mark {key!r} is too low or cannot be read: {number} is in use"
+            findings.add(Table.META, key, text, NUMBER.pack(number))
