@@ -15,9 +15,9 @@ from tests.broker.test_websocket import WebSocketStream
 from twinbus.amqp.events import Attached, Detached, Disposed, Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
-from twinbus.amqp.states import Accepted
+from twinbus.amqp.states import Accepted, state_modified
 from twinbus.amqp.terminus import Source, Target
-from twinbus.amqp.types import Int
+from twinbus.amqp.types import ARRAY_OF_LONG, Array, Int, UInt
 from twinbus.broker.patience import unsent_bytes
 from twinbus.broker.server import Server
 from twinbus.entities.settings import QueueSettings
@@ -191,6 +191,38 @@ def test_a_deleted_queue_does_not_remember_what_a_stalled_reader_was_not_sent() 
         assert peer.receiver("q", 5, settled=True)
         peer.events.clear()
         assert peer.quiet(Transfer)
+
+
+@pytest.mark.parametrize("leaves", ["link", "connection"])
+def test_a_deferred_message_is_removed_when_its_answer_is_written(leaves: str) -> None:
+    with Broker(queues=["q"]) as broker, Peer(broker) as peer:
+        fill(broker, 1, 10)
+        delivery = peer.receive(peer.receiver("q", 1))
+        peer.settle(delivery, state_modified(None, True))
+        numbers = {"sequence-numbers": Array([1], ARRAY_OF_LONG), "receiver-settle-mode": UInt(0)}
+        with Peer(broker) as asking:
+            # Its answer link has no credit: the answer cannot be sent.
+            link = asking.session.attach_receiver("r", source=Source("q/$management"), target=Target("r"))
+            asking.flush()
+            asking.wait(Attached, lambda event: event.link is link)
+            request = AmqpMessage()
+            request.message_id, request.reply_to = "1", "r"
+            request.application_properties = {"operation": "com.microsoft:receive-by-sequence-number"}
+            request.value, request.has_value = numbers, True
+            assert isinstance(asking.send(asking.sender("q/$management"), request), Accepted)
+            if leaves == "link":
+                link.detach()
+                asking.flush()
+                asking.wait(Detached, lambda event: event.link is link)
+        broker.restart()
+        with Peer(broker) as again:
+            status, _, body = again.call("q/$management", "com.microsoft:receive-by-sequence-number", numbers)
+            assert status == 200
+            assert len(body["messages"]) == 1
+            again.close()
+        broker.restart()
+        with Peer(broker) as last:
+            assert last.call("q/$management", "com.microsoft:receive-by-sequence-number", numbers)[0] == 404
 
 
 def test_answers_behind_a_large_one_follow_it() -> None:
