@@ -116,7 +116,7 @@ def test_a_deferred_message_expires_when_asked_for(dead_letter: bool) -> None:
     house.defer(house.one())
     house.step(100)
     assert house.queue.counts.deferred == 1
-    assert house.queue.receive_deferred([1], house.now, house.facts, lock=True, session=None) == []
+    assert house.queue.receive_deferred([1], house.now, house.facts, session=None) == []
     house.commit()
     assert house.queue.counts == (0, 0, 0, int(dead_letter))
 

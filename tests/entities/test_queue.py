@@ -268,27 +268,27 @@ def test_deferred_messages_are_received_by_number_only() -> None:
     numbers = [first.seq, second.seq]
     house.queue.defer(tag(first), house.now, house.facts)
     with pytest.raises(MessageNotFoundError):
-        house.queue.receive_deferred(numbers[:1], house.now, house.facts, lock=True, session=None)
+        house.queue.receive_deferred(numbers[:1], house.now, house.facts, session=None)
     house.commit()
     house.defer(second)
     assert house.acquire(9) == []
     assert house.queue.counts == (0, 0, 2, 0)
     before = house.snapshot()
     with pytest.raises(MessageNotFoundError):
-        house.queue.receive_deferred([*numbers, 77], house.now, house.facts, lock=True, session=None)
+        house.queue.receive_deferred([*numbers, 77], house.now, house.facts, session=None)
     assert house.snapshot() == before
-    got = house.queue.receive_deferred([*numbers, numbers[0]], house.now, house.facts, lock=True, session=None)
+    got = house.queue.receive_deferred([*numbers, numbers[0]], house.now, house.facts, session=None)
     assert house.names(got) == ["a", "b"]
     with pytest.raises(MessageNotFoundError):
-        house.queue.receive_deferred(numbers, house.now, house.facts, lock=True, session=None)
+        house.queue.receive_deferred(numbers, house.now, house.facts, session=None)
     house.abandon(got[0])
     house.complete(got[1])
     assert house.queue.counts == (0, 0, 1, 0)
     assert house.acquire(9) == []
     house.crash()
-    (again,) = house.queue.receive_deferred(numbers[:1], house.now, house.facts, lock=False, session=None)
+    (again,) = house.queue.receive_deferred(numbers[:1], house.now, house.facts, session=None)
     assert again.delivery_count == 2
-    house.commit()
+    house.complete(again)
     assert house.queue.counts == (0, 0, 0, 0)
 
 
@@ -297,10 +297,10 @@ def test_the_lock_of_a_deferred_message_lapses_back_to_deferred() -> None:
     house.send("a")
     message = house.one()
     house.defer(message)
-    house.queue.receive_deferred([message.seq], house.now, house.facts, lock=True, session=None)
+    house.queue.receive_deferred([message.seq], house.now, house.facts, session=None)
     house.step(60)
     assert house.queue.counts == (0, 0, 1, 0)
-    (again,) = house.queue.receive_deferred([message.seq], house.now, house.facts, lock=True, session=None)
+    (again,) = house.queue.receive_deferred([message.seq], house.now, house.facts, session=None)
     assert again.delivery_count == 2
 
 

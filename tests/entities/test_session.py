@@ -109,7 +109,7 @@ def test_wrong_kind_of_receiver(house: House) -> None:
             command(1, house.now, house.facts)
         assert caught.value.text == SESSION_NEEDED_TEXT
     with pytest.raises(NotAllowedError):
-        house.queue.receive_deferred([1], house.now, house.facts, lock=True, session=None)
+        house.queue.receive_deferred([1], house.now, house.facts, session=None)
     plain = House()
     with pytest.raises(NotAllowedError) as caught:
         plain.queue.accept_session("s", plain.now)
@@ -147,7 +147,7 @@ def test_a_lapsed_session_returns_its_messages_and_tells(house: House) -> None:
         lambda: house.queue.complete(token, house.now, house.facts),
         lambda: house.queue.renew_session("s", house.now),
         lambda: house.queue.set_session_state("s", b"", house.now, house.facts),
-        lambda: house.queue.receive_deferred([1], house.now, house.facts, lock=True, session=session),
+        lambda: house.queue.receive_deferred([1], house.now, house.facts, session=session),
     ):
         with pytest.raises(SessionLockLostError):
             command()
@@ -348,8 +348,8 @@ def test_deferred_messages_belong_to_their_session(house: House) -> None:
     (message,) = session.acquire(1, house.now, house.facts)
     house.defer(message)
     with pytest.raises(MessageNotFoundError):
-        house.queue.receive_deferred([1], house.now, house.facts, lock=True, session=other)
-    (again,) = house.queue.receive_deferred([1], house.now, house.facts, lock=True, session=session)
+        house.queue.receive_deferred([1], house.now, house.facts, session=other)
+    (again,) = house.queue.receive_deferred([1], house.now, house.facts, session=session)
     assert again.locked_until_ms == session.locked_until_ms
     house.complete(again)
     assert session.members == 0
@@ -377,7 +377,7 @@ def test_a_restart_keeps_order_states_and_places(house: House) -> None:
     assert first.id == "t"
     second = house.accept()
     assert got(house, second) == ["c"]
-    (deferred,) = house.queue.receive_deferred([1], house.now, house.facts, lock=True, session=second)
+    (deferred,) = house.queue.receive_deferred([1], house.now, house.facts, session=second)
     assert house.body(deferred) == "a"
 
 

@@ -191,7 +191,7 @@ def test_a_dead_letter_stays_where_it_is() -> None:
     house.dead.defer(tag(message), house.now, house.facts)
     house.commit()
     assert house.queue.counts.dead_letter == 1
-    (message,) = house.dead.receive_deferred([1], house.now, house.facts, lock=True, session=None)
+    (message,) = house.dead.receive_deferred([1], house.now, house.facts, session=None)
     house.dead.complete(tag(message), house.now, house.facts)
     house.commit()
     assert house.queue.counts == (0, 0, 0, 0)

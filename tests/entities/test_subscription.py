@@ -42,7 +42,7 @@ def test_it_is_received_from_like_a_queue() -> None:
     house.crash()
     subscription, dead = house.sub("s"), house.sub("s").dead_letters
     assert dead is not None
-    (deferred,) = subscription.receive_deferred([second.seq], house.now, house.facts, lock=True, session=None)
+    (deferred,) = subscription.receive_deferred([second.seq], house.now, house.facts, session=None)
     assert isinstance(deferred, Relayed)
     assert deferred.origin_seq == 2
     assert [message.origin_seq for message in house.taken(dead) if isinstance(message, Relayed)] == [1, 3]

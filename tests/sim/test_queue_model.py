@@ -247,7 +247,11 @@ class QueueMachine(RuleBasedStateMachine):
             if session is None or self.model.sessions.get(held.session, 0) <= self.now:
                 return
         assert held.seq is not None
-        real = self.house.queue.receive_deferred([held.seq], self.now, self.house.facts, lock=lock, session=session)
+        real = self.house.queue.receive_deferred([held.seq], self.now, self.house.facts, session=session)
+        if not lock:
+            for message in real:
+                assert message.token
+                self.house.queue.complete(message.token, self.now, self.house.facts)
         if held.expires_ms is not None and held.expires_ms <= self.now:
             assert real == []
             self.model.expire(held)

@@ -281,8 +281,8 @@ class Connection(asyncio.Protocol):
         # A transport that is closing has forgotten what it had not written.
         if transport is None or not self.engine.marks or transport.is_closing():
             return
-        for consumer, messages in self.engine.written(unsent_bytes(transport)):
-            consumer.on_written(messages)
+        for owner, sent in self.engine.written(unsent_bytes(transport)):
+            owner.on_written(sent)
         if self.engine.marks and self._watching is None:
             # Transports tell when little is left to write, but not how much is: only asking them does.
             self._watching = self.host.loop.call_later(WRITTEN_LOOK_MS / 1000, self._look_again)

@@ -6,6 +6,8 @@ and fields are the service's own, `defered` included.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -235,8 +237,8 @@ class Management:
         lock = int(request.arguments.get("receiver-settle-mode") or 0) == 1
         session = self._session(queue, request)
         numbers = _numbers(request)
-        # Bodies of deleted messages leave the disk with the commit, so the answer is made before it.
-        messages = queue.receive_deferred(numbers, now_ms, facts, lock=lock, session=session)
+        # Messages to delete are locked, too: until the answer is written nobody has them.
+        messages = queue.receive_deferred(numbers, now_ms, facts, session=session)
         bodies = host.store.bodies([message.body for message in messages])
         entries: list[dict[str, Any]] = []
         for message, body in zip(messages, bodies, strict=True):
@@ -247,8 +249,22 @@ class Management:
                     "message": render(body, message, token),
                 }
             )
-        self._after_commit(request, {"messages": entries})
+        if lock:
+            self._after_commit(request, {"messages": entries})
+        else:
+            tokens = [message.token for message in messages if message.token]
+            delivered = functools.partial(self._settle_delivered, queue, tokens)
+            request.answer_management(200, "OK", {"messages": entries}, delivered=delivered)
         return [len(entry["message"]) for entry in entries]
+
+    def _settle_delivered(self, queue: Queue, tokens: list[bytes], delivered: bool) -> None:
+        """Deferred messages that are received and deleted leave when the socket has taken them, and stay otherwise."""
+        commits = self._host.commits
+        now_ms = self._host.clock.now_ms()
+        for token in tokens:
+            with contextlib.suppress(ServiceError):  # the lock lapsed, or the entity is gone
+                (queue.complete if delivered else queue.release)(token, now_ms, commits.facts)
+        commits.request_if_needed()
 
     def renew(self, queue: Queue, request: Request) -> Sizes:
         now_ms = self._host.clock.now_ms()

@@ -7,6 +7,7 @@ wait for credit.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus.amqp.events import Transfer
@@ -28,6 +29,10 @@ from twinbus.limits import RESPONSES_WAITING_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
+
+
+# Told whether an answer was written to the socket.
+Delivered = Callable[[bool], None]
 
 
 class Request:
@@ -55,22 +60,33 @@ class Request:
         # The body when it is a map, else an empty one.
         self.arguments: dict[Any, Any] = message.value if isinstance(message.value, dict) else {}
 
-    def answer(self, properties: dict[str, Any], body: Any) -> None:
+    def answer(self, properties: dict[str, Any], body: Any, delivered: Delivered | None = None) -> None:
+        """Answer; `delivered` hears whether the answer was written to the socket, or could not be."""
         reply = self._connection.replies.find(self._node, self.message.reply_to, self._session)
         if reply is None:
-            return  # the peer closed its answer link: nobody is waiting
+            # The peer closed its answer link: nobody is waiting.
+            if delivered is not None:
+                delivered(False)
+            return
         response = AmqpMessage()
         response.correlation_id = self.message.message_id
         response.application_properties = dict(properties)
         response.value = body
         response.has_value = True
-        reply.send(response.encode())
+        reply.send(response.encode(), delivered)
 
-    def answer_management(self, status: int, description: str, body: Any = None, condition: str | None = None) -> None:
+    def answer_management(
+        self,
+        status: int,
+        description: str,
+        body: Any = None,
+        condition: str | None = None,
+        delivered: Delivered | None = None,
+    ) -> None:
         properties: dict[str, Any] = {"statusCode": Int(status), "statusDescription": description}
         if condition is not None:
             properties["errorCondition"] = Symbol(condition)
-        self.answer(properties, {} if body is None and status == 200 else body)
+        self.answer(properties, {} if body is None and status == 200 else body, delivered)
 
 
 class RequestNode(Protocol):
@@ -126,7 +142,7 @@ class RequestLink:
 class ReplyLink:
     """The link on which a client gets its answers."""
 
-    __slots__ = ("_connection", "_count", "_waiting", "link", "node")
+    __slots__ = ("_connection", "_count", "_undelivered", "_waiting", "link", "node")
 
     def __init__(self, connection: Connection, link: Link, node: str) -> None:
         # The connection it belongs to.
@@ -135,8 +151,10 @@ class ReplyLink:
         self.link = link
         # The node's address.
         self.node = node
-        # Answers that wait for credit, bounded.
-        self._waiting: deque[bytes] = deque()
+        # Answers that wait for credit, bounded, and who wants to hear of them.
+        self._waiting: deque[tuple[bytes, Delivered | None]] = deque()
+        # Who wants to hear of an answer that is not written yet.
+        self._undelivered: dict[Delivered, None] = {}
         # Makes delivery tags.
         self._count = 0
 
@@ -146,15 +164,17 @@ class ReplyLink:
         target = self.link.target
         return target.address if isinstance(target, Target) else None
 
-    def send(self, payload: bytes) -> None:
+    def send(self, payload: bytes, delivered: Delivered | None = None) -> None:
+        if delivered is not None:
+            self._undelivered[delivered] = None
         if len(self._waiting) >= RESPONSES_WAITING_MAX:
             text = f"More than {RESPONSES_WAITING_MAX} responses wait for credit on this link."
             self.link.detach(
                 AmqpError("amqp:resource-limit-exceeded", self._connection.host.tracker.text(text)[0], None)
             )
-            self._connection.replies.forget(self)
+            self.on_detached(True)
             return
-        self._waiting.append(payload)
+        self._waiting.append((payload, delivered))
         self._push()
 
     def on_credit(self) -> None:
@@ -166,7 +186,10 @@ class ReplyLink:
         link = self.link
         while self._waiting and link.sendable() > 0:
             self._count += 1
-            link.send(self._waiting.popleft(), tag=self._count.to_bytes(4, "big"), settled=True)
+            payload, delivered = self._waiting.popleft()
+            link.send(payload, tag=self._count.to_bytes(4, "big"), settled=True)
+            if delivered is not None:
+                link.session.mark(link, (self, delivered))
         self._connection.flush_soon()
 
     def on_transfer(self, event: Transfer) -> None:
@@ -175,8 +198,15 @@ class ReplyLink:
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
         """Answers are pre-settled: there is nothing to hear."""
 
+    def on_written(self, delivered: Delivered) -> None:
+        if self._undelivered.pop(delivered, delivered) is None:
+            delivered(True)
+
     def on_detached(self, orderly: bool) -> None:
         self._connection.replies.forget(self)
+        undelivered, self._undelivered = self._undelivered, {}
+        for delivered in undelivered:
+            delivered(False)
 
 
 class ReplyLinks:

@@ -99,9 +99,9 @@ class Queue(Resubmitting):
         return self._taken_out(self._pick(self._available, count, now_ms, facts, limit_bytes))
 
     def receive_deferred(
-        self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, lock: bool, session: Session | None
+        self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, session: Session | None
     ) -> list[Message]:
-        """Receive deferred messages by number: all must be there. Expired ones leave and are not returned."""
+        """Lock deferred messages by number: all must be there. Expired ones leave and are not returned."""
         self._check_receivable()
         if self._sessions is not None:
             if session is None:
@@ -126,13 +126,9 @@ class Queue(Resubmitting):
             if self.dead_letters is not None and message.expires_ms is not None and message.expires_ms <= now_ms:
                 self._expire(message, facts)
                 continue
-            if lock:
-                self._lock(message, until)
-            else:
-                self._remove(message, facts)
+            self._lock(message, until)
             received.append(message)
-        if lock:
-            self._wake(until)
+        self._wake(until)
         return received
 
     def delete_batch(self, count: int, before_ms: int, now_ms: int, facts: Facts, session_id: str | None = None) -> int:

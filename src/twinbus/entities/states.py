@@ -87,7 +87,6 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
     Place.RETURNING: {Move.COMMIT: Place.AVAILABLE},
     Place.DEFERRED: {
         Move.RECEIVE_DEFERRED: Place.DEFERRED_LOCKED,
-        Move.TAKE: Place.REMOVED,
         **_EXPIRE,
     },
     Place.DEFERRED_LOCKED: {
