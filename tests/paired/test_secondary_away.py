@@ -1,0 +1,135 @@
+"""A secondary that is away stops no send to a healthy primary; pairing goes on in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from tests.paired.doorkeeper import doorkeeper
+from tests.paired.pairs import Pair, call
+from tests.paired.test_backlog import NOBODY
+from twinbus.paired import PairingError
+
+
+def through(pair: Pair, port: int) -> str:
+    """The secondary's connection string, by way of a proxy."""
+    return pair.secondary.connection_string().replace(f":{pair.secondary.endpoint().port}", f":{port}")
+
+
+async def until(happened: Any, what: str) -> None:
+    for _ in range(1_000):
+        if happened():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"not within 10 s: {what}")
+
+
+async def test_a_secondary_that_is_down_delays_no_send(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "twinbus.paired"):
+        async with pair.sender(secondary=NOBODY) as sender:
+            await call(sender.send_messages, ServiceBusMessage("direct"))
+            assert pair.told("diverted") == []
+            await until(lambda: pair.told("pairing-failed"), "an event")
+            assert sender.paired_client.backlog_queues == []
+            assert "No backlog queue could be found or created in the secondary" in caplog.text
+    await pair.in_primary(1)
+
+
+async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
+    with doorkeeper(pair.secondary.endpoint().port) as door:
+        door.strike(stall=True)
+        async with pair.sender(secondary=through(pair, door.port)) as sender:
+            started = time.monotonic()
+            await call(sender.send_messages, ServiceBusMessage("direct"), timeout=5)
+            assert time.monotonic() - started < 5
+            assert sender.paired_client.backlog_queues == []
+    await pair.in_primary(1)
+
+
+async def test_diversion_is_refused_with_the_reason_until_the_pair_is_made(pair: Pair) -> None:
+    async with pair.sender(secondary=NOBODY, failover_interval=0) as sender:
+        await call(sender.send_messages, ServiceBusMessage("direct"))
+        with pair.primary.fault("refusing", "orders"):
+            started = time.monotonic()
+            with pytest.raises(PairingError, match="No backlog queue could be found or created"):
+                await call(sender.send_messages, ServiceBusMessage("refused"), timeout=2)
+            assert time.monotonic() - started < 2 + 1
+    await pair.in_primary(1)
+
+
+async def test_a_send_that_waits_for_the_pair_is_diverted_when_it_is_made(pair: Pair) -> None:
+    with doorkeeper(pair.secondary.endpoint().port) as door:
+        door.strike(stall=True)
+        options: dict[str, Any] = {"secondary": through(pair, door.port), "failover_interval": 0}
+        async with pair.sender(**options) as sender:
+            with pair.primary.fault("refusing", "orders"):
+                sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("late"), timeout=40))
+                await until(lambda: pair.told("failed-over"), "a failover")
+                door.heal()
+                await sending
+                assert pair.told("diverted")
+    await pair.in_backlog(1)
+
+
+async def test_who_wants_a_pair_waits_for_it(pair: Pair) -> None:
+    async with pair.client() as client:
+        await call(client.wait_until_paired)
+        assert len(client.backlog_queues) == 3
+    client = pair.make(secondary=NOBODY)
+    for _ in range(2):
+        with pytest.raises(PairingError, match="No backlog queue could be found or created in the secondary"):
+            await call(client.wait_until_paired)
+    with pytest.raises(PairingError):
+        await call(client.wait_until_paired, timeout=0.01)
+    await call(client.close)
+
+
+async def test_the_first_send_after_a_failover_waits_for_a_pairing_under_way(pair: Pair) -> None:
+    with pair.primary.fault("down"):
+        async with pair.sender(failover_interval=0) as sender:
+            await call(sender.send_messages, ServiceBusMessage("x"))
+    await pair.in_backlog(1)
+
+
+# --- inside the diverter ---------------------------------------------------------------------------------------------
+
+
+async def test_a_send_that_waits_for_the_backlog_goes_to_a_primary_that_is_back(pair: Pair) -> None:
+    async with pair.sender(failover_interval=0, backlog_queue_count=1) as sender:
+        await call(sender.paired_client.wait_until_paired)
+        with pair.secondary.fault("refusing"):
+            with pair.primary.fault("refusing", "orders"):
+                sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=15))
+                await pair.until("backlog-queue-out")
+            await sending
+    await pair.in_primary(1)
+    await pair.in_backlog(0, names=1)
+
+
+async def test_a_send_to_a_frozen_backlog_goes_to_a_primary_that_is_back(pair: Pair) -> None:
+    with doorkeeper(pair.secondary.endpoint().port) as door:
+        options: dict[str, Any] = {"secondary": through(pair, door.port), "failover_interval": 0}
+        async with pair.sender(backlog_queue_count=1, try_timeout=10, **options) as sender:
+            await call(sender.paired_client.wait_until_paired)
+            door.strike(stall=True)
+            with pair.primary.fault("refusing", "orders"):
+                sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=6))
+                await pair.until("failed-over")
+            await sending
+    await pair.in_primary(1)
+
+
+async def test_a_secondary_that_nobody_may_manage_is_no_reason_to_wait(pair: Pair) -> None:
+    by_nobody = pair.secondary.connection_string().replace("RootManageSharedAccessKey", "Nobody")
+    async with pair.sender(secondary=by_nobody, failover_interval=0) as sender:
+        await call(sender.send_messages, ServiceBusMessage("direct"))
+        await until(lambda: pair.told("pairing-failed"), "an event")
+        with pair.primary.fault("refusing", "orders"), pytest.raises(ServiceBusError, match=r"401|[Uu]nauthori"):
+            await call(sender.send_messages, ServiceBusMessage("refused"))
+    await pair.in_primary(1)
