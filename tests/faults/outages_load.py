@@ -129,6 +129,8 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int) -> N
         on_event=told,
         admin_options={"connection_verify": str(ca)},
     )
+    # The syphon, which starts when something was sent, looks for the backlog queues once.
+    await client.wait_until_paired()
     async with client, asyncio.TaskGroup() as group:
         for entity in SOURCES:
             for worker in range(WORKERS):

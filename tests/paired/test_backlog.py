@@ -1,4 +1,4 @@
-"""Points 16 and 17: the backlog queues are found or made when namespaces are paired."""
+"""Points 16 and 17: the backlog queues are found or created when namespaces are paired."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def admin(pair: Pair) -> Iterator[ServiceBusAdministrationClient]:
 
 async def test_they_are_made_with_exactly_these_settings(pair: Pair, admin: ServiceBusAdministrationClient) -> None:
     async with pair.client(backlog_queue_count=2) as client:
+        await call(client.wait_until_paired)
         assert client.backlog_queues == backlog_names("contoso", 2)
     assert sorted(queue.name for queue in admin.list_queues()) == backlog_names("contoso", 2)
     queue = admin.get_queue("contoso/x-servicebus-transfer/0")
@@ -49,6 +50,7 @@ async def test_existing_ones_are_used_as_they_are_and_others_left_alone(
     admin.create_queue("contoso/x-servicebus-transfer/1", max_delivery_count=7)
     admin.create_queue("contoso/x-servicebus-transfer/7")
     async with pair.client(backlog_queue_count=2) as client:
+        await call(client.wait_until_paired)
         assert client.backlog_queues == backlog_names("contoso", 2)
     assert admin.get_queue("contoso/x-servicebus-transfer/1").max_delivery_count == 7
     admin.get_queue("contoso/x-servicebus-transfer/7")
@@ -56,11 +58,13 @@ async def test_existing_ones_are_used_as_they_are_and_others_left_alone(
 
 async def test_without_a_name_the_primary_is_asked_for_its_own(pair: Pair) -> None:
     async with pair.client(primary_name=None, backlog_queue_count=1) as client:
+        await call(client.wait_until_paired)
         assert client.backlog_queues == ["contoso/x-servicebus-transfer/0"]
 
 
 async def test_a_primary_that_does_not_answer_is_named_by_its_place(pair: Pair) -> None:
     async with pair.client(primary=NOBODY, primary_name=None, backlog_queue_count=1) as client:
+        await call(client.wait_until_paired)
         assert client.backlog_queues == ["localhost-1/x-servicebus-transfer/0"]
 
 
@@ -70,23 +74,24 @@ async def test_if_some_cannot_be_made_the_pair_goes_on_and_says_so(
     refuse_settings(monkeypatch, only="/1")
     with caplog.at_level(logging.WARNING, "twinbus.paired"):
         async with pair.client() as client:
+            await call(client.wait_until_paired)
             assert client.backlog_queues == ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/2"]
             assert list(client.missing_backlog_queues) == ["contoso/x-servicebus-transfer/1"]
-    assert "1 of 3 backlog queues could not be found or made in the secondary 'fabrikam'" in caplog.text
+    assert "1 of 3 backlog queues could not be found or created in the secondary 'fabrikam'" in caplog.text
 
 
 async def test_with_none_there_is_no_pair(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_settings(monkeypatch, only="")
     client = pair.make()
-    with pytest.raises(PairingError, match="No backlog queue could be found or made in the secondary"):
-        await call(client.pair)
+    with pytest.raises(PairingError, match="No backlog queue could be found or created in the secondary"):
+        await call(client.wait_until_paired)
     await call(client.close)
 
 
 async def test_a_secondary_that_cannot_be_reached_is_asked_once(pair: Pair) -> None:
     client = pair.make(secondary=NOBODY, backlog_queue_count=50, admin_options={"retry_total": 0})
     with pytest.raises(PairingError):
-        await call(client.pair)
+        await call(client.wait_until_paired)
     assert client.backlog_queues == []
     await call(client.close)
 

@@ -68,6 +68,7 @@ async def main():
     async with PairedServiceBusClient.from_connection_strings(primary, secondary) as client:
         async with client.get_queue_sender("orders") as sender:
             await sender.send_messages(ServiceBusMessage("hello"))
+        await client.wait_until_paired()
         assert len(client.backlog_queues) == 10
 
 asyncio.run(main())

@@ -341,6 +341,7 @@ class Chosen(Random):
 async def test_a_backlog_queue_that_fails_is_out_for_all_senders(pair: Pair) -> None:
     rng = Chosen()
     async with pair.client(backlog_pause=0.3, backlog_queue_count=2, rng=rng, **AT_ONCE) as client:
+        await call(client.wait_until_paired)
         senders = [client.get_queue_sender("orders") for _ in range(4)]
         with pair.primary.fault("refusing", "orders"):
             with pair.secondary.fault("refusing", "contoso/x-servicebus-transfer/0"):

@@ -107,6 +107,8 @@ class Senders:
             ledger=ledger,
             admin_options={"connection_verify": str(ca)},
         )
+        # The story is about an outage of the primary: the backlog queues are there when it begins.
+        await client.wait_until_paired()
         async with client, asyncio.TaskGroup() as group:
             self._client = client
             for entity, senders in _SENDERS.items():

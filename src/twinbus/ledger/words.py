@@ -74,6 +74,8 @@ class Event(StrEnum):
     DIVERTED = "diverted"
     SYPHONED = "syphoned"
     DEAD_LETTERED = "dead-lettered"
+    PAIRING_FAILED = "pairing-failed"
+    PING_REFUSED = "ping-refused"
 
 
 _INTO: Final = frozenset({Kind.SEND, Kind.SCHEDULE, Kind.CANCEL})

@@ -44,16 +44,24 @@ class Found:
         """Raise when there is none."""
         if not self.names:
             name, error = next(iter(self.failures.items()))
-            raise PairingError(
-                f"No backlog queue could be found or made in the secondary '{secondary}': "
+            failure = PairingError(
+                f"No backlog queue could be found or created in the secondary '{secondary}': "
                 f"'{name}' failed with {type(error).__name__}: {error}",
                 error=error,
             )
+            failure.temporary = all(map(_is_temporary, self.failures.values()))
+            raise failure
 
     def report(self, secondary: str) -> str:
         """What to say about those that could not be had."""
         some = ", ".join(f"'{name}' ({type(error).__name__})" for name, error in self.failures.items())
         return (
-            f"{len(self.failures)} of {len(self.names) + len(self.failures)} backlog queues could not be found or made "
-            f"in the secondary '{secondary}', and the pair goes on without them: {some}"
+            f"{len(self.failures)} of {len(self.names) + len(self.failures)} backlog queues could not be found or "
+            f"created in the secondary '{secondary}', and the pair goes on without them: {some}"
         )
+
+
+def _is_temporary(error: Exception) -> bool:
+    """Whether the secondary may answer otherwise in a moment: it is away or busy, and has refused nothing."""
+    status = getattr(error, "status_code", None)
+    return status is None or status in (408, 429) or status >= 500

@@ -1,7 +1,7 @@
 """The paired client's own errors.
 
 azure.servicebus.exceptions.ServiceBusError      so that an application's handlers for the SDK's errors see them
-├── PairingError                 no backlog queue could be found or made
+├── PairingError                 no backlog queue could be found or created
 ├── PairFaultedError             the pair was given up; the text says why
 └── MessageInBacklogError        a scheduled message sits in the backlog, where nobody can cancel it
 """
@@ -12,7 +12,10 @@ from azure.servicebus.exceptions import ServiceBusError
 
 
 class PairingError(ServiceBusError):
-    """No backlog queue could be found or made in the secondary."""
+    """No backlog queue could be found or created in the secondary."""
+
+    # Whether another try may succeed without anybody doing anything about it.
+    temporary = True
 
 
 class PairFaultedError(ServiceBusError):

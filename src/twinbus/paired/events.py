@@ -26,6 +26,9 @@ _LEVELS = {
     Event.DIVERTED: logging.DEBUG,
     Event.SYPHONED: logging.DEBUG,
     Event.DEAD_LETTERED: logging.ERROR,
+    # The warning with the whole reason is written where it is known; an event holds no text of somebody else.
+    Event.PAIRING_FAILED: logging.INFO,
+    Event.PING_REFUSED: logging.WARNING,
 }
 
 

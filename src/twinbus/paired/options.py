@@ -45,7 +45,8 @@ class PairedOptions:
     `hold_sends=False` raises while the timer runs, as the old SDK did. `session_order` keeps the order inside a session
     across a failover. `max_in_flight` is how many sends one sender may have under way at once, each by a connection of
     its own; the others wait. `try_timeout` bounds one attempt to send. `backlog_pause` is how long a backlog queue that
-    failed is left alone.
+    failed is left alone. `create_backlog_queues=False` takes the backlog queues for granted: nothing is looked up or
+    created, and the secondary's credential needs no Manage right.
     """
 
     backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT
@@ -58,6 +59,7 @@ class PairedOptions:
     max_in_flight: int = SENDS_IN_FLIGHT_DEFAULT
     try_timeout: float = TRY_TIMEOUT_S_DEFAULT
     backlog_pause: float = BACKLOG_QUEUE_PAUSE_S
+    create_backlog_queues: bool = True
 
     def __post_init__(self) -> None:
         count = self.backlog_queue_count
@@ -70,7 +72,7 @@ class PairedOptions:
         self._set_seconds("ping_primary_interval", PING_INTERVAL_S_MIN, PING_INTERVAL_S_MAX)
         self._set_seconds("try_timeout", TRY_TIMEOUT_S_MIN, TRY_TIMEOUT_S_MAX)
         self._set_seconds("backlog_pause", 0, FAILOVER_INTERVAL_S_MAX)
-        for name in ("enable_syphon", "hold_sends", "session_order"):
+        for name in ("enable_syphon", "hold_sends", "session_order", "create_backlog_queues"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}: it must be True or False.")
         if self.primary_name is not None:

@@ -65,6 +65,12 @@ class Rotation:
             self._out[name] = (self._clock.now_ms(), self._failures)
             return went_out
 
+    def revive(self, name: str) -> None:
+        """Whatever it failed with is over: it may be picked at once."""
+        with self._lock:
+            if name in self._out:
+                self._out[name] = (self._clock.now_ms() - self._pause_ms, self._out[name][1])
+
     def succeed(self, name: str) -> bool:
         """A send to it succeeded; True when it came in by that."""
         if name not in self._out:

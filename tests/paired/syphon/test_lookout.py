@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from azure.core.exceptions import ServiceRequestError
 
 from twinbus.clock import SystemClock
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.records import Backlog, decode
 from twinbus.ledger.totals import Totals
 from twinbus.ledger.words import Source
+from twinbus.paired._async.namespaces import AsyncPlainTransport
 from twinbus.paired.journal import Journal
 from twinbus.paired.syphon import Pairing, Syphon
 from twinbus.paired.syphon import lookout as lookout_module
@@ -89,8 +91,13 @@ async def test_dead_letters_are_counted(pair: Pair, tmp_path: Path) -> None:
 
 
 async def test_without_counts_everything_else_goes_on(
-    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def unreachable(*_: object, **__: object) -> None:
+        raise ServiceRequestError("nobody listens")
+
+    # The administration API alone is away.
+    monkeypatch.setattr(AsyncPlainTransport, "send", unreachable)
     path = pair.destination()
     await pair.divert(path, numbered(3))
     syphon = Syphon.from_connection_strings(

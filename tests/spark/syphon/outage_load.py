@@ -35,6 +35,7 @@ async def work(name: str, ca: str, queues: int, sends: int) -> None:
         on_event=events.append,
         admin_options={"connection_verify": ca},
     )
+    await client.wait_until_paired()
     async with client, client.get_queue_sender("orders") as orders, client.get_topic_sender("news") as news:
 
         async def send(sender: Any, message_id: str) -> None:

@@ -5,7 +5,8 @@
             await sender.send_messages(ServiceBusMessage("hello"))
 
 Rules:
-- Making one checks everything and connects nothing; entering it, or the first send, has the backlog queues.
+- Making one checks everything and connects nothing; entering it, or the first send, starts the search for the backlog
+  queues, which nobody waits for.
 - Senders go on while the primary is down; receivers are the primary's own.
 - A namespace that is the primary of an open pair cannot be another's secondary.
 """
@@ -79,6 +80,7 @@ class PairedServiceBusClient:
         max_in_flight: int = SENDS_IN_FLIGHT_DEFAULT,
         try_timeout: float = TRY_TIMEOUT_S_DEFAULT,
         backlog_pause: float = BACKLOG_QUEUE_PAUSE_S,
+        create_backlog_queues: bool = True,
         classify: Policy = availability_failure,
         on_event: Listener | Iterable[Listener] = (),
         ledger: Path | str | None = None,
@@ -103,6 +105,7 @@ class PairedServiceBusClient:
             max_in_flight=max_in_flight,
             try_timeout=try_timeout,
             backlog_pause=backlog_pause,
+            create_backlog_queues=create_backlog_queues,
         )
         if kwargs.get("uamqp_transport"):
             raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
@@ -136,7 +139,13 @@ class PairedServiceBusClient:
             rng=rng or SystemRandom(),
             primary_options={**retry, **kwargs, **(primary_options or {})},
             secondary_options={**retry, **kwargs, **(secondary_options or {})},
-            admin_options={"connection_timeout": options.try_timeout, **(admin_options or {})},
+            admin_options={
+                "connection_timeout": options.try_timeout,
+                "read_timeout": options.try_timeout,
+                # The search for the backlog queues is repeated as a whole.
+                "retry_total": 0,
+                **(admin_options or {}),
+            },
         )
         # Senders that somebody still holds.
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
@@ -170,7 +179,7 @@ class PairedServiceBusClient:
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> PairedServiceBusClient:
-        await self.pair()
+        self._pair.live().start()
         return self
 
     async def __aexit__(
@@ -178,9 +187,12 @@ class PairedServiceBusClient:
     ) -> None:
         await self.close()
 
-    async def pair(self) -> None:
-        """Have the backlog queues; PairingError when none can be found or made. Senders do it by themselves."""
-        await self._pair.ready()
+    async def wait_until_paired(self, timeout: float | None = None) -> None:
+        """Wait for the backlog queues; PairingError when none can be found or created, or not within `timeout` seconds.
+
+        Nobody has to: they are looked for in the background, and sends to a healthy primary do not need them.
+        """
+        await self._pair.live().start().pairing.wait(timeout)
 
     async def close(self) -> None:
         """Close both namespaces with everything that was made here."""
@@ -248,12 +260,14 @@ class PairedServiceBusClient:
     @property
     def backlog_queues(self) -> list[str]:
         """The backlog queues in use; none before the pair is made."""
-        return [] if self._pair.found is None else list(self._pair.found.names)
+        found = self._pair.pairing.found
+        return [] if found is None else list(found.names)
 
     @property
     def missing_backlog_queues(self) -> dict[str, Exception]:
-        """Backlog queues that could not be found or made, with the reason."""
-        return {} if self._pair.found is None else dict(self._pair.found.failures)
+        """Backlog queues that could not be found or created, with the reason."""
+        found = self._pair.pairing.found
+        return {} if found is None else dict(found.failures)
 
     @property
     def entity_states(self) -> dict[str, State]:
@@ -268,7 +282,7 @@ class PairedServiceBusClient:
         entity = pair.entity(path)
         diverter = AsyncDiverter(
             entity.path,
-            rotation=lambda: pair.rotation,
+            pairing=pair.pairing,
             channel=pair.backlog_channel,
             options=pair.options,
             clock=pair.clock,

@@ -1,7 +1,7 @@
 """What all senders of a paired client share: the entities, the backlog, the watchers, the two namespaces.
 
 Rules:
-- Nothing is connected before it is needed; the backlog queues are had once, by whoever comes first.
+- Nothing is connected before it is needed; whoever comes first starts the search for the backlog queues.
 - The state of an entity is one, whatever the spelling of its path.
 - Closing ends the watchers, then both namespaces. A fault does the same and tells everybody why.
 """
@@ -21,19 +21,17 @@ from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.entity import AsyncEntity
 from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired._async.pairing import AsyncPairing
 from twinbus.paired._async.pings import AsyncWatcher
-from twinbus.paired._async.provision import async_find_queues, async_name_of
 from twinbus.paired._async.receiver import PairedServiceBusReceiver
 from twinbus.paired._async.syphoning import AsyncSyphoning
-from twinbus.paired.backlog import Found
 from twinbus.paired.classify import Policy
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairedOptions, backlog_names
+from twinbus.paired.options import PairedOptions
 from twinbus.paired.retries import Retries
-from twinbus.paired.rotation import Rotation
 from twinbus.paired.sdk_internals import Connections
-from twinbus.paired.synchronization import AsyncLock, AsyncTasks, async_bounded
+from twinbus.paired.synchronization import AsyncTasks, async_bounded
 from twinbus.paired.syphon.bond import Side
 
 
@@ -68,13 +66,6 @@ class AsyncPair:
         self.clock = clock
         # The time of day.
         self.wall_clock = wall_clock
-        # The namespaces; the administration clients are made from them.
-        self._primary = primary
-        self._secondary = secondary
-        # Options of administration clients.
-        self._admin_options = admin_options
-        # Where chance comes from.
-        self._rng = rng
         # Makes senders to the primary.
         self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
         # Makes senders to the backlog.
@@ -89,12 +80,18 @@ class AsyncPair:
         self._watcher = AsyncWatcher(options, clock, events, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, AsyncEntity] = {}
-        # The backlog queues; None before the pair is made.
-        self._rotation: Rotation | None = None
-        # What came of looking for backlog queues; None before.
-        self.found: Found | None = None
-        # One look for backlog queues at a time.
-        self._pairing = AsyncLock()
+        # Has the backlog queues.
+        self.pairing = AsyncPairing(
+            primary,
+            secondary,
+            options=options,
+            admin_options=admin_options,
+            events=events,
+            clock=clock,
+            rng=rng,
+            tasks=self.tasks,
+            on_paired=self._paired,
+        )
         # Numbers given to scheduled messages in the backlog: negative, so that no sequence number is like them.
         self._hidden = 0
         # Guards the two above that several threads may change.
@@ -124,34 +121,15 @@ class AsyncPair:
 
     # --- the backlog queues ---------------------------------------------------------------------------------------
 
-    @property
-    def rotation(self) -> Rotation:
-        """The backlog queues, once the pair is made."""
-        assert self._rotation is not None, "the pair is made before anything is diverted"
-        return self._rotation
-
-    async def ready(self) -> None:
-        """Have the backlog queues; PairingError when there is none."""
+    def start(self) -> AsyncPair:
+        """Somebody uses it."""
         self._started = True
-        if self._rotation is None:
-            async with self._pairing:
-                await self._find_queues()
+        self.pairing.start()
+        return self
 
-    async def _find_queues(self) -> None:
-        if self._rotation is None:
-            name = self.options.primary_name or await async_name_of(self._primary, self._admin_options)
-            self.events.primary = name
-            self.events.secondary = await async_name_of(self._secondary, self._admin_options)
-            names = backlog_names(name, self.options.backlog_queue_count)
-            self.found = await async_find_queues(self._secondary, names, self._admin_options)
-            self.found.check(self.events.secondary)
-            if self.found.failures:
-                logger.warning("%s", self.found.report(self.events.secondary))
-            self._rotation = Rotation(
-                self.found.names, pause_ms=round(self.options.backlog_pause * 1000), clock=self.clock, rng=self._rng
-            )
-            if self._syphoning is not None:
-                self._syphoning.start(self.found.names)
+    def _paired(self, queues: list[str]) -> None:
+        if self._syphoning is not None:
+            self._syphoning.start(queues)
 
     async def look(self, entity: AsyncEntity, queue: str) -> bool:
         """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
@@ -215,6 +193,7 @@ class AsyncPair:
         """Close both namespaces; with a reason, everybody who still uses one is told."""
         self.closed = True
         self.fault = self.fault or fault
+        self.pairing.end()
         for entity in self.entities:
             entity.close(fault)
         if fault is not None:

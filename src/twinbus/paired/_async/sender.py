@@ -100,7 +100,7 @@ class PairedServiceBusSender:
 
     async def __aenter__(self) -> PairedServiceBusSender:
         self._check_open()
-        await self._pair.ready()
+        self._pair.start()
         if self._entity.direct:
             try:
                 await self._try(AsyncOpening(), self._attempt_s)
@@ -186,7 +186,7 @@ class PairedServiceBusSender:
                 "by this one. Nothing was cancelled."
             )
         self._check_open()
-        await self._pair.ready()
+        self._pair.start()
         seconds = self._pair.retries.attempt_s(timeout)
         if await self._try(AsyncCancelling(numbers, kwargs), seconds) is BUSY:
             raise OperationTimeoutError(message=_NO_TIME)
@@ -203,7 +203,7 @@ class PairedServiceBusSender:
     async def _deliver(self, work: AsyncWork, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
         """Have `work` done, one way or the other; `failure` is what its first try came to."""
         self._check_open()
-        await self._pair.ready()
+        self._pair.start()
         entity, retries = self._entity, self._pair.retries
         deadline_ms = started_ms + round(retries.total_s(timeout) * 1000)
         attempt_ends_ms = started_ms + round(retries.attempt_s(timeout) * 1000)
@@ -220,10 +220,13 @@ class PairedServiceBusSender:
                 if not entity.failed_over and not await self._waited(pause_s, deadline_ms):
                     raise failure
             self._check_open()
-            if entity.failed_over:
-                return await self._divert(work, deadline_ms)
-            if entity.trail and (session := await self._held_session(work)) is not None:
-                return await self._divert(work, deadline_ms, queue=session)
+            held = await self._held_session(work) if entity.trail and not entity.failed_over else None
+            if entity.failed_over or held is not None:
+                result = await self._divert(work, deadline_ms, held)
+                if result is not BUSY:
+                    return result
+                # The primary is back.
+                last, failure = failure or last, None
             left_s = (deadline_ms - self._now_ms()) / 1000
             if left_s <= 0:
                 raise failure or last or OperationTimeoutError(message=_NO_TIME)
@@ -234,6 +237,8 @@ class PairedServiceBusSender:
             try:
                 result = await self._try(work, min(left_s, retries.attempt_s(timeout), entity.left_s or left_s))
             except Exception as error:
+                # What breaks because the sender was closed is the closing's.
+                self._check_open()
                 failure = error
                 continue
             if result is BUSY:
@@ -306,17 +311,25 @@ class PairedServiceBusSender:
         elif channel.opened:
             await channel.discard()
 
-    async def _divert(self, work: AsyncWork, deadline_ms: int, queue: str | None = None) -> Any:
-        if isinstance(work, AsyncBatchMaking):
-            return await self._diverter.create_batch(work.max_size_in_bytes, deadline_ms)
+    async def _divert(self, work: AsyncWork, deadline_ms: int, held: str | None) -> Any:
+        """Have `work` done by way of the backlog; BUSY when that is not needed any more."""
         pair, entity = self._pair, self._entity
+
+        def needed() -> bool:
+            self._check_open()
+            return held is not None or entity.failed_over
+
+        if isinstance(work, AsyncBatchMaking):
+            return await self._diverter.create_batch(work.max_size_in_bytes, deadline_ms, needed) or BUSY
         payloads = work.payloads()
         sessions = work.sessions() if pair.options.session_order else set()
-        key = None
+        key, queue = None, held
         if sessions:
             key = f"{entity.path}\0{min(sessions)}"
-            queue = queue or entity.trail.queue_of(sessions)
-        used = await self._diverter.send(payloads, deadline_ms, key=key, queue=queue)
+            queue = held or entity.trail.queue_of(sessions)
+        used = await self._diverter.send(payloads, deadline_ms, needed, key=key, queue=queue)
+        if used is None:
+            return BUSY
         if sessions:
             entity.trail.note(sessions, used, pair.wall_clock.now_ms())
             entity.refresh()

@@ -6,7 +6,8 @@
             sender.send_messages(ServiceBusMessage("hello"))
 
 Rules:
-- Making one checks everything and connects nothing; entering it, or the first send, has the backlog queues.
+- Making one checks everything and connects nothing; entering it, or the first send, starts the search for the backlog
+  queues, which nobody waits for.
 - Senders go on while the primary is down; receivers are the primary's own.
 - A namespace that is the primary of an open pair cannot be another's secondary.
 """
@@ -80,6 +81,7 @@ class PairedServiceBusClient:
         max_in_flight: int = SENDS_IN_FLIGHT_DEFAULT,
         try_timeout: float = TRY_TIMEOUT_S_DEFAULT,
         backlog_pause: float = BACKLOG_QUEUE_PAUSE_S,
+        create_backlog_queues: bool = True,
         classify: Policy = availability_failure,
         on_event: Listener | Iterable[Listener] = (),
         ledger: Path | str | None = None,
@@ -104,6 +106,7 @@ class PairedServiceBusClient:
             max_in_flight=max_in_flight,
             try_timeout=try_timeout,
             backlog_pause=backlog_pause,
+            create_backlog_queues=create_backlog_queues,
         )
         if kwargs.get("uamqp_transport"):
             raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
@@ -137,7 +140,13 @@ class PairedServiceBusClient:
             rng=rng or SystemRandom(),
             primary_options={**retry, **kwargs, **(primary_options or {})},
             secondary_options={**retry, **kwargs, **(secondary_options or {})},
-            admin_options={"connection_timeout": options.try_timeout, **(admin_options or {})},
+            admin_options={
+                "connection_timeout": options.try_timeout,
+                "read_timeout": options.try_timeout,
+                # The search for the backlog queues is repeated as a whole.
+                "retry_total": 0,
+                **(admin_options or {}),
+            },
         )
         # Senders that somebody still holds.
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
@@ -171,7 +180,7 @@ class PairedServiceBusClient:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> PairedServiceBusClient:
-        self.pair()
+        self._pair.live().start()
         return self
 
     def __exit__(
@@ -179,9 +188,12 @@ class PairedServiceBusClient:
     ) -> None:
         self.close()
 
-    def pair(self) -> None:
-        """Have the backlog queues; PairingError when none can be found or made. Senders do it by themselves."""
-        self._pair.ready()
+    def wait_until_paired(self, timeout: float | None = None) -> None:
+        """Wait for the backlog queues; PairingError when none can be found or created, or not within `timeout` seconds.
+
+        Nobody has to: they are looked for in the background, and sends to a healthy primary do not need them.
+        """
+        self._pair.live().start().pairing.wait(timeout)
 
     def close(self) -> None:
         """Close both namespaces with everything that was made here."""
@@ -249,12 +261,14 @@ class PairedServiceBusClient:
     @property
     def backlog_queues(self) -> list[str]:
         """The backlog queues in use; none before the pair is made."""
-        return [] if self._pair.found is None else list(self._pair.found.names)
+        found = self._pair.pairing.found
+        return [] if found is None else list(found.names)
 
     @property
     def missing_backlog_queues(self) -> dict[str, Exception]:
-        """Backlog queues that could not be found or made, with the reason."""
-        return {} if self._pair.found is None else dict(self._pair.found.failures)
+        """Backlog queues that could not be found or created, with the reason."""
+        found = self._pair.pairing.found
+        return {} if found is None else dict(found.failures)
 
     @property
     def entity_states(self) -> dict[str, State]:
@@ -269,7 +283,7 @@ class PairedServiceBusClient:
         entity = pair.entity(path)
         diverter = Diverter(
             entity.path,
-            rotation=lambda: pair.rotation,
+            pairing=pair.pairing,
             channel=pair.backlog_channel,
             options=pair.options,
             clock=pair.clock,

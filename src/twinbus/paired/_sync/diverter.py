@@ -6,7 +6,8 @@ Rules:
 - A link that was up may have gone stale, since the service takes idle ones down: it gets one fresh try before its queue
   is said to fail.
 - Everything a queue can refuse is its failure, save what the message itself causes: that goes to the caller.
-- It ends with the caller's time; what failed last is raised then.
+- It ends with the caller's time, when what failed last is raised; and when the primary is back, where the messages go
+  instead.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event, Kind, Stage
-from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN
+from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
+from twinbus.paired._sync.pairing import Pairing
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
@@ -35,7 +37,7 @@ class Diverter:
         self,
         path: str,
         *,
-        rotation: Callable[[], Rotation],
+        pairing: Pairing,
         channel: Callable[[str], Channel],
         options: PairedOptions,
         clock: Clock,
@@ -44,12 +46,14 @@ class Diverter:
     ) -> None:
         # Where the messages are to go in the end.
         self._path = path
-        # The backlog queues; known only when the pair is made.
-        self._rotation = rotation
+        # Has the backlog queues.
+        self._pairing = pairing
         # Makes a connection to a backlog queue.
         self._make = channel
         # How long one try may take.
         self._try_timeout_s = options.try_timeout
+        # Whether a send waits for a pair that is not made yet.
+        self._hold = options.hold_sends
         # How many sends to one queue may be under way at once.
         self._max_in_flight = options.max_in_flight
         # Measures.
@@ -63,29 +67,53 @@ class Diverter:
         # Connections by queue: one, or a few when sessions have queues of their own.
         self._channels: dict[str, Pool[Channel]] = {}
 
-    def send(self, payloads: list[bytes], deadline_ms: int, *, key: str | None = None, queue: str | None = None) -> str:
-        """Put messages into a backlog queue, which is returned: `queue`, or the one for `key`, or this sender's own."""
-        rotation = self._rotation()
+    def send(
+        self,
+        payloads: list[bytes],
+        deadline_ms: int,
+        needed: Callable[[], bool],
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+    ) -> str | None:
+        """Put messages into a backlog queue, which is returned: `queue`, or the one for `key`, or this sender's own.
+
+        `needed` is asked before every try: it raises when the sender is closed. None when it is not needed any more.
+        """
         tried: list[str] = []
         pause_s = HOLD_PAUSE_S_MIN
         error: Exception | None = None
         while True:
+            if not needed():
+                return None
             left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            if left_s <= 0 and error is not None:
+                raise error
+            rotation = self._pairing.usable(left_s, hold=self._hold)
+            if rotation is None:
+                self._pairing.changed.wait(min(HOLD_PAUSE_S_MIN, left_s))
+                continue
             if left_s <= 0:
-                raise error or OperationTimeoutError(message="No time was left to send to the backlog.")
+                raise OperationTimeoutError(message="No time was left to send to the backlog.")
+            # Not all of the time goes into one try: the primary may be back before it ends.
+            try_s = min(left_s, self._try_timeout_s, max(left_s / 2, TRY_TIMEOUT_S_MIN))
             name = self._choose(rotation, key, queue, tried)
             channels = self._pool(name)
             try:
-                channel = channels.take(min(left_s, self._try_timeout_s))
+                channel = channels.take(try_s)
             except TimeoutError:
                 # They are all in use, which is not the queue's fault.
                 continue
             try:
-                self._send(channel, name, payloads, min(left_s, self._try_timeout_s))
+                self._send(channel, name, payloads, try_s)
             except Exception as failure:
+                # What breaks because the sender was closed is the closing's.
+                needed()
                 if of_the_message(failure):
                     raise
                 error = failure
+                if isinstance(failure, MessagingEntityNotFoundError):
+                    self._pairing.missing()
                 tried.append(name)
                 if rotation.fail(name):
                     self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
@@ -102,11 +130,18 @@ class Diverter:
                 self._events.emit(Event.QUEUE_IN, entity=self._path, queue=name)
             return name
 
-    def create_batch(self, max_size_in_bytes: int | None, deadline_ms: int) -> ServiceBusMessageBatch:
-        """An empty batch as large as a backlog queue takes it."""
-        rotation = self._rotation()
+    def create_batch(
+        self, max_size_in_bytes: int | None, deadline_ms: int, needed: Callable[[], bool]
+    ) -> ServiceBusMessageBatch | None:
+        """An empty batch as large as a backlog queue takes it; None when it is not needed any more."""
         while True:
+            if not needed():
+                return None
             left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            rotation = self._pairing.usable(left_s, hold=self._hold)
+            if rotation is None:
+                self._pairing.changed.wait(min(HOLD_PAUSE_S_MIN, left_s))
+                continue
             if left_s <= 0:
                 raise OperationTimeoutError(message="No backlog queue answered in time.")
             name = self._choose(rotation, None, None, [])
@@ -120,6 +155,7 @@ class Diverter:
                     channel.open(min(left_s, self._try_timeout_s))
                 return channel.sdk.create_message_batch(max_size_in_bytes)
             except ValueError:
+                needed()
                 # The size that the caller wants is larger than the queue takes.
                 raise
             except Exception as failure:

@@ -2,7 +2,7 @@
 """What all senders of a paired client share: the entities, the backlog, the watchers, the two namespaces.
 
 Rules:
-- Nothing is connected before it is needed; the backlog queues are had once, by whoever comes first.
+- Nothing is connected before it is needed; whoever comes first starts the search for the backlog queues.
 - The state of an entity is one, whatever the spelling of its path.
 - Closing ends the watchers, then both namespaces. A fault does the same and tells everybody why.
 """
@@ -22,19 +22,17 @@ from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.entity import Entity
 from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired._sync.pairing import Pairing
 from twinbus.paired._sync.pings import Watcher
-from twinbus.paired._sync.provision import find_queues, name_of
 from twinbus.paired._sync.receiver import PairedServiceBusReceiver
 from twinbus.paired._sync.syphoning import Syphoning
-from twinbus.paired.backlog import Found
 from twinbus.paired.classify import Policy
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairedOptions, backlog_names
+from twinbus.paired.options import PairedOptions
 from twinbus.paired.retries import Retries
-from twinbus.paired.rotation import Rotation
 from twinbus.paired.sdk_internals import Connections
-from twinbus.paired.synchronization import Lock, Tasks, bounded
+from twinbus.paired.synchronization import Tasks, bounded
 from twinbus.paired.syphon.bond import Side
 
 
@@ -69,13 +67,6 @@ class Pair:
         self.clock = clock
         # The time of day.
         self.wall_clock = wall_clock
-        # The namespaces; the administration clients are made from them.
-        self._primary = primary
-        self._secondary = secondary
-        # Options of administration clients.
-        self._admin_options = admin_options
-        # Where chance comes from.
-        self._rng = rng
         # Makes senders to the primary.
         self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
         # Makes senders to the backlog.
@@ -90,12 +81,18 @@ class Pair:
         self._watcher = Watcher(options, clock, events, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, Entity] = {}
-        # The backlog queues; None before the pair is made.
-        self._rotation: Rotation | None = None
-        # What came of looking for backlog queues; None before.
-        self.found: Found | None = None
-        # One look for backlog queues at a time.
-        self._pairing = Lock()
+        # Has the backlog queues.
+        self.pairing = Pairing(
+            primary,
+            secondary,
+            options=options,
+            admin_options=admin_options,
+            events=events,
+            clock=clock,
+            rng=rng,
+            tasks=self.tasks,
+            on_paired=self._paired,
+        )
         # Numbers given to scheduled messages in the backlog: negative, so that no sequence number is like them.
         self._hidden = 0
         # Guards the two above that several threads may change.
@@ -125,34 +122,15 @@ class Pair:
 
     # --- the backlog queues ---------------------------------------------------------------------------------------
 
-    @property
-    def rotation(self) -> Rotation:
-        """The backlog queues, once the pair is made."""
-        assert self._rotation is not None, "the pair is made before anything is diverted"
-        return self._rotation
-
-    def ready(self) -> None:
-        """Have the backlog queues; PairingError when there is none."""
+    def start(self) -> Pair:
+        """Somebody uses it."""
         self._started = True
-        if self._rotation is None:
-            with self._pairing:
-                self._find_queues()
+        self.pairing.start()
+        return self
 
-    def _find_queues(self) -> None:
-        if self._rotation is None:
-            name = self.options.primary_name or name_of(self._primary, self._admin_options)
-            self.events.primary = name
-            self.events.secondary = name_of(self._secondary, self._admin_options)
-            names = backlog_names(name, self.options.backlog_queue_count)
-            self.found = find_queues(self._secondary, names, self._admin_options)
-            self.found.check(self.events.secondary)
-            if self.found.failures:
-                logger.warning("%s", self.found.report(self.events.secondary))
-            self._rotation = Rotation(
-                self.found.names, pause_ms=round(self.options.backlog_pause * 1000), clock=self.clock, rng=self._rng
-            )
-            if self._syphoning is not None:
-                self._syphoning.start(self.found.names)
+    def _paired(self, queues: list[str]) -> None:
+        if self._syphoning is not None:
+            self._syphoning.start(queues)
 
     def look(self, entity: Entity, queue: str) -> bool:
         """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
@@ -216,6 +194,7 @@ class Pair:
         """Close both namespaces; with a reason, everybody who still uses one is told."""
         self.closed = True
         self.fault = self.fault or fault
+        self.pairing.end()
         for entity in self.entities:
             entity.close(fault)
         if fault is not None:

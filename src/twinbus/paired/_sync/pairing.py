@@ -1,0 +1,201 @@
+# Written by scripts/unasync.py from _async/pairing.py: change that file, not this one.
+"""Has the backlog queues, in the background: a secondary that is away must not stop a healthy primary.
+
+Rules:
+- Whoever needs the queues first starts the search; it goes on, with growing pauses, until there is at least one.
+- Every search that fails is an event and a warning. Nothing can be diverted until one succeeds; who wants to divert is
+  told why, or waits if waiting can help.
+- A backlog queue that is deleted later is created again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from twinbus.clock import Clock
+from twinbus.ledger.words import Event
+from twinbus.limits import PAIRING_PAUSE_S_MAX, PAIRING_PAUSE_S_MIN
+from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired._sync.provision import find_queues, name_of
+from twinbus.paired.backlog import Found
+from twinbus.paired.classify import cause_of
+from twinbus.paired.errors import PairingError
+from twinbus.paired.events import Events, logger
+from twinbus.paired.options import PairedOptions, backlog_names
+from twinbus.paired.rotation import Rotation
+from twinbus.paired.synchronization import Signal, Tasks
+
+
+class Pairing:
+    """The search for the backlog queues of a pair."""
+
+    def __init__(
+        self,
+        primary: Namespace,
+        secondary: Namespace,
+        *,
+        options: PairedOptions,
+        admin_options: Mapping[str, Any],
+        events: Events,
+        clock: Clock,
+        rng: Random,
+        tasks: Tasks,
+        on_paired: Callable[[list[str]], None],
+    ) -> None:
+        # The namespaces, which are asked for their names, and the secondary for its queues.
+        self._primary = primary
+        self._secondary = secondary
+        # The pair's, and those of administration clients.
+        self._options = options
+        self._admin_options = admin_options
+        # Whom to tell.
+        self._events = events
+        # Measures.
+        self._clock = clock
+        # Where chance comes from.
+        self._rng = rng
+        # Where the search runs.
+        self._tasks = tasks
+        # Called once, with the queues there are.
+        self._on_paired = on_paired
+        # The backlog queues; None before there are any.
+        self.rotation: Rotation | None = None
+        # What came of the last search; None before.
+        self.found: Found | None = None
+        # Why the last search failed; None when none has.
+        self.failure: PairingError | None = None
+        # Pulsed when a search has ended, when one is wanted at once, and when there will be no more.
+        self.changed = Signal()
+        # Searches that have ended.
+        self._searches = 0
+        # Whether one is wanted before the pause is over.
+        self._wanted = False
+        # Whether the search was started, runs again because a queue is gone, and was ended.
+        self._started = False
+        self._mending = False
+        self._ended = False
+        # Callers of the sync client live in threads of their own.
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin the search, once."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        self._tasks.spawn(self._search)
+
+    def end(self) -> None:
+        """Search no more."""
+        self._ended = True
+        self.changed.pulse()
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for the queues; PairingError when a search fails, or when the time is up."""
+        before = self._searches
+        self._wanted = True
+        self.start()
+        self.changed.pulse()
+        ends_ms = None if seconds is None else self._clock.now_ms() + round(seconds * 1000)
+        while self.rotation is None:
+            if self._searches != before and self.failure is not None:
+                raise self.failure
+            left_s = 1.0 if ends_ms is None else (ends_ms - self._clock.now_ms()) / 1000
+            if left_s <= 0 or self._ended:
+                raise self.failure or self._unfinished()
+            # Looks again now and then: a pulse between the look and the waiting would be missed.
+            self.changed.wait(min(left_s, 0.1))
+
+    def usable(self, left_s: float, *, hold: bool) -> Rotation | None:
+        """The backlog queues; None if it is worth waiting for them; PairingError if it is not."""
+        if self.rotation is not None:
+            return self.rotation
+        self.start()
+        failure = self.failure
+        if left_s <= 0 or self._ended or (failure is not None and not (hold and failure.temporary)):
+            raise failure or self._unfinished()
+        return None
+
+    def missing(self) -> None:
+        """A backlog queue is not there any more."""
+        with self._lock:
+            if self._mending or not self._options.create_backlog_queues:
+                return
+            self._mending = True
+        self._tasks.spawn(self._mend)
+
+    def _unfinished(self) -> PairingError:
+        return PairingError(f"The backlog queues in the secondary '{self._events.secondary}' are still looked for.")
+
+    def _search(self) -> None:
+        pause_s = PAIRING_PAUSE_S_MIN
+        while self.rotation is None and not self._ended:
+            self._wanted = False
+            try:
+                found = self._find()
+                found.check(self._events.secondary)
+            except Exception as error:
+                self._failed(error)
+            else:
+                self._succeeded(found)
+                return
+            left_s = pause_s
+            while left_s > 0 and not self._ended and not self._wanted:
+                self.changed.wait(min(left_s, 0.1))
+                left_s -= 0.1
+            pause_s = min(pause_s * 2, PAIRING_PAUSE_S_MAX)
+
+    def _find(self) -> Found:
+        options = self._options
+        name = options.primary_name or name_of(self._primary, self._admin_options)
+        self._events.primary = name
+        self._events.secondary = name_of(self._secondary, self._admin_options)
+        names = backlog_names(name, options.backlog_queue_count)
+        if options.create_backlog_queues:
+            return find_queues(self._secondary, names, self._admin_options)
+        found = Found()
+        found.names = names
+        return found
+
+    def _succeeded(self, found: Found) -> None:
+        self.found = found
+        if found.failures:
+            logger.warning("%s", found.report(self._events.secondary))
+        self.failure = None
+        self._on_paired(found.names)
+        self.rotation = Rotation(
+            found.names, pause_ms=round(self._options.backlog_pause * 1000), clock=self._clock, rng=self._rng
+        )
+        self._searches += 1
+        self.changed.pulse()
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, PairingError):
+            error = PairingError(f"The secondary '{self._events.secondary}' cannot be paired: {error}", error=error)
+        self.failure = error
+        inner = error.inner_exception
+        cause = cause_of(error if inner is None else inner)
+        logger.warning("%s. Nothing can be diverted until that succeeds.", str(error).rstrip("."))
+        self._events.emit(Event.PAIRING_FAILED, cause=cause)
+        self._searches += 1
+        self.changed.pulse()
+
+    def _mend(self) -> None:
+        """Create backlog queues again that somebody has deleted."""
+        try:
+            rotation = self.rotation
+            found = (
+                None if rotation is None else find_queues(self._secondary, list(rotation.names), self._admin_options)
+            )
+            if rotation is not None and found is not None and found.made:
+                logger.warning("created again in the secondary '%s': %s", self._events.secondary, ", ".join(found.made))
+                for name in found.made:
+                    rotation.revive(name)
+                self.changed.pulse()
+        except Exception as error:
+            logger.warning("backlog queues that are gone could not be created again: %s", cause_of(error))
+        finally:
+            self._mending = False
