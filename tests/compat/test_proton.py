@@ -14,12 +14,12 @@ if os.environ.get("CI") != "true":
 
 from proton import Message
 from proton.handlers import MessagingHandler, TransactionHandler
-from proton.reactor import Container
+from proton.reactor import Container, Copy, Selector
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(queues=["in", "out"]) as broker:
+    with Broker(queues=["in", "out", "looked-at"]) as broker:
         yield broker
 
 
@@ -111,3 +111,44 @@ def test_transaction_over_two_queues(broker: Broker) -> None:
     Container(committed).run()
     assert committed.outcome == "committed"
     assert (active(broker, "in"), active(broker, "out")) == (2, 1)
+
+
+class Browsing(MessagingHandler):
+    """Looks at a queue and drains, as browsers do to know the end."""
+
+    def __init__(self, url: str, address: str, *options: object) -> None:
+        super().__init__(prefetch=0)
+        self.url, self.address, self.options = url, address, list(options)
+        self.bodies: list[str] = []
+        self.refused = ""
+
+    def on_start(self, event) -> None:  # type: ignore[no-untyped-def]
+        connection = event.container.connect(self.url, allowed_mechs="PLAIN", allow_insecure_mechs=True)
+        event.container.create_receiver(connection, self.address, options=self.options)
+
+    def on_link_opened(self, event) -> None:  # type: ignore[no-untyped-def]
+        event.receiver.drain(100)
+
+    def on_message(self, event) -> None:  # type: ignore[no-untyped-def]
+        self.bodies.append(event.message.body)
+
+    def on_link_flow(self, event) -> None:  # type: ignore[no-untyped-def]
+        if event.receiver.credit == 0:
+            event.connection.close()
+
+    def on_link_error(self, event) -> None:  # type: ignore[no-untyped-def]
+        self.refused = event.link.remote_condition.name
+        event.connection.close()
+
+
+def test_browsing_a_queue(broker: Broker) -> None:
+    Container(Sending(url(broker), "looked-at", ["one", "two"])).run()
+    for _ in range(2):
+        browsing = Browsing(url(broker), "looked-at", Copy())
+        Container(browsing).run()
+        assert browsing.bodies == ["one", "two"]
+    assert active(broker, "looked-at") == 2
+    selecting = Browsing(url(broker), "looked-at", Selector("color = 'red'"))
+    Container(selecting).run()
+    assert (selecting.refused, selecting.bodies) == ("amqp:not-implemented", [])
+    assert active(broker, "looked-at") == 2

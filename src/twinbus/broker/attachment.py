@@ -10,12 +10,20 @@ from twinbus.amqp.terminus import Coordinator, Source
 from twinbus.amqp.types import Described, Symbol, ULong
 from twinbus.auth.policies import Right
 from twinbus.broker.addresses import CBS, MANAGEMENT, parse
+from twinbus.broker.browser import Browser
 from twinbus.broker.cbs import Cbs
 from twinbus.broker.consumer import Consumer
 from twinbus.broker.dispatcher import SessionWaiter
 from twinbus.broker.management import Management
 from twinbus.broker.publisher import Publisher
 from twinbus.broker.requests import ReplyLink, RequestLink, RequestNode
+from twinbus.broker.source_filters import (
+    SESSION_FILTER,
+    check_filters,
+    is_browsing,
+    with_session,
+    without_filters,
+)
 from twinbus.broker.transactions import ControlLink
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
@@ -37,8 +45,6 @@ from twinbus.limits import ACCEPT_SESSION_TIMEOUT_MS_DEFAULT, BATCH_BYTES_MAX, M
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
 
-SESSION_FILTER = "com.microsoft:session-filter"
-SHARED_SESSION_FILTER = "com.microsoft:non-exclusive-session-filter"
 LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 TIMEOUT = "com.microsoft:timeout"
 DESTINATION = "com.microsoft:transfer-destination-address"
@@ -127,7 +133,11 @@ class Attachment:
             reply = ReplyLink(self._connection, link, node)
             link.context = reply
             self._connection.replies.add(reply)
-            link.accept(properties=self._properties(), max_message_size=MESSAGE_BYTES_DEFAULT)
+            link.accept(
+                source=without_filters(link.source),
+                properties=self._properties(),
+                max_message_size=MESSAGE_BYTES_DEFAULT,
+            )
         else:
             link.context = RequestLink(self._connection, link, node, handler)
             link.accept(
@@ -184,8 +194,10 @@ class Attachment:
             raise EntityDisabledError(f"Messages cannot be received from '{path}': it is {queue.settings.status}.")
         assert isinstance(link.source, Source)
         filters: dict[Any, Any] = link.source.filter or {}
-        if SHARED_SESSION_FILTER in filters:
-            raise UnsupportedError("Sessions shared by several receivers are not available.")
+        check_filters(filters)
+        if is_browsing(link.source):
+            self._attach_browser(link, queue, filters)
+            return
         sessionful = queue.settings.requires_session and queue.dead_letters is not None
         if SESSION_FILTER in filters:
             if not sessionful:
@@ -201,7 +213,25 @@ class Attachment:
                 "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
             )
         self._consume(link, queue, None)
-        link.accept(properties=self._properties(), max_message_size=queue.settings.max_message_bytes)
+        self._accept_plain(link, queue)
+
+    def _attach_browser(self, link: Link, queue: Queue, filters: dict[Any, Any]) -> None:
+        if SESSION_FILTER in filters:
+            raise UnsupportedError("A browser of one session is not available: browse the entity, or peek the session.")
+        # Copies are always settled, whatever was asked for; the answer says so.
+        link.snd_settle_mode = 1
+        dispatcher = self._connection.host.dispatcher(queue)
+        browser = Browser(self._connection, link, dispatcher)
+        link.context = browser
+        dispatcher.join_browser(browser)
+        self._accept_plain(link, queue)
+
+    def _accept_plain(self, link: Link, queue: Queue) -> None:
+        link.accept(
+            source=without_filters(link.source),
+            properties=self._properties(),
+            max_message_size=queue.settings.max_message_bytes,
+        )
 
     def _attach_session(self, link: Link, queue: Queue, wanted: Any) -> None:
         host = self._connection.host
@@ -255,7 +285,7 @@ class Attachment:
         self._consume(link, queue, session)
         self._connection.host.meter.entity(queue.path).counter(Kind.ACCEPT_SESSION).count += 1
         link.accept(
-            source=link.source.with_filter({**(link.source.filter or {}), Symbol(SESSION_FILTER): held}),
+            source=with_session(link.source, held),
             properties=properties,
             max_message_size=queue.settings.max_message_bytes,
         )

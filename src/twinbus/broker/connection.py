@@ -46,6 +46,7 @@ from twinbus.limits import (
 )
 
 if TYPE_CHECKING:
+    from twinbus.broker.browser import Browser
     from twinbus.broker.consumer import Consumer
     from twinbus.broker.host import NamespaceHost
 
@@ -78,9 +79,9 @@ class Connection(asyncio.Protocol):
         # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
         self.claims: dict[str, Claim] = {}
         # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
-        self.crowded: set[Consumer] = set()
+        self.crowded: set[Browser | Consumer] = set()
         # Consumers with credit that wait for the socket to take what was sent before.
-        self.choked: set[Consumer] = set()
+        self.choked: set[Browser | Consumer] = set()
         # False from the high-water mark of unsent bytes until the low one.
         self.writable = True
         # The socket, None before it is connected and after it is lost.
@@ -212,7 +213,7 @@ class Connection(asyncio.Protocol):
         """A delivery was settled: whoever waited for that has another try."""
         crowded, self.crowded = self.crowded, set()
         for consumer in crowded:
-            consumer.dispatcher.line_up(consumer)
+            consumer.resume()
 
     def hold_back(self) -> None:
         """Read nothing until `relieve`: the disk is behind."""
@@ -257,7 +258,7 @@ class Connection(asyncio.Protocol):
         if self.choked and self.room_bytes() > 0:
             choked, self.choked = self.choked, set()
             for consumer in choked:
-                consumer.dispatcher.line_up(consumer)
+                consumer.resume()
         if engine.closed:
             transport.close()
 

@@ -116,6 +116,10 @@ class Consumer:
             self._poll_start = link.delivery_count
             self.dispatcher.line_up(self)
 
+    def resume(self) -> None:
+        """There is room again."""
+        self.dispatcher.line_up(self)
+
     def feed(self, now_ms: int, facts: Facts) -> int:
         """Send what is available and fits; returns how many messages went out."""
         count = self.room()

@@ -17,6 +17,7 @@ from twinbus.errors import ServiceError
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
+    from twinbus.broker.browser import Browser
     from twinbus.broker.host import NamespaceHost
 
 # Messages handed out before the loop gets its turn again, so that one deep queue does not stop everybody else.
@@ -57,7 +58,7 @@ class SessionWaiter:
 class Dispatcher(Senders):
     """Brings an entity's available messages together with credit."""
 
-    __slots__ = ("_line", "_scheduled", "_sessions", "_waiters", "consumers", "queue")
+    __slots__ = ("_browsers", "_line", "_scheduled", "_sessions", "_waiters", "consumers", "queue")
 
     def __init__(self, host: NamespaceHost, queue: Queue) -> None:
         super().__init__(host, queue)
@@ -65,6 +66,8 @@ class Dispatcher(Senders):
         self.queue = queue
         # Every consumer of the entity: a deletion must reach them all.
         self.consumers: set[Consumer] = set()
+        # Links that only look at the messages.
+        self._browsers: set[Browser] = set()
         # Consumers with credit, first come first served.
         self._line: deque[Receiving] = deque()
         # Who holds which session.
@@ -90,10 +93,18 @@ class Dispatcher(Senders):
             del self._sessions[consumer.session.id]
             consumer.session.on_available = None
 
+    def join_browser(self, browser: Browser) -> None:
+        self._browsers.add(browser)
+        self._count_links()
+
+    def leave_browser(self, browser: Browser) -> None:
+        self._browsers.discard(browser)
+        self._count_links()
+
     @property
-    def owners(self) -> list[Consumer | Publisher]:
+    def owners(self) -> list[Browser | Consumer | Publisher]:
         """What stands behind the entity's links."""
-        return [*self.consumers, *self.publishers]
+        return [*self.consumers, *self.publishers, *self._browsers]
 
     def close(self, error: AmqpError) -> None:
         super().close(error)
@@ -123,8 +134,12 @@ class Dispatcher(Senders):
     def _available(self, queue: Queue) -> None:
         if not self._scheduled and (self._line or self._waiters):
             self.wake()
+        for browser in self._browsers:
+            browser.new_messages()
 
     def _session_available(self, session: Session) -> None:
+        for browser in self._browsers:
+            browser.new_messages()
         consumer = self._sessions.get(session.id)
         if consumer is not None:
             self.line_up(consumer)

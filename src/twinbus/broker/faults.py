@@ -110,7 +110,7 @@ class Faults:
             dispatcher.close(self._host.tracker.wire_error(fault.error, queue.path))
             return
         for owner in dispatcher.owners:
-            self._wrap(owner.link, owner, fault)
+            self.wrap(owner.link)
 
     def clear(self, entity: str | None = None) -> None:
         """End an entity's fault, or the namespace's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.states import AmqpError
@@ -10,6 +11,7 @@ from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
 
 if TYPE_CHECKING:
+    from twinbus.broker.browser import Browser
     from twinbus.broker.consumer import Consumer
     from twinbus.broker.host import NamespaceHost
 
@@ -37,7 +39,7 @@ class Senders:
         self._count_links()
 
     @property
-    def owners(self) -> list[Consumer | Publisher]:
+    def owners(self) -> Sequence[Browser | Consumer | Publisher]:
         """What stands behind the entity's links."""
         return [*self.publishers]
 
