@@ -6,12 +6,14 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 
 from tests.broker.peer import Peer, body_of, connected, text
 from twinbus.broker.rest.receiver import OneReceiver
+from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
 METHODS = ["DELETE", "POST"]
@@ -19,7 +21,7 @@ METHODS = ["DELETE", "POST"]
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(queues=["q"]) as running:
+    with Broker(queues=["q", QueueSettings(path="big", max_message_bytes=100_000_000)]) as running:
         yield running
 
 
@@ -143,3 +145,32 @@ def test_a_message_that_cannot_be_shown_stays(broker: Broker, monkeypatch: pytes
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 500")
     is_untouched(broker)
     client.close()
+
+
+def test_an_answer_that_was_not_written_whole_removes_nothing(broker: Broker) -> None:
+    """The client leaves in the middle of a large body: a message is removed when the socket has taken all of it."""
+    with Peer(broker) as peer:
+        link = peer.sender("big")
+        peer.send(link, text("x" * 20_000_000))
+        client = connected(broker)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(b"DELETE /big/messages/head?timeout=5 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        reset(client)
+        delivery = peer.receive(peer.receiver("big", 1))
+        assert len(body_of(delivery)) == 20_000_000
+
+
+def test_an_answer_that_was_written_whole_removes_the_message(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        link = peer.sender("big")
+        peer.send(link, text("x" * 20_000_000))
+        endpoint = broker.endpoint()
+        http = HTTPConnection(endpoint.host, endpoint.port, timeout=15)
+        http.request("DELETE", "/big/messages/head?timeout=5")
+        assert len(http.getresponse().read()) == 20_000_000
+        # The same connection goes on.
+        http.request("DELETE", "/big/messages/head?timeout=0")
+        assert http.getresponse().status == 204
+        http.close()
+    assert broker.call(lambda server: server.hosts["contoso"].entities.queue("big").counts.active) == 0
