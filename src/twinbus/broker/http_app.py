@@ -20,6 +20,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from twinbus.broker.admin.api import AdminApi
+from twinbus.broker.admin.errors import AdminResponse
 from twinbus.broker.admin.faults import FAULTS_PATH, handle_faults
 from twinbus.broker.config import is_loopback
 from twinbus.broker.metrics import CONTENT_TYPE, may_see_metrics, metric_families
@@ -228,16 +229,44 @@ class HttpApp:
         task = asyncio.current_task()
         assert task is not None
         self._answering[request.protocol] = task
+        early: list[web.Response] = []
 
         def gone() -> bool:
             return request.transport is None or request.transport.is_closing()
 
+        async def write(answer: AdminResponse) -> bool:
+            # From here on the client may go when it has read: that ends nothing any more.
+            self._answering.pop(request.protocol, None)
+            response = web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+            early.append(response)
+            return await self._write(request, response)
+
         try:
             query = dict(request.query)
-            answer = await self._rest.handle(place, request.method, query, request.headers, body, base, gone)
+            answer = await self._rest.handle(place, request.method, query, request.headers, body, base, gone, write)
         finally:
             self._answering.pop(request.protocol, None)
+        if early and early[0].prepared:
+            return early[0]
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _write(self, request: web.BaseRequest, response: web.Response) -> bool:
+        """Write an answer; True when the socket has taken all of it."""
+        transport = request.transport
+        if transport is None:
+            return False
+        self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
+        # Without a buffer the protocol is paused until the last byte is out, and whoever drains waits for that.
+        transport.set_write_buffer_limits(0)
+        try:
+            await response.prepare(request)
+            await response.write_eof()
+            return not transport.is_closing() and transport.get_write_buffer_size() == 0
+        except ConnectionError:
+            return False
+        finally:
+            transport.set_write_buffer_limits()
+            self._relax(request.protocol)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         """The whole body, counted in `_held_bytes`."""

@@ -8,16 +8,16 @@
 | DELETE, PUT, POST `/{entity}/messages/{id}/{lock token}` | complete, unlock, renew | 200 |
 
 An entity is a queue, a topic (to send) or `{topic}/subscriptions/{name}` (to receive). Sessions, deferral and
-dead-lettering are not for HTTP. Answers come after the disk has it, as over AMQP. A message is removed when its answer
-is ready and the client is still there; what cannot be shown stays.
+dead-lettering are not for HTTP. Answers come after the disk has it, as over AMQP; only a destructive read answers
+first, and removes the message when the socket has taken all of the answer. What cannot be shown stays.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -92,8 +92,10 @@ class RestApi:
         body: bytes,
         base: str,
         gone: Callable[[], bool],
+        write: Callable[[AdminResponse], Awaitable[bool]],
     ) -> AdminResponse:
-        """Answer one request; `base` is the address under which the client sees us, `gone` tells whether it hung up.
+        """Answer one request. `base` is the address under which the client sees us, `gone` tells whether it hung up,
+        `write` writes an answer early and tells whether the socket has taken all of it.
 
         A request that waits for a message is cancelled when its client hangs up."""
         try:
@@ -107,7 +109,7 @@ class RestApi:
             if place.head:
                 caller.need(place.entity, Right.LISTEN)
                 with self._counting(place, Kind.RECEIVE):
-                    return await self._receive(place.entity, method, query, base, gone)
+                    return await self._receive(place.entity, method, query, base, gone, write)
             caller.need(place.entity, Right.SEND)
             with self._counting(place, Kind.SEND):
                 return await self._send(place.entity, headers, body)
@@ -143,7 +145,13 @@ class RestApi:
         return AdminResponse(201)
 
     async def _receive(
-        self, entity: str, method: str, query: Mapping[str, str], base: str, gone: Callable[[], bool]
+        self,
+        entity: str,
+        method: str,
+        query: Mapping[str, str],
+        base: str,
+        gone: Callable[[], bool],
+        write: Callable[[AdminResponse], Awaitable[bool]],
     ) -> AdminResponse:
         host = self._host
         queue = host.entities.queue(entity)
@@ -161,7 +169,10 @@ class RestApi:
             await asyncio.sleep(0)
             if gone():
                 raise asyncio.CancelledError
-            size, answer = self._shown(locked, deleting)
+            size, shown = self._shown(locked, deleting)
+            answer = AdminResponse(200 if deleting else 201, shown.headers, shown.body)
+            if deleting and not await write(answer):
+                raise asyncio.CancelledError
         except asyncio.CancelledError:
             receiver.give_back(locked)
             raise
@@ -170,11 +181,13 @@ class RestApi:
             raise
         meter.counter(Kind.RECEIVE).add(size)
         if deleting:
-            queue.complete(locked.token, host.clock.now_ms(), host.commits.facts)
-            await self._durable()
-            return AdminResponse(200, answer.headers, answer.body)
+            # A lock that lapsed while the client read slowly: somebody else may have the message, too.
+            with suppress(MessageLockLostError):
+                queue.complete(locked.token, host.clock.now_ms(), host.commits.facts)
+            host.commits.request()
+            return answer
         answer.headers["Location"] = f"{base}/{entity}/messages/{locked.message.seq}/{uuid.UUID(bytes_le=locked.token)}"
-        return AdminResponse(201, answer.headers, answer.body)
+        return answer
 
     def _shown(self, locked: LockedMessage, deleting: bool) -> tuple[int, Rendered]:
         """The size of a message as AMQP has it, and its answer."""
