@@ -239,6 +239,10 @@ class StoreCorruptError(StoreError):
     """A checksum or a record does not read back."""
 
 
+class DamagedBodyError(StoreCorruptError):
+    """The body of one message is missing, cut short or changed; all others can be read."""
+
+
 class EnvelopeError(TwinbusError):
     """A message of a backlog queue has no destination, or what it was rewritten from does not read."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import urllib.error
 import urllib.request
@@ -12,12 +13,17 @@ from typing import Any
 
 import pytest
 
+from tests.broker.console.window import Window
 from tests.broker.peer import Peer, body_of, decoded, text
+from tests.broker.test_browser import browsed
+from tests.broker.test_browser import browser as browsing_link
 from tests.broker.test_recreating import Node
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted
 from twinbus.amqp.types import Int, Symbol, Timestamp, UInt
+from twinbus.cli.check import body_of as number_of
 from twinbus.clock import SteppedClock
+from twinbus.entities.audit import audit
 from twinbus.entities.queue import Queue
 from twinbus.store import check
 from twinbus.store.environment import open_environment
@@ -115,7 +121,7 @@ def test_all_others_are_received(
             if not settled:
                 assert isinstance(peer.settle(delivery), Accepted)
         assert got == without(names, numbers)
-        broker.call(lambda server: server.hosts["contoso"].commits.drain())
+        broker.call(lambda server: None)  # drains
     for number in numbers:
         assert f"message {number} of q" in caplog.text
     assert_kept(broker, len(numbers))
@@ -159,6 +165,16 @@ def test_peek_shows_all_others(broker: Broker, numbers: set[int]) -> None:
     assert queue(broker, lambda found: found.damaged_count) == len(numbers)
 
 
+@pytest.mark.parametrize("numbers", [{1}, {3}, {1, 2, 3, 4}, {5}])
+def test_a_browser_shows_all_others(broker: Broker, numbers: set[int]) -> None:
+    names = fill(broker, 5)
+    harm(broker, numbers)
+    for _ in range(2):
+        with Peer(broker) as peer:
+            assert browsed(peer, browsing_link(peer, "q")) == without(names, numbers)
+    assert queue(broker, lambda found: found.damaged_count) == len(numbers)
+
+
 @pytest.mark.parametrize("lock", [False, True])
 def test_deferred_messages(broker: Broker, lock: bool) -> None:
     names = fill(broker, 3)
@@ -189,7 +205,7 @@ def test_a_session_goes_on_behind_a_damaged_message(broker: Broker) -> None:
             link = peer.receiver("grouped", credit=10, settled=settled, session_filter="one")
             assert [body_of(peer.receive(link)) for _ in range(3)] == without(names, {1, 3})
             if settled:
-                broker.call(lambda server: server.hosts["contoso"].commits.drain())
+                broker.call(lambda server: None)  # drains
     assert_kept(broker, 2, "grouped")
 
 
@@ -235,8 +251,6 @@ def test_a_damaged_message_is_not_lost_by_forwarding(broker: Broker, settings: d
 
     def forward(server: Any) -> None:
         host = server.hosts["contoso"]
-        import dataclasses
-
         host.update_queue(dataclasses.replace(host.entities.queue("q").settings, forward_to="to"))
         host.timers.run()
 
@@ -276,15 +290,29 @@ def test_a_message_set_aside_is_named_by_metrics_and_check(broker: Broker) -> No
     assert status == 200
     assert 'entity="q",state="damaged"} 1' in page.decode()
     broker.stop()
-    from twinbus.cli.check import body_of as number_of
-    from twinbus.entities.audit import audit
-
     report = check.verify(broker.data / "contoso", number_of, None, audit)
     assert check.left_out(report) == [
         "body 2 does not match its checksum",
         "message 2 of q has the damaged body 2",
     ]
     broker.start()
+
+
+def test_the_console_names_what_is_damaged(broker: Broker) -> None:
+    fill(broker, 3)
+    harm(broker, {2})
+    window = Window(broker)
+    window.greet()
+    for _ in range(2):
+        shown = window.get("messages", entity="q").json["rows"]
+        assert [(row["seq"], row.get("damaged", False)) for row in shown] == [("1", False), ("2", True), ("3", False)]
+        refused = window.get("message", entity="q", seq=2)
+        assert refused.status == 409
+        assert "damaged" in refused.json["error"]
+        assert window.get("entity", entity="q").json["damaged"] == 1
+        broker.restart()
+        window = Window(broker)
+        window.greet()
 
 
 def test_a_deleted_queue_takes_its_damaged_messages_along(broker: Broker) -> None:

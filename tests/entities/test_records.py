@@ -61,6 +61,7 @@ def test_what_is_packed_is_unpacked(
         None,
         0,
         None,
+        False,
     )
 
 

@@ -51,6 +51,9 @@ class JsonView:
     def new_id(self) -> uuid.UUID:
         return uuid.UUID(int=0)
 
+    def readable(self) -> bool:
+        return True
+
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
         self._system |= {"SequenceNumber": seq, "EnqueuedTimeUtc": enqueued_ms, "ExpiresAtUtc": expires_ms}
 

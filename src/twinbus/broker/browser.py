@@ -13,9 +13,11 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.states import AmqpError, State
 from twinbus.broker.browsing import browse
 from twinbus.broker.consumer import BURST
+from twinbus.broker.damage import UNREADABLE, put_aside_at_rest
 from twinbus.broker.stored import render
 from twinbus.entities.message import ACTIVE
 from twinbus.entities.queue import Queue
+from twinbus.errors import DamagedBodyError
 from twinbus.ledger.words import Kind
 
 if TYPE_CHECKING:
@@ -107,7 +109,11 @@ class Browser:
                 self._next = message.seq + 1
                 # What is scheduled or deferred is not in the queue for a browser.
                 if message.state == ACTIVE:
-                    payload = render(self._host.store.body(message.body), message)
+                    try:
+                        payload = render(self._host.store.body(message.body), message)
+                    except (DamagedBodyError, *UNREADABLE) as error:
+                        put_aside_at_rest(self._host, self.queue, message.seq, error)
+                        continue
                     self.link.send(payload, tag=b"", settled=True)
                     sizes.append(len(payload))
         self._peeked.add_many(sizes)

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from twinbus.entities.topic import Topic
 
 
-def browse(host: NamespaceHost, queue: Queue | Topic, first: int, count: int) -> list[Message]:
+def browse(
+    host: NamespaceHost, queue: Queue | Topic, first: int, count: int, *, damaged: bool = False
+) -> list[Message]:
     """Up to `count` messages from a sequence number on, from the store's index: its keys are in that order already.
 
+    Damaged messages that are set aside are left out, unless they are asked for.
     Whoever reads their bodies does both in one `store.snapshot()`: a commit between the two could take a body away.
     """
     stop = index_key(queue.entity_id + 1, 0)
@@ -36,6 +39,8 @@ def browse(host: NamespaceHost, queue: Queue | Topic, first: int, count: int) ->
                 record = records.unpack(value)
             except StoreCorruptError:
                 continue  # set aside when the namespace was opened
+            if record.damaged and not damaged:
+                continue
             if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
                 found.append(records.message_of(seq, record))
     return found

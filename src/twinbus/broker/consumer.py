@@ -15,6 +15,7 @@ from twinbus.amqp.states import (
     encode_state,
     state_rejected,
 )
+from twinbus.broker.damage import UNREADABLE, put_aside, whole
 from twinbus.broker.settlement import kind_of, settle
 from twinbus.broker.stored import render
 from twinbus.entities.message import Message
@@ -138,20 +139,29 @@ class Consumer:
     def _deliver(self, messages: list[Message]) -> None:
         send = self.link.send
         deleting = self.deleting
-        bodies = self._host.store.bodies([message.body for message in messages])
+        messages, bodies = whole(self._host, self.queue, messages)
+        if not messages:
+            return
         size = 0
+        refused = False
         for message, body in zip(messages, bodies, strict=True):
             token = message.token
             assert token is not None
+            try:
+                payload = render(body, message) if deleting else render(body, message, token)
+            except UNREADABLE as error:
+                put_aside(self._host, self.queue, message, error)
+                refused = True
+                continue
             if deleting:
-                payload = render(body, message)
                 send(payload, tag=b"", settled=True)
             else:
-                payload = render(body, message, token)
                 send(payload, tag=token, settled=False)
             size += len(payload)
             if len(payload) > OPERATION_STEP_BYTES:
                 self._received.steps += (len(payload) - 1) // OPERATION_STEP_BYTES
+        if refused:
+            messages = [message for message in messages if message.token is not None]
         self._received.count += len(messages)
         self._received.bytes += size
         if deleting:

@@ -17,6 +17,7 @@ from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAM
 from twinbus.auth.policies import Right
 from twinbus.broker.addresses import MANAGEMENT
 from twinbus.broker.browsing import browse
+from twinbus.broker.damage import UNREADABLE, put_aside_at_rest, whole
 from twinbus.broker.directory import Directory
 from twinbus.broker.meter import REQUEST_KINDS
 from twinbus.broker.requests import Request
@@ -30,6 +31,7 @@ from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
+    DamagedBodyError,
     EntityNotFoundError,
     MessageNotFoundError,
     NotAllowedError,
@@ -201,18 +203,28 @@ class Management:
         return [len(each["message"]) for each in payloads]
 
     def _peeked(self, queue: Queue | Topic, first: int, count: int, session_id: str | None) -> list[dict[str, bytes]]:
-        if session_id is not None and isinstance(queue, Queue) and queue.settings.requires_session:
-            found = queue.peek_session(session_id, first, count, self._host.clock.now_ms())
-        else:
-            found = browse(self._host, queue, first, count)
+        host = self._host
         payloads: list[dict[str, bytes]] = []
         size = 0
-        for message in found:
-            payload = render(self._host.store.body(message.body), message)
-            size += len(payload)
-            if payloads and size > PEEK_BYTES_MAX:
+        while len(payloads) < count:
+            wanted = count - len(payloads)
+            if session_id is not None and isinstance(queue, Queue) and queue.settings.requires_session:
+                found = queue.peek_session(session_id, first, wanted, host.clock.now_ms())
+            else:
+                found = browse(host, queue, first, wanted)
+            for message in found:
+                first = message.seq + 1
+                try:
+                    payload = render(host.store.body(message.body), message)
+                except (DamagedBodyError, *UNREADABLE) as error:
+                    put_aside_at_rest(host, queue, message.seq, error)
+                    continue
+                size += len(payload)
+                if payloads and size > PEEK_BYTES_MAX:
+                    return payloads
+                payloads.append({"message": payload})
+            if len(found) < wanted:
                 break
-            payloads.append({"message": payload})
         return payloads
 
     def list_sessions(self, queue: Queue, request: Request) -> None:
@@ -239,7 +251,10 @@ class Management:
         numbers = _numbers(request)
         # Messages to delete are locked, too: until the answer is written nobody has them.
         messages = queue.receive_deferred(numbers, now_ms, facts, session=session)
-        bodies = host.store.bodies([message.body for message in messages])
+        asked = bool(messages)
+        messages, bodies = whole(host, queue, messages)
+        if asked and not messages:
+            raise MessageNotFoundError("The messages are damaged and were set aside.")
         entries: list[dict[str, Any]] = []
         for message, body in zip(messages, bodies, strict=True):
             token = message.token if lock else None

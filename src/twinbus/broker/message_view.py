@@ -100,6 +100,15 @@ class StoredView:
     def new_id(self) -> uuid.UUID:
         return uuid.uuid4()
 
+    def readable(self) -> bool:
+        try:
+            self._taken_apart()
+        except StoreError:
+            return False
+        except _UNREADABLE:
+            pass  # the sender wrote it so: rules decide on it as on any other
+        return True
+
     @property
     def properties(self) -> Properties:
         if self._properties is None:

@@ -26,6 +26,7 @@ from twinbus.limits import METRICS_ENTITIES_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
+    from twinbus.entities.queue import Queue
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BASIC = "basic "
@@ -121,18 +122,22 @@ def _entities(host: NamespaceHost) -> tuple[list[Sample], list[Sample]]:
     for queue in queues[:METRICS_ENTITIES_MAX]:
         labels = _labels(namespace=host.name, entity=queue.path)
         # The state is one more label of the same.
-        messages += [(f'{labels[:-1]},state="{state}"}}', count) for state, count in queue.counts._asdict().items()]
+        messages += [(f'{labels[:-1]},state="{state}"}}', count) for state, count in _states(queue).items()]
         sizes.append((labels, queue.size_bytes))
     rest = queues[METRICS_ENTITIES_MAX:]
     if rest:
         sums: dict[str, int] = {}
         for queue in rest:
-            for state, count in queue.counts._asdict().items():
+            for state, count in _states(queue).items():
                 sums[state] = sums.get(state, 0) + count
         for state, count in sums.items():
             messages.append((_labels(namespace=host.name, entity=OTHERS, state=state), count))
         sizes.append((_labels(namespace=host.name, entity=OTHERS), sum(queue.size_bytes for queue in rest)))
     return messages, sizes
+
+
+def _states(queue: Queue) -> dict[str, int]:
+    return {**queue.counts._asdict(), "damaged": queue.damaged_count}
 
 
 def _process() -> Iterator[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from twinbus.entities.effects import EffectKind
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
+
+logger = logging.getLogger(__name__)
 
 # Timers take no longer waits than this.
 WAIT_MS_MAX = 3_600_000
@@ -51,6 +54,13 @@ class Timers:
                 host.drop_policies(effect.queue.path)
                 host.meter.forget(effect.queue.path)
                 host.sweep_later()
+            elif effect.kind is EffectKind.DAMAGED:
+                logger.error(
+                    "%d scheduled messages of %s in namespace %s cannot be read and are set aside",
+                    effect.count,
+                    effect.queue.path,
+                    host.name,
+                )
         host.commits.request_if_needed()
         self.reschedule()
 

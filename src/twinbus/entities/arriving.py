@@ -10,13 +10,14 @@ from twinbus.limits import ACQUIRE_BYTES_MAX, EXPIRED_PER_ACQUIRE_MAX, SEQUENCE_
 from twinbus.store.facts import Facts, Table
 
 from .available import Available
-from .holding import EXHAUSTED_REASON, Holding, index_rows
+from .damage import Damage
+from .holding import EXHAUSTED_REASON, index_rows
 from .message import ACTIVE, DEFERRED, SCHEDULED, Message
 from .records import ENTITY_KEY, KEY, META_SEQUENCE, NUMBER, pack
 from .session import Session
 
 
-class Arriving(Holding):
+class Arriving(Damage):
     """Arrivals, returns and recovery."""
 
     __slots__ = ()

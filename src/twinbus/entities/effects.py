@@ -18,6 +18,7 @@ class EffectKind(enum.Enum):
     ACTIVATED = "scheduled messages activated"
     FORWARDED = "messages forwarded"
     IDS_FORGOTTEN = "message ids past the duplicates window"
+    DAMAGED = "damaged messages set aside"
     IDLE_DELETED = "deleted for being idle"
 
 

@@ -69,6 +69,7 @@ class Holding:
         "_bodies",
         "_bytes",
         "_commons",
+        "_damaged",
         "_default_ttl_ms",
         "_deferred",
         "_deferred_count",
@@ -165,6 +166,8 @@ class Holding:
         self._locks: Locks[bytes, Message] = Locks()
         # Messages that a receiver gets settled, by sequence number, until their removal is durable.
         self._taken: dict[int, Message] = {}
+        # Messages whose body cannot be read, by sequence number.
+        self._damaged: dict[int, Message] = {}
         # Deferred messages that are not locked, by sequence number.
         self._deferred: dict[int, Message] = {}
         # Messages that become active later.
@@ -348,6 +351,7 @@ class Holding:
                 _messages(self._available, self._locks, self._taken, self._deferred, self._schedule, self._sessions),
             )
         )
+        sweep.add(index_rows(self.entity_id, iter(self._damaged.values())))
         if self._sessions is not None:
             sweep.add(_session_rows(self.entity_id, self._sessions))
         if self._duplicates is not None:
@@ -355,6 +359,7 @@ class Holding:
         self._available = Available()
         self._locks = Locks()
         self._taken = {}
+        self._damaged = {}
         self._deferred = {}
         self._schedule = Schedule()
         self._expiry = Expiry()

@@ -32,6 +32,7 @@ SHARED: Final = 0x04  # other records point to the same body
 IN_SESSION: Final = 0x08
 CHANGED: Final = 0x10
 RELAYED: Final = 0x20  # it came by way of another entity
+DAMAGED: Final = 0x40  # its body cannot be read: nobody is given it
 
 META_BODIES: Final = b"bodies"
 META_ENTITIES: Final = b"entities"
@@ -67,6 +68,7 @@ class Record(NamedTuple):
     origin_seq: int | None
     hops: int
     dead_letter_source: str | None
+    damaged: bool
 
 
 def key(entity_id: int, seq: int) -> bytes:
@@ -140,6 +142,7 @@ def unpack(value: bytes) -> Record:
         origin_seq,
         hops,
         source,
+        bool(flags & DAMAGED),
     )
 
 

@@ -284,6 +284,9 @@ def _restore_message(
         references[record.body] = references.get(record.body, 0) + 1
     if queue is None:
         leftovers.add(Table.INDEX, key, entity_id, what, record.body)
+    elif record.damaged:
+        queue.reserve(seq)
+        queue.restore_damaged(message_of(seq, record))
     elif record.state == GONE or (isinstance(queue, Topic) and record.state != SCHEDULED):
         namespace.set_aside.add(Table.INDEX, key, f"{what} is in no place that this entity has")
     elif queue._sessions is not None and record.session_id is None:

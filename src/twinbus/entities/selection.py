@@ -83,6 +83,11 @@ class Selection:
         """Rules with a SQL filter; to clients, those that select everything or nothing are such."""
         return len(self._bindings) - len(self._correlations)
 
+    @property
+    def looks(self) -> bool:
+        """Whether any rule looks at a message."""
+        return bool(self._correlations or self._evaluated)
+
     def check_room(self, rule: Rule) -> None:
         """Refuse a rule that would be one too many."""
         if isinstance(rule.filter, CorrelationFilter):
@@ -118,7 +123,7 @@ class Selection:
     def select(self, view: StoredView) -> list[Choice]:
         """The copies to make of a message."""
         choices = [Choice(subscription, None, _NOTHING, None) for subscription in self._always]
-        if not self._correlations and not self._evaluated:
+        if not self.looks:
             return choices
         plain: dict[Subscription, None] = dict.fromkeys(self._always)
         acting: list[Binding] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinbus.errors import QuotaExceededError
+from twinbus.errors import FilterEvaluationError, QuotaExceededError
 from twinbus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TICK_MESSAGES_MAX, UNLIMITED_MS
 from twinbus.store.facts import Facts, Table
 
@@ -137,6 +137,11 @@ class Topic(Sending):
             self._hand_out(original, choices, view, now_ms, facts)
         return seq
 
+    def check_relay(self, message: Relayed, view: StoredView) -> None:
+        super().check_relay(message, view)
+        if self.selection.looks and not view.readable():
+            raise FilterEvaluationError("The message cannot be read.")
+
     def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:
         """Take a message that another entity forwards."""
         self.accessed_ms = now_ms
@@ -172,7 +177,9 @@ class Topic(Sending):
     def tick(self, now_ms: int, facts: Facts) -> list[Effect]:
         self.wake_ms = NEVER_MS
         effects: list[Effect] = []
+        damaged = len(self._damaged)
         self._note(effects, EffectKind.ACTIVATED, self._activate_due(now_ms, facts))
+        self._note(effects, EffectKind.DAMAGED, len(self._damaged) - damaged)
         if self._duplicates is not None:
             forgotten = self._duplicates.purge(now_ms, TICK_MESSAGES_MAX, facts)
             self._note(effects, EffectKind.IDS_FORGOTTEN, forgotten)
@@ -187,9 +194,14 @@ class Topic(Sending):
             if not due:
                 break
             message = due[0]
+            view = self._commons.views.of_stored(message)
+            if self.selection.looks and not view.readable():
+                # No rule would select it, and what nobody selects is removed.
+                self.put_aside(message, facts)
+                copies += 1
+                continue
             self._leave(message)
             facts.delete(_INDEX, KEY.pack(self.entity_id, message.seq))
-            view = self._commons.views.of_stored(message)
             expires_ms = message.expires_ms
             if expires_ms is not None:
                 expires_ms += now_ms - message.enqueued_ms

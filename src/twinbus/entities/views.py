@@ -26,6 +26,9 @@ class StoredView(Protocol):
     def new_id(self) -> uuid.UUID:
         """A new identifier."""
 
+    def readable(self) -> bool:
+        """Whether there is anything to see: the disk may have damaged it."""
+
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
         """Where the message is now: the system properties that no sender gives."""
 
@@ -57,6 +60,9 @@ class BlankView:
 
     def new_id(self) -> uuid.UUID:
         return uuid.UUID(int=0)
+
+    def readable(self) -> bool:
+        return True
 
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
         """It shows nothing of it."""

@@ -38,7 +38,7 @@ from typing import Final
 import lmdb
 
 from twinbus.clock import Clock, SystemClock
-from twinbus.errors import StoreCorruptError, StoreError
+from twinbus.errors import DamagedBodyError, StoreCorruptError, StoreError
 from twinbus.limits import STORE_MAP_BYTES_DEFAULT, STORE_RESERVE_BYTES
 from twinbus.store import folder as folders
 from twinbus.store.environment import Tables, open_environment
@@ -361,7 +361,7 @@ class Store:
                     return stored
         except (lmdb.Error, struct.error) as error:
             raise self._unreadable_body(number, error) from error
-        raise StoreCorruptError(_BODY_MISSING % number if value is None else _BODY_CHANGED % number)
+        raise DamagedBodyError(_BODY_MISSING % number if value is None else _BODY_CHANGED % number)
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes]:
         """The bytes of many messages, of one snapshot, checked."""
@@ -372,10 +372,10 @@ class Store:
             for number in numbers:
                 value = get(_key(number))
                 if value is None:
-                    raise StoreCorruptError(_BODY_MISSING % number)
+                    raise DamagedBodyError(_BODY_MISSING % number)
                 stored = value[4:]
                 if _crc32(stored) != _checksum_of(value)[0]:
-                    raise StoreCorruptError(_BODY_CHANGED % number)
+                    raise DamagedBodyError(_BODY_CHANGED % number)
                 found.append(stored)
         except (lmdb.Error, struct.error) as error:
             raise self._unreadable_body(number, error) from error
@@ -444,7 +444,7 @@ class Store:
     def _unreadable_body(self, number: int, error: Exception) -> StoreError:
         if isinstance(error, lmdb.Error):
             return self._unreadable(error)
-        return StoreCorruptError(f"Body {number} is cut short.")
+        return DamagedBodyError(f"Body {number} is cut short.")
 
     def _unreadable(self, error: lmdb.Error) -> StoreError:
         if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):

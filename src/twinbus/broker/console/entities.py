@@ -152,6 +152,7 @@ def row(visitor: Visitor, host: NamespaceHost, entity: Queue | Topic) -> dict[st
         "deferred": counts.deferred,
         "dead": counts.dead_letter,
         "transfer_dead": entity.transfer_dead_letter_count,
+        "damaged": entity.damaged_count,
         "bytes": entity.size_bytes,
     }
     if isinstance(entity, Topic):

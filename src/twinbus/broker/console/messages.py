@@ -20,12 +20,13 @@ from twinbus.broker.browsing import browse
 from twinbus.broker.console.answers import Refused
 from twinbus.broker.console.entities import found_entity, number
 from twinbus.broker.console.shown import cut, id_text, lines, plain_of, text
+from twinbus.broker.damage import put_aside_at_rest
 from twinbus.broker.stored import render
 from twinbus.entities.holding import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.entities.message import DEFERRED, SCHEDULED, Message
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
-from twinbus.errors import MessageNotFoundError, ProtocolError
+from twinbus.errors import DamagedBodyError, MessageNotFoundError, ProtocolError
 from twinbus.ledger.words import Kind
 from twinbus.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_MESSAGES_PAGE, PEEK_BYTES_MAX
 
@@ -64,9 +65,14 @@ def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
     sizes: list[int] = []
     # One more than is shown tells whether there are more.
     with host.store.snapshot():
-        found = browse(host, queue, first, CONSOLE_MESSAGES_PAGE + 1)
+        found = browse(host, queue, first, CONSOLE_MESSAGES_PAGE + 1, damaged=True)
         for message in found[:CONSOLE_MESSAGES_PAGE]:
-            payload = render(host.store.body(message.body), message)
+            try:
+                payload = render(host.store.body(message.body), message)
+            except DamagedBodyError as error:
+                put_aside_at_rest(host, queue, message.seq, error)
+                rows.append(_head(message) | {"damaged": True})
+                continue
             if rows and sum(sizes) + len(payload) > PEEK_BYTES_MAX:
                 break
             sizes.append(len(payload))
@@ -133,16 +139,20 @@ def _place(visitor: Visitor, query: Mapping[str, str]) -> tuple[NamespaceHost, Q
 
 def _one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[Message, bytes]:
     with host.store.snapshot():
-        found = browse(host, queue, seq, 1)
+        found = browse(host, queue, seq, 1, damaged=True)
         if not found or found[0].seq != seq:
             raise MessageNotFoundError(f"There is no message {seq} any more: it was received, moved or deleted.")
-        payload = render(host.store.body(found[0].body), found[0])
+        try:
+            payload = render(host.store.body(found[0].body), found[0])
+        except DamagedBodyError as error:
+            put_aside_at_rest(host, queue, seq, error)
+            raise Refused(409, f"Message {seq} is damaged and set aside: {error}") from None
     host.meter.entity(queue.path).counter(Kind.PEEK).add(len(payload))
     return found[0], payload
 
 
-def _row(message: Message, payload: bytes) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _head(message: Message) -> dict[str, Any]:
+    return {
         # A number past 2^53 is not one in a browser.
         "seq": str(message.seq),
         "state": _STATES.get(message.state, "active"),
@@ -151,6 +161,10 @@ def _row(message: Message, payload: bytes) -> dict[str, Any]:
         "deliveries": message.delivery_count,
         "bytes": message.size,
     }
+
+
+def _row(message: Message, payload: bytes) -> dict[str, Any]:
+    shown = _head(message)
     decoded = _decoded(payload)
     if decoded is None:
         return shown | {"unreadable": True}

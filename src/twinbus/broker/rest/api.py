@@ -24,6 +24,7 @@ from urllib.parse import unquote
 from twinbus.auth.policies import Right
 from twinbus.broker.admin.caller import Caller
 from twinbus.broker.admin.errors import AdminError, AdminResponse, refusal
+from twinbus.broker.damage import whole
 from twinbus.broker.rest.properties import BROKER_PROPERTIES, batch_of, message_of, properties_of
 from twinbus.broker.rest.receiver import LockedMessage, OneReceiver
 from twinbus.broker.rest.rendering import Rendered, rendered
@@ -159,7 +160,12 @@ class RestApi:
             raise NotAllowedError("Messages of sessions cannot be received over HTTP.")
         deleting = method == "DELETE"
         receiver = OneReceiver(host.dispatcher(queue))
+        end_s = host.loop.time() + _timeout_s(query)
         locked = await receiver.receive(_timeout_s(query))
+        stored = b""
+        while locked is not None and not (stored := self._stored(queue, locked)):
+            receiver = OneReceiver(host.dispatcher(queue))
+            locked = await receiver.receive(max(end_s - host.loop.time(), 0))
         meter = host.meter.entity(queue.path)
         if locked is None:
             meter.counter(Kind.EMPTY_POLL).count += 1
@@ -169,7 +175,7 @@ class RestApi:
             await asyncio.sleep(0)
             if gone():
                 raise asyncio.CancelledError
-            size, shown = self._shown(locked, deleting)
+            size, shown = self._shown(locked, stored, deleting)
             answer = AdminResponse(200 if deleting else 201, shown.headers, shown.body)
             if deleting and not await write(answer):
                 raise asyncio.CancelledError
@@ -189,10 +195,14 @@ class RestApi:
         answer.headers["Location"] = f"{base}/{entity}/messages/{locked.message.seq}/{uuid.UUID(bytes_le=locked.token)}"
         return answer
 
-    def _shown(self, locked: LockedMessage, deleting: bool) -> tuple[int, Rendered]:
+    def _stored(self, queue: Queue, locked: LockedMessage) -> bytes:
+        """A message as the disk has it; empty for one that is damaged, which is put aside."""
+        return b"".join(whole(self._host, queue, [locked.message])[1])
+
+    def _shown(self, locked: LockedMessage, stored: bytes, deleting: bool) -> tuple[int, Rendered]:
         """The size of a message as AMQP has it, and its answer."""
         message = locked.message
-        payload = render(self._host.store.body(message.body), message)
+        payload = render(stored, message)
         lock = None if deleting else (str(uuid.UUID(bytes_le=locked.token)), message.locked_until_ms or 0)
         return len(payload), rendered(payload, "Active", lock)
 

@@ -69,6 +69,7 @@ function numbers(strip, found) {
         ["Scheduled", count(found.scheduled)],
         ["Deferred", count(found.deferred)],
         ["Dead letters", count(found.dead), found.dead ? "alarm" : null],
+        ...(found.damaged ? [["Damaged", count(found.damaged), "alarm"]] : []),
         ["Size", bytes(found.bytes)],
       ];
   show(strip, wanted.map(([title, value, kind]) => el("div", { class: kind }, el("dt", {}, title), el("dd", {}, value))));

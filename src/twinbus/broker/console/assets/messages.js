@@ -79,7 +79,7 @@ export function messageList(content, page, namespace, entity, part) {
     "aria-label": `Message ${row.seq}`,
     onclick: () => trying(() => detail(where, row.seq)),
   }, row.seq);
-  const preview = (row) => (row.unreadable ? el("em", {}, "does not read") : el("code", { class: "preview" }, row.preview));
+  const preview = (row) => (row.damaged ? el("strong", {}, "damaged, set aside") : row.unreadable ? el("em", {}, "does not read") : el("code", { class: "preview" }, row.preview));
 
   function plainTable() {
     const columns = [["Number", "number"], ["Message id"], ["Enqueued"], ["Deliveries", "number"], ["Size", "number"], ["Body", "wide"]];

@@ -1,0 +1,58 @@
+"""Messages whose body the disk has damaged: each is put aside and named, and the others go on."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import TYPE_CHECKING
+
+from twinbus.errors import DamagedBodyError, ProtocolError
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.entities.message import Message
+    from twinbus.entities.queue import Queue
+    from twinbus.entities.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+# What rendering a message may raise that was stored whole, and yet has no form that a receiver could be given.
+UNREADABLE = (ProtocolError, ValueError, IndexError, TypeError, OverflowError, struct.error)
+
+
+def put_aside(host: NamespaceHost, queue: Queue | Topic, message: Message, why: Exception) -> None:
+    """Keep a message from everybody, in the store."""
+    if queue.put_aside(message, host.commits.facts):
+        logger.error(
+            "message %d of %s in namespace %s cannot be read and is set aside: %s",
+            message.seq,
+            queue.path,
+            host.name,
+            why,
+        )
+        host.commits.request()
+
+
+def put_aside_at_rest(host: NamespaceHost, queue: Queue | Topic, seq: int, why: Exception) -> None:
+    """The same for one that was only looked at: whoever holds it now finds out by himself."""
+    message = queue.find_at_rest(seq)
+    if message is not None:
+        put_aside(host, queue, message, why)
+
+
+def whole(host: NamespaceHost, queue: Queue, messages: list[Message]) -> tuple[list[Message], list[bytes]]:
+    """Those of the messages whose bodies can be read, and these; the others are put aside."""
+    try:
+        return messages, host.store.bodies([message.body for message in messages])
+    except DamagedBodyError:
+        pass
+    found: list[Message] = []
+    bodies: list[bytes] = []
+    for message in messages:
+        try:
+            bodies.append(host.store.body(message.body))
+        except DamagedBodyError as error:
+            put_aside(host, queue, message, error)
+        else:
+            found.append(message)
+    return found, bodies
