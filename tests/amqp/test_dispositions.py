@@ -188,3 +188,52 @@ def test_bytes_behind_a_disposition_close_the_connection() -> None:
     raw = disposition(0, [True, FIRST, None, False, Described(ULong(0x27), [True])])
     body = raw[8:] + b"more"
     assert of(put(engine, frame(0, body)), Closed)
+
+
+class CountedDict(dict[int, Any]):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def get(self, key: int, default: Any = None) -> Any:
+        CountedDict.asked += 1
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_ranges_of_settled_deliveries_cost_little_however_often_they_come(settled: bool) -> None:
+    """A peer keeps one old delivery and many new ones, and goes on disposing of those between that it settled."""
+    engine = opened()
+    put(engine, begin(0))
+    (event,) = put(engine, attach(0, "in", 0, receiver=True))
+    assert isinstance(event, Attached)
+    event.link.accept()
+    put(engine, flow(0, 1, 10_000, handle=0, delivery_count=0, credit=10_000))
+    for _ in range(8_000):
+        event.link.send(b"x", tag=b"", settled=False)
+    put(engine, disposition(0, [True, UInt(70_001), UInt(73_999), True, YES]))
+    session = event.link.session
+    assert len(session.unsettled) == 4_001
+    session.unsettled = CountedDict(session.unsettled)
+    CountedDict.asked = 0
+    for step in range(1_000):
+        put(engine, disposition(0, [True, UInt(70_001 + step % 7), UInt(73_999 - step % 11), settled, YES]))
+    assert CountedDict.asked < 20_000
+    assert len(session.unsettled) == 4_001
+    # What is there is still found, in one piece and across the gap.
+    (event,) = put(engine, disposition(0, [True, UInt(70_000), UInt(77_999), True, YES]))
+    assert isinstance(event, Disposed)
+    assert len(event.deliveries) == 4_001
+
+
+def test_ranges_find_deliveries_sent_after_a_gap_was_seen() -> None:
+    engine = ready(100)
+    put(engine, disposition(0, [True, UInt(70_000), UInt(70_098), True, YES]))
+    for _ in range(70):
+        put(engine, disposition(0, [True, UInt(70_000), UInt(70_098), True, YES]))
+    link = engine.sessions[0].links[0]
+    for _ in range(50):
+        link.send(b"x", tag=b"", settled=False)
+    (event,) = put(engine, disposition(0, [True, UInt(70_050), UInt(70_120), True, YES]))
+    assert isinstance(event, Disposed)
+    assert [number for number, _, _ in event.deliveries] == list(range(70_099, 70_121))

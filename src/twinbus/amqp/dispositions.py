@@ -6,6 +6,8 @@ delivery is heard once. A delivery that we no longer know is answered here, or t
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 _U32: Final = Struct(">I").unpack_from
 # Ranges of unknown deliveries answered for one disposition: a short frame must not cause a long answer.
 _GAPS_MAX: Final = 64
+# Unknown deliveries answered for one disposition, for the same reason: nobody asks for more in good faith.
+_UNKNOWN_MAX: Final = 256
+# Deliveries looked for in vain before the session notes which ones there are.
+_MISSED_MAX: Final = 64
 _DELIVERY_UNKNOWN: Final = state_rejected(
     AmqpError("amqp:not-found", "The delivery is not known on this session: it was settled before or never sent.")
 )
@@ -116,19 +122,9 @@ def dispose_of(
         if entry is not None and entry[0].phase == ATTACHED:
             deliveries.append((first, entry[0], entry[1]))
     else:
-        span = serial_difference(last, first)
-        if span < 0:
+        if serial_difference(last, first) < 0:
             raise InvalidFieldError("disposition.last comes before disposition.first")
-        if span < len(unsettled):
-            for step in range(span + 1):
-                number = (first + step) & MASK
-                entry = unsettled.get(number)
-                if entry is not None and entry[0].phase == ATTACHED:
-                    deliveries.append((number, entry[0], entry[1]))
-        else:
-            for number, entry in unsettled.items():
-                if 0 <= serial_difference(number, first) <= span and entry[0].phase == ATTACHED:
-                    deliveries.append((number, entry[0], entry[1]))
+        deliveries = unsettled_between(session, first, last)
     if settled:
         for number, link, _ in deliveries:
             del unsettled[number]
@@ -145,6 +141,54 @@ def dispose_of(
         events.append(Disposed(session, deliveries, state, settled))
 
 
+def unsettled_between(session: Session, first: int, last: int) -> list[tuple[int, Link, bytes]]:
+    """The unsettled deliveries from `first` to `last`.
+
+    A short frame can name a long range again and again, so what was looked for in vain is not looked for twice: the
+    numbers up to `searched_to` are known, and only those among them that were unsettled then are asked for.
+    """
+    found: list[tuple[int, Link, bytes]] = []
+    unsettled = session.unsettled
+    if not unsettled:
+        return found
+    oldest = next(iter(unsettled))
+    if serial_difference(oldest, first) > 0:
+        first = oldest
+    if serial_difference(last, session.next_delivery_id) >= 0:
+        last = (session.next_delivery_id - 1) & MASK
+    missed = 0
+    searched_to = session.searched_to
+    if session.searched and serial_difference(oldest, session.searched[-1]) > 0:
+        session.searched = []  # long ago: nothing of it is left
+    if session.searched and serial_difference(first, searched_to) <= 0:
+        # Counted from the end, so that numbers that start again at 0 keep their order.
+        known = session.searched
+        at = bisect_left(known, serial_difference(first, searched_to), key=_behind(searched_to))
+        while at < len(known) and serial_difference(known[at], last) <= 0:
+            entry = unsettled.get(known[at])
+            if entry is not None and entry[0].phase == ATTACHED:
+                found.append((known[at], entry[0], entry[1]))
+            else:
+                missed += 1
+            at += 1
+        first = (searched_to + 1) & MASK
+    for step in range(serial_difference(last, first) + 1):
+        number = (first + step) & MASK
+        entry = unsettled.get(number)
+        if entry is not None and entry[0].phase == ATTACHED:
+            found.append((number, entry[0], entry[1]))
+        else:
+            missed += 1
+    if missed > _MISSED_MAX:
+        session.searched = [number for number, entry in unsettled.items() if entry[0].phase == ATTACHED]
+        session.searched_to = (session.next_delivery_id - 1) & MASK
+    return found
+
+
+def _behind(end: int) -> Callable[[int], int]:
+    return lambda number: serial_difference(number, end)
+
+
 def answer_unknown(session: Session, first: int, last: int, known: list[tuple[int, Link, bytes]]) -> None:
     """Deliveries we no longer know but once sent: say so, or the peer waits for an answer in vain."""
     if serial_difference(last, session.next_delivery_id) >= 0:
@@ -152,12 +196,15 @@ def answer_unknown(session: Session, first: int, last: int, known: list[tuple[in
     at = first
     if serial_difference(session.first_delivery_id, at) > 0:
         at = session.first_delivery_id
-    taken = [number for number, _, _ in known]
-    taken += [number for number in session.disposing if 0 <= serial_difference(number, at) <= MASK >> 1]
-    taken.sort()
+    if serial_difference(last, at) >= _UNKNOWN_MAX:
+        last = (at + _UNKNOWN_MAX - 1) & MASK
+    taken = [number for number, _, _ in known if serial_difference(number, last) <= 0]
+    span = range(serial_difference(last, at) + 1)
+    taken += [number for step in span if (number := (at + step) & MASK) in session.disposing]
+    taken.sort(key=_behind(last))
     gaps = 0
     for number in taken:
-        if serial_difference(number, last) > 0 or gaps >= _GAPS_MAX:
+        if gaps >= _GAPS_MAX:
             break
         if serial_difference(number, at) > 0:
             session.answer_range(at, (number - 1) & MASK, _DELIVERY_UNKNOWN)

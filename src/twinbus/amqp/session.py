@@ -40,7 +40,10 @@ class Session:
         self.unsettled: dict[int, tuple[Link, bytes]] = {}
         # Outgoing deliveries the peer has disposed of and whose answer is due: id to link.
         self.disposing: dict[int, Link] = {}
-        # How many entries in the two above belong to links that are gone.
+        # Deliveries up to this number were looked over by `unsettled_between`: of them these were unsettled.
+        self.searched_to = 0
+        self.searched: list[int] = []
+        # How many entries in `unsettled` and `disposing` belong to links that are gone.
         self.stale_count = 0
         # Links by the peer's handle, from its attach to its detach.
         self.links: dict[int, Link] = {}
@@ -403,6 +406,7 @@ class Session:
         self.own_links = {}
         self.unsettled = {}
         self.disposing = {}
+        self.searched = []
         self.waiting.clear()
         self._count_waiting(-self.waiting_bytes)
         self.flow_links = []

@@ -2,7 +2,7 @@
 
 A pattern falls into pieces between its `%`: the first is anchored at the start of the text, the last at its end, and
 each piece between them is taken where it is found first, which is never worse than later. So nothing is tried twice,
-and no pattern can make a match slow: a piece with `_` in the middle is searched with one bit for each of its
+and no pattern can make a match slow: a long piece with `_` in the middle is searched with one bit for each of its
 characters, in one pass over the text.
 """
 
@@ -23,6 +23,8 @@ _Search: TypeAlias = Callable[[str, int, int], int]
 
 # Patterns out of properties come again and again.
 _PATTERNS_MAX: Final = 256
+# A piece up to this length is tried at each place of the text: the whole cost is this many comparisons a character.
+_SHORT_CHARS_MAX: Final = 32
 
 
 class PatternError(ValueError):
@@ -110,9 +112,26 @@ def _anchored(head: Piece, middle: list[Piece], tail: Piece) -> Matcher:
 
 
 def _search(piece: Piece) -> _Search:
-    literal = _literal(piece)
+    # Any characters at either end only move what is looked for.
+    before = next((at for at, sign in enumerate(piece) if sign is not None), len(piece))
+    after = next((at for at, sign in enumerate(reversed(piece)) if sign is not None), 0)
+    core = piece[before : len(piece) - after]
+    literal = _literal(core)
     if literal is not None:
-        return lambda text, start, end: text.find(literal, start, end)
+
+        def find(text: str, start: int, end: int) -> int:
+            found = text.find(literal, start + before, end - after) if start + len(piece) <= end else -1
+            return found - before if found >= 0 else -1
+
+        return find
+    if len(core) <= _SHORT_CHARS_MAX:
+        expression = _expression(piece)
+
+        def look(text: str, start: int, end: int) -> int:
+            found = expression.search(text, start, end)
+            return -1 if found is None else found.start()
+
+        return look
     # Bit n of `state` says: the last n + 1 characters of the text are the first n + 1 of the piece.
     anything = sum(1 << at for at, sign in enumerate(piece) if sign is None)
     masks: dict[str, int] = {}
