@@ -90,7 +90,7 @@ def test_connections_of_a_namespace(broker: Broker, monkeypatch: pytest.MonkeyPa
 
 
 def test_links_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attachments, "LINKS_PER_CONNECTION_MAX", 3)
+    monkeypatch.setattr(engine_connection, "LINKS_PER_CONNECTION_MAX", 3)
     with Peer(broker) as peer:
         for _ in range(3):
             peer.sender("q")

@@ -16,7 +16,6 @@ from twinbus.amqp.link import ATTACHED, ATTACHING, DETACHING, GONE, Link
 from twinbus.amqp.serial import MASK, serial_difference
 from twinbus.amqp.terminus import parse_source, parse_target
 from twinbus.errors import FramingError, HandleInUseError, InvalidFieldError, PeerLimitError, PeerNotAllowedError
-from twinbus.limits import LINKS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
     from twinbus.amqp.session import Session
@@ -75,8 +74,8 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
         raise FramingError(f"handle {handle} is larger than the handle-max {session.connection.handle_max}")
     if handle in session.links:
         raise HandleInUseError(f"handle {handle} is in use by the link {session.links[handle].name!r}")
-    if session.connection.link_count >= LINKS_PER_CONNECTION_MAX:
-        raise PeerLimitError(f"a connection has no more than {LINKS_PER_CONNECTION_MAX} links")
+    if session.connection.link_count >= session.connection.links_max:
+        raise PeerLimitError(f"this connection has no more than {session.connection.links_max} links now")
     we_send = fields[2]
     if session.connection.client:
         link = asked_for(session, name, we_send)

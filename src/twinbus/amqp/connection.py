@@ -41,7 +41,9 @@ from twinbus.limits import (
     HEARTBEAT_INTERVAL_MS_MIN,
     IDLE_TIMEOUT_MS,
     INCOMING_WINDOW_TRANSFERS,
+    LINKS_PER_CONNECTION_MAX,
     OUTGOING_FRAME_BYTES_MAX,
+    PARTIAL_BYTES_MAX,
     PIPELINED_BYTES_MAX,
     SASL_FRAME_BYTES_MAX,
 )
@@ -131,6 +133,13 @@ class Connection:
         self.waiting_bytes = 0
         # Bytes that `take_output` has returned so far.
         self.taken_bytes = 0
+
+        # What the peer may do; the owner narrows it while it does not know the peer.
+        self.links_max = LINKS_PER_CONNECTION_MAX
+        self.sessions_max = self.channel_max + 1
+        self.partial_bytes_max = PARTIAL_BYTES_MAX
+        # The largest frame we take that is not a transfer.
+        self.control_bytes_max = self.frame_bytes_max
 
         # --- the engine's own ---
         # What the next bytes must be.
@@ -482,6 +491,8 @@ class Connection:
                 start += 3
             else:
                 code, start = frames.descriptor(data, start, end)
+            if length > self.control_bytes_max and code != frames.TRANSFER:
+                raise PeerLimitError(f"a frame of {length} bytes is too large before a token is accepted")
             session = self.channels.get(channel)
             if session is None or session.ended or code == frames.CLOSE or code == frames.END:
                 self._on_control(code, channel, session, data, start, end, events)
@@ -556,6 +567,8 @@ class Connection:
     def _on_begin(self, channel: int, fields: list[Any], events: list[Event]) -> None:
         if channel in self.channels:
             raise IllegalStateError(f"a session has already begun on channel {channel}")
+        if len(self.channels) >= self.sessions_max:
+            raise PeerLimitError(f"this connection has no more than {self.sessions_max} sessions now")
         remote_channel = frames.uint_field(fields, 0, "begin.remote-channel", -1)
         if self.client:
             session = self.own_channels.get(remote_channel)

@@ -17,7 +17,7 @@ from twinbus.amqp.link import ATTACHED, Link
 from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import parse_state
 from twinbus.errors import IllegalStateError, InvalidFieldError, PeerLimitError, PeerNotAllowedError
-from twinbus.limits import INCOMING_WINDOW_TRANSFERS, PARTIAL_BYTES_MAX
+from twinbus.limits import INCOMING_WINDOW_TRANSFERS
 
 if TYPE_CHECKING:
     from twinbus.amqp.session import Session
@@ -191,8 +191,9 @@ def grow_partial(session: Session, link: Link, piece: bytes) -> None:
         return
     held += piece
     session.connection.partial_bytes += len(piece)
-    if session.connection.partial_bytes > PARTIAL_BYTES_MAX:
-        raise PeerLimitError(f"unfinished deliveries hold more than {PARTIAL_BYTES_MAX} bytes")
+    connection = session.connection
+    if connection.partial_bytes > connection.partial_bytes_max:
+        raise PeerLimitError(f"unfinished deliveries hold more than {connection.partial_bytes_max} bytes")
 
 
 def finish_delivery(session: Session, link: Link, events: list[Event]) -> None:

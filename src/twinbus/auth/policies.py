@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from twinbus.auth.scope import normalised
 from twinbus.errors import ArgumentError, EntityExistsError
@@ -85,6 +86,8 @@ class Policies:
         self._by_name: dict[str, list[Policy]] = {}
         # By scope, for its limit and for its end: thousands of entities may have policies of their own.
         self._by_scope: dict[str, list[Policy]] = {}
+        # By digest of name and key: one look-up, however many entities have a policy of that name.
+        self._by_key: dict[bytes, list[Policy]] = {}
         for policy in policies:
             self.add(policy)
 
@@ -100,10 +103,17 @@ class Policies:
             )
         self._by_name.setdefault(policy.name.lower(), []).append(policy)
         self._by_scope[policy.scope] = [*held, policy]
+        for key in policy.keys:
+            self._by_key.setdefault(_digest(policy.name, key), []).append(policy)
 
     def remove_scope(self, scope: str) -> None:
         """Forget the policies of a deleted entity."""
         for gone in self._by_scope.pop(normalised(scope), ()):
+            for key in gone.keys:
+                digest = _digest(gone.name, key)
+                self._by_key[digest].remove(gone)
+                if not self._by_key[digest]:
+                    del self._by_key[digest]
             name = gone.name.lower()
             left = [policy for policy in self._by_name[name] if policy is not gone]
             if left:
@@ -143,12 +153,21 @@ class Policies:
         """The policies of that name on any scope."""
         return list(self._by_name.get(key_name.lower(), ()))
 
+    def with_key(self, key_name: str, key: str) -> Policy | None:
+        """The first policy of that name and with that key; an unknown name costs as much time as a wrong key."""
+        found = self._by_key.get(_digest(key_name, key))
+        return None if found is None else found[0]
+
     def __iter__(self) -> Iterator[Policy]:
         for policies in self._by_name.values():
             yield from policies
 
     def __len__(self) -> int:
         return sum(map(len, self._by_scope.values()))
+
+
+def _digest(name: str, key: str) -> bytes:
+    return sha256(f"{name.lower()}\0{key}".encode("utf-8", "surrogatepass")).digest()
 
 
 def _scopes(path: str) -> Iterator[str]:

@@ -99,11 +99,12 @@ def verify(token: str, keys: KeyLookup, now_s: float, skew_s: float = SKEW_S) ->
         candidates = list(keys(unquote_plus(parsed.key_name), path))
     given = parsed.signature.encode("utf-8", "surrogatepass")
     signer: Policy | None = None
-    for policy in candidates:
-        for key in policy.keys:
-            if hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, key).encode()) and signer is None:
-                signer = policy
-    if not candidates:
+    keyed = [(policy, key) for policy in candidates for key in policy.keys]
+    for policy, key in keyed:
+        if hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, key).encode()) and signer is None:
+            signer = policy
+    # A policy has two keys at most: where there is none, two that nobody has take the same time.
+    for _ in range(2 - len(keyed)):
         hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, "no such policy").encode())
     if signer is None:
         raise UnauthorizedError("InvalidSignature: The token has an invalid signature.")

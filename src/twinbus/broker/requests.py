@@ -92,6 +92,9 @@ class Request:
 class RequestNode(Protocol):
     """Something that answers requests."""
 
+    def check(self, payload: bytes) -> None:
+        """Refuse by a ProtocolError what is not worth decoding."""
+
     def handle(self, request: Request) -> None: ...
 
 
@@ -119,6 +122,7 @@ class RequestLink:
                 session.settle(event.delivery_id, state_rejected(error))
             return
         try:
+            self._handler.check(event.payload)
             message = AmqpMessage.decode(event.payload)
         except ProtocolError as error:
             if not event.settled:
