@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +14,16 @@ import pytest
 from tests.broker.loops import LOOPS, broker_on
 from tests.broker.peer import Peer, connected, text
 from tests.broker.test_listener import cut_after, encrypted
-from twinbus.amqp import attachments
+from twinbus.amqp import connection as engine_connection
 from twinbus.amqp.connection import Connection as Engine
 from twinbus.amqp.events import Closed, Detached, Disposed
 from twinbus.amqp.states import Accepted
 from twinbus.amqp.terminus import Source, Target
+from twinbus.amqp.types import Symbol
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
 from twinbus.broker import cbs, connection, host, patience
+from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
 from twinbus.limits import CHANNEL_MAX, IDLE_TIMEOUT_MS, LINKLESS_TIMEOUT_MS, TOKEN_EXPIRY_GRACE_MS
 from twinbus.testing import Broker
@@ -348,3 +351,36 @@ def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(broker: Brok
         assert engines() - before <= 2
     finally:
         gc.enable()
+
+
+def test_receivers_that_came_and_went_behind_an_idle_one_are_forgotten(broker: Broker) -> None:
+    """An idle receiver with credit stands first in line: those behind it must not stay there when they leave."""
+    with Peer(broker) as idle, Peer(broker) as peer:
+        idle.receiver("q", 1)
+        for _ in range(50):
+            link = peer.receiver("q", 1)
+            link.detach()
+            peer.flush()
+            peer.wait(Detached, lambda event, link=link: event.link is link)
+        assert broker.call(lambda server: _line(server, "q")) == (1, 0)
+
+
+def test_session_waiters_that_came_and_went_behind_an_idle_one_are_forgotten(broker: Broker) -> None:
+    broker.create_queue("waited", requires_session=True)
+    with Peer(broker) as idle, Peer(broker) as peer:
+        for _ in range(20):
+            link = peer.session.attach_receiver(
+                str(uuid.uuid4()), source=Source("waited", {Symbol("com.microsoft:session-filter"): None})
+            )
+            peer.flush()
+            link.detach()
+            peer.flush()
+            peer.wait(Detached, lambda event, link=link: event.link is link)
+        idle.flush()
+        assert broker.call(lambda server: _line(server, "waited")) == (0, 0)
+
+
+def _line(server: Server, path: str) -> tuple[int, int]:
+    host = server.hosts["contoso"]
+    dispatcher = host.dispatcher(host.entities.queue(path))
+    return len(dispatcher._line), len(dispatcher._waiters)

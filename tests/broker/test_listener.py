@@ -374,6 +374,23 @@ def test_pages_of_other_sites_are_kept_out_in_development(broker: Broker, origin
     assert asked(broker, headers={"Origin": origin})[0] == status
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("contoso.localhost:5672", 200),
+        ("127.0.0.1:5672", 200),
+        ("[::1]:5672", 200),
+        ("servicebus-emulator", 200),
+        ("evil.example:5672", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("evil.example.", 403),
+    ],
+)
+def test_names_of_other_sites_do_not_lead_here_in_development(broker: Broker, host: str, status: int) -> None:
+    assert asked(broker, headers={"Host": host})[0] == status
+
+
 # --- where ------------------------------------------------------------------------------------------------------------
 
 

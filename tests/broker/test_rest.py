@@ -141,8 +141,26 @@ def test_batch(broker: Broker) -> None:
     first = ask(broker, "DELETE", "/batch/messages/head")
     assert (first.body, first.properties["Label"], first.headers["n"]) == (b"one", "a", "1")
     assert ask(broker, "DELETE", "/batch/messages/head").body == b"two"
-    for bad in ("rubbish", "[]", "{}", "[5]", '[{"Body": 5}]', '[{"Body": "?", "IsBodyBase64Encoded": true}]'):
+    huge = '[{"Body": "x", "UserProperties": {"n": 1180591620717411303424}}]'
+    for bad in (
+        "[" * 500_000,
+        huge,
+        "rubbish",
+        "[]",
+        "{}",
+        "[5]",
+        '[{"Body": 5}]',
+        '[{"Body": "?", "IsBodyBase64Encoded": true}]',
+    ):
         assert ask(broker, "POST", "/batch/messages", bad, Content_Type=content).status == 400, bad
+
+
+def test_headers_that_amqp_has_no_number_for_are_texts(broker: Broker) -> None:
+    broker.create_queue("numbers")
+    assert ask(broker, "POST", "/numbers/messages", "x", n=str(2**70), deep="[" * 5_000, nan="NaN").status == 201
+    with Peer(broker) as peer:
+        found = decoded(peer.receive(peer.receiver("numbers", 1, settled=True))).application_properties or {}
+    assert (found["n"], found["deep"]) == (str(2**70), "[" * 5_000)
 
 
 def test_entity_with_slashes(broker: Broker) -> None:
@@ -165,6 +183,7 @@ def test_scheduled(broker: Broker) -> None:
         ("POST", "/q/messages", {"BrokerProperties": '{"Lable": "x"}'}, 400),
         ("POST", "/q/messages", {"BrokerProperties": '{"TimeToLive": "x"}'}, 400),
         ("POST", "/q/messages", {"BrokerProperties": '{"ScheduledEnqueueTimeUtc": "x"}'}, 400),
+        ("POST", "/q/messages", {"BrokerProperties": "[" * 5_000}, 400),
         ("POST", "/s/messages", {}, 400),
         ("POST", "/s/messages/head?timeout=0", {}, 400),
         ("POST", "/q/messages/head?timeout=x", {}, 400),

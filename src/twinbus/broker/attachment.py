@@ -13,7 +13,7 @@ from twinbus.broker.addresses import CBS, MANAGEMENT, parse
 from twinbus.broker.browser import Browser
 from twinbus.broker.cbs import Cbs
 from twinbus.broker.consumer import Consumer
-from twinbus.broker.dispatcher import SessionWaiter
+from twinbus.broker.dispatcher import Dispatcher, SessionWaiter
 from twinbus.broker.management import Management
 from twinbus.broker.publisher import Publisher
 from twinbus.broker.requests import ReplyLink, RequestLink, RequestNode
@@ -256,10 +256,10 @@ class Attachment:
         timeout = (link.properties or {}).get(TIMEOUT)
         wait_ms = int(timeout) if isinstance(timeout, int) else ACCEPT_SESSION_TIMEOUT_MS_DEFAULT
 
-        waiting = _WaitingLink(self, link, queue)
+        dispatcher = host.dispatcher(queue)
+        waiting = _WaitingLink(self, link, queue, dispatcher)
         link.context = waiting
         waiter = waiting.waiter
-        dispatcher = host.dispatcher(queue)
         dispatcher.wait_for_session(waiter)
         if not waiter.done:
             waiter.give_up = host.loop.call_later(wait_ms / 1000, waiting.give_up)
@@ -309,15 +309,17 @@ class Attachment:
 class _WaitingLink:
     """Stands behind a link that has not got its session yet."""
 
-    __slots__ = ("_attachment", "_link", "_queue", "waiter")
+    __slots__ = ("_attachment", "_dispatcher", "_link", "_queue", "waiter")
 
-    def __init__(self, attachment: Attachment, link: Link, queue: Queue) -> None:
+    def __init__(self, attachment: Attachment, link: Link, queue: Queue, dispatcher: Dispatcher) -> None:
         # Answers the attach in the end.
         self._attachment = attachment
         # The link that waits.
         self._link = link
         # The entity whose sessions it wants.
         self._queue = queue
+        # Where it stands in line.
+        self._dispatcher = dispatcher
         # Its place in the line.
         self.waiter = SessionWaiter(self._granted, self._ended)
 
@@ -329,12 +331,12 @@ class _WaitingLink:
 
     def give_up(self) -> None:
         if not self.waiter.done:
-            self.waiter.done = True
+            self._dispatcher.stop_waiting(self.waiter)
             self._link.context = None
             self._attachment.give_up(self._link, self._queue)
 
     def on_detached(self, orderly: bool) -> None:
-        self.waiter.done = True
+        self._dispatcher.stop_waiting(self.waiter)
         if self.waiter.give_up is not None:
             self.waiter.give_up.cancel()
 

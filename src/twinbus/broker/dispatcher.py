@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -69,11 +69,11 @@ class Dispatcher(Senders):
         # Links that only look at the messages.
         self._browsers: set[Browser] = set()
         # Consumers with credit, first come first served.
-        self._line: deque[Receiving] = deque()
+        self._line: OrderedDict[Receiving, None] = OrderedDict()
         # Who holds which session.
         self._sessions: dict[str, Consumer] = {}
         # Clients that wait for any session.
-        self._waiters: deque[SessionWaiter] = deque()
+        self._waiters: OrderedDict[SessionWaiter, None] = OrderedDict()
         # Whether a run is on its way in this turn of the loop.
         self._scheduled = False
         queue.on_available = self._available
@@ -88,6 +88,7 @@ class Dispatcher(Senders):
 
     def leave(self, consumer: Consumer) -> None:
         self.consumers.discard(consumer)
+        self.step_out(consumer)
         self._count_links()
         if consumer.session is not None and self._sessions.get(consumer.session.id) is consumer:
             del self._sessions[consumer.session.id]
@@ -108,8 +109,8 @@ class Dispatcher(Senders):
 
     def close(self, error: AmqpError) -> None:
         super().close(error)
-        for waiter in [waiter for waiter in self._waiters if not waiter.done]:
-            waiter.done = True
+        for waiter in list(self._waiters):
+            self.stop_waiting(waiter)
             waiter.ended(error)
         for receiver in [*self._line]:
             receiver.entity_gone()
@@ -117,14 +118,14 @@ class Dispatcher(Senders):
     def line_up(self, consumer: Receiving) -> None:
         if not consumer.waiting:
             consumer.waiting = True
-            self._line.append(consumer)
+            self._line[consumer] = None
         self.wake()
 
     def step_out(self, consumer: Receiving) -> None:
         """Leave the line; nothing happens when it is not in it."""
         if consumer.waiting:
             consumer.waiting = False
-            self._line.remove(consumer)
+            self._line.pop(consumer, None)
 
     def wake(self) -> None:
         if not self._scheduled:
@@ -154,7 +155,7 @@ class Dispatcher(Senders):
         line = self._line
         left = RUN
         while line and left > 0:
-            consumer = line[0]
+            consumer = next(iter(line))
             sent = consumer.feed(now_ms, facts)
             left -= sent
             if consumer.room() > 0:
@@ -163,7 +164,7 @@ class Dispatcher(Senders):
                 if consumer.session is None:
                     break  # it has room and got nothing: there is nothing for those behind it either
             # Out of credit, or its session is empty: it lines up again when that changes.
-            line.popleft()
+            line.pop(consumer, None)
             consumer.waiting = False
         host.commits.request_if_needed()
         host.timers.reschedule()
@@ -183,24 +184,25 @@ class Dispatcher(Senders):
 
     def wait_for_session(self, waiter: SessionWaiter) -> None:
         """Grant any free session with messages, now or when one turns up."""
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
         self._serve_waiters(self.host.clock.now_ms())
+
+    def stop_waiting(self, waiter: SessionWaiter) -> None:
+        """A client has left, or has waited long enough."""
+        waiter.done = True
+        self._waiters.pop(waiter, None)
 
     def _serve_waiters(self, now_ms: int) -> None:
         waiters = self._waiters
         while waiters:
-            waiter = waiters[0]
-            if waiter.done:
-                waiters.popleft()
-                continue
+            waiter = next(iter(waiters))
             try:
                 session = self.queue.accept_session(None, now_ms)
             except ServiceError:
                 return  # the entity is disabled: the waiter's own time-out answers it
             if session is None:
                 return
-            waiters.popleft()
-            waiter.done = True
+            self.stop_waiting(waiter)
             if waiter.give_up is not None:
                 waiter.give_up.cancel()
             waiter.granted(session)

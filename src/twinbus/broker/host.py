@@ -108,6 +108,8 @@ class NamespaceHost:
         self.sku = sku
         # Decides on JSON web tokens; None refuses them.
         self.jwt = jwt
+        # Names with a dot under which a browser may come in development mode.
+        self.known_names: frozenset[str] = frozenset()
         # What this broker calls itself to AMQP peers.
         self.container_id = f"twinbus-{name}"
         self.open_properties = {

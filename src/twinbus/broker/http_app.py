@@ -9,6 +9,7 @@ Imported with the first HTTP client: aiohttp takes a third of a second to load. 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -142,8 +143,15 @@ class HttpApp:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
-        if self._host.dev and not _welcome(request.headers.get("Origin"), request.host):
-            raise _Refusal(403, "In development mode pages of other sites are refused.")
+        if self._host.dev:
+            if not _welcome(request.headers.get("Origin"), request.host):
+                raise _Refusal(403, "In development mode pages of other sites are refused.")
+            if not _known_name(request.host, self._host.known_names):
+                raise _Refusal(
+                    403,
+                    "In development mode this broker answers to addresses, to localhost and to names without a dot. "
+                    "Give others by --tls-name.",
+                )
         if path.rstrip("/").lower() == WEBSOCKET_PATH:
             return await serve_websocket(self._host, request)
         # A queue may be called `health`: whoever asks the admin API for it says which version of the API is meant.
@@ -344,6 +352,23 @@ class _Refusal(Exception):
         # Whatever else the peer still sends is not worth reading.
         response.force_close()
         return response
+
+
+def _known_name(host: str, known: frozenset[str]) -> bool:
+    """Whether a Host is one that no foreign page can have: its site's name may lead here, by a trick of its DNS."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    return "." not in name or is_loopback(name) or _is_address(name) or name.endswith(".localhost") or name in known
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _welcome(origin: str | None, host: str) -> bool:

@@ -114,6 +114,7 @@ class Server:
             scribe=self._scribe,
         )
         host.console = self.console
+        host.known_names = frozenset(name.lower() for name in self._config.tls_names)
         self.hosts[namespace.name] = host
         host.start()
         make_entities(host, namespace)

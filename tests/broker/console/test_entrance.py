@@ -12,15 +12,15 @@ import pytest
 
 from tests.broker.console.window import Window
 from twinbus.auth.policies import Policy, Right
+from twinbus.broker import strangers
 from twinbus.broker.config import NamespaceConfig
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import (
-    CONSOLE_FAILURES_MAX,
-    CONSOLE_FAILURES_MS,
     CONSOLE_LOGIN_IDLE_MS,
     CONSOLE_LOGIN_MS_MAX,
     HTTP_BODY_BYTES_MAX,
+    WRONG_KEY_MEMORY_MS,
 )
 from twinbus.testing import Broker
 
@@ -144,18 +144,23 @@ def test_what_is_no_login_is_told_so(broker: Broker, fields: dict[str, object]) 
     assert Window(broker, "contoso").post("login", **fields).status == 400
 
 
-def test_wrong_keys_are_bounded_and_forgiven(broker: Broker, clock: SteppedClock) -> None:
+def test_wrong_keys_are_slow_and_lock_nobody_out(
+    broker: Broker, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strangers, "WRONG_KEY_PAUSE_MS", 1)
     window = Window(broker, "contoso")
-    for _ in range(CONSOLE_FAILURES_MAX):
+    for _ in range(20):
         assert window.login(ROOT, "wrong").status == 401
-    answer = window.login(ROOT, KEY)
-    assert answer.status == 429, "the right one, too: whoever guesses must not learn anything"
-    clock.step(ms=CONSOLE_FAILURES_MS)
-    assert window.login(ROOT, KEY).status == 200
+    assert window.login(ROOT, KEY).status == 200, "nobody locks out whoever has the key"
+    pause = broker.call(lambda server: server.hosts["contoso"].wrong_keys.pause_ms("127.0.0.1"), "contoso")
+    assert pause == 21
+    clock.step(ms=100 * WRONG_KEY_MEMORY_MS)
+    pause = broker.call(lambda server: server.hosts["contoso"].wrong_keys.pause_ms("127.0.0.1"), "contoso")
+    assert pause == 1
 
 
 def test_right_keys_do_not_count_as_wrong_ones(broker: Broker) -> None:
-    for _ in range(CONSOLE_FAILURES_MAX + 2):
+    for _ in range(12):
         assert Window(broker, "contoso").login(ROOT, KEY).status == 200
 
 

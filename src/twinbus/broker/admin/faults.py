@@ -15,6 +15,7 @@ from twinbus.auth.policies import Right
 from twinbus.broker.admin.caller import Caller
 from twinbus.broker.admin.errors import AdminError, AdminResponse, refusal
 from twinbus.broker.faults import Fault
+from twinbus.broker.json_in import read_json
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def handle_faults(
 
 def fault_of(body: bytes) -> Fault:
     try:
-        fields: Any = json.loads(body)
+        fields: Any = read_json(body)
     except ValueError:
         raise ArgumentError("A fault is a JSON object, as in {'mode': 'down'}.") from None
     if not isinstance(fields, dict):

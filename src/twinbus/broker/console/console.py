@@ -16,7 +16,7 @@ No entity can have a dollar sign in its path, so nothing of this can be an entit
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +35,7 @@ from twinbus.broker.console.hour import Hour
 from twinbus.broker.console.logins import Login, Logins
 from twinbus.broker.console.streams import Streams
 from twinbus.broker.console.visitor import Visitor
+from twinbus.broker.json_in import read_json
 from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, ConfigError, UnauthorizedError
 from twinbus.limits import CONSOLE_LOGIN_MS_MAX
@@ -185,11 +186,12 @@ class Console:
         _check_origin(request)
         fields = _fields(request, body)
         if name == "login":
-            return self._enter(host, request, fields)
+            return await self._enter(host, request, fields)
         login = self._login(request)
         if login is None:
             raise Refused(401, "Log in first.")
-        if not secrets.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), login.token.encode()):
+        given = request.headers.get(TOKEN_HEADER, "").encode("utf-8", "surrogateescape")
+        if not secrets.compare_digest(given, login.token.encode()):
             raise Refused(403, "The request does not carry the page's token: reload the page.")
         if name == "logout":
             self.logins.close(self._cookie_of(request))
@@ -201,15 +203,17 @@ class Console:
             raise Refused(404, "The console has no such command.")
         return answer(await command(Visitor(self._hosts, host, login), fields))
 
-    def _enter(self, host: NamespaceHost, request: web.BaseRequest, fields: dict[str, Any]) -> web.Response:
+    async def _enter(self, host: NamespaceHost, request: web.BaseRequest, fields: dict[str, Any]) -> web.Response:
         """Log in to a namespace: by a policy's name and key, or by a connection string that has both."""
         login = self._login(request)
         # Before a login nobody hears which other namespaces there are.
         target = Visitor(self._hosts, host, login or Login(0)).find(_word(fields, "namespace"))
         policy, key = _credentials(fields)
         try:
-            opened = self.logins.enter(target, policy, key, request.remote or "")
+            opened = self.logins.enter(target, policy, key)
         except UnauthorizedError:
+            # Guessing is slow; whoever has the right key never waits.
+            await asyncio.sleep(host.wrong_keys.pause_ms(request.remote or "") / 1000)
             logger.warning("a login to the console of %s failed: wrong key or policy", target.name)
             raise Refused(401, f"The policy or the key is wrong for the namespace '{target.name}'.") from None
         # A new cookie at each login: one that somebody planted before is worth nothing.
@@ -275,8 +279,8 @@ def _fields(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise Refused(415, "Commands are JSON.")
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
+        fields = read_json(body)
+    except ValueError:
         fields = None
     if not isinstance(fields, dict):
         raise Refused(400, "A command is a JSON object.")

@@ -16,12 +16,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.auth.claims import EVERYTHING, Claim, decide_key
-from twinbus.broker.console.answers import Refused
 from twinbus.clock import Clock
 from twinbus.limits import (
-    CONSOLE_ADDRESSES_MAX,
-    CONSOLE_FAILURES_MAX,
-    CONSOLE_FAILURES_MS,
     CONSOLE_LOGIN_IDLE_MS,
     CONSOLE_LOGIN_MS_MAX,
     CONSOLE_LOGINS_MAX,
@@ -29,9 +25,6 @@ from twinbus.limits import (
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
-
-# Stands for the addresses that are not told apart.
-_OTHERS = ""
 
 
 class Opened(NamedTuple):
@@ -87,8 +80,6 @@ class Logins:
         self._clock = clock
         # By cookie, the one that was idle longest first.
         self._logins: OrderedDict[str, Login] = OrderedDict()
-        # By address: when its wrong keys came.
-        self._failures: OrderedDict[str, list[int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._logins)
@@ -116,34 +107,10 @@ class Logins:
     def close(self, cookie: str) -> None:
         self._logins.pop(cookie, None)
 
-    def enter(self, host: NamespaceHost, policy: str, key: str, address: str) -> Opened:
-        """Check a key; UnauthorizedError when it is wrong, Refused when there were too many wrong ones."""
-        failures = self._recent(address)
-        if len(failures) >= CONSOLE_FAILURES_MAX:
-            raise Refused(
-                429, f"Too many wrong keys: wait {CONSOLE_FAILURES_MS // 1000} seconds, then try with the right one."
-            )
-        # Counted before the key is looked at, and taken back when it was right: none comes past the bound.
-        failures.append(self._clock.steady_ms())
+    def enter(self, host: NamespaceHost, policy: str, key: str) -> Opened:
+        """Check a key; UnauthorizedError when it is wrong."""
         claim = decide_key(policy, key, host.policies)
-        failures.pop()
         return Opened(policy, claim.path, _digest(key))
-
-    def _recent(self, address: str) -> list[int]:
-        """The wrong keys of an address that still count."""
-        now_ms = self._clock.steady_ms()
-        if address not in self._failures and len(self._failures) >= CONSOLE_ADDRESSES_MAX:
-            self._forget(now_ms)
-        if address not in self._failures and len(self._failures) >= CONSOLE_ADDRESSES_MAX:
-            address = _OTHERS
-        failures = self._failures.setdefault(address, [])
-        failures[:] = [at_ms for at_ms in failures if now_ms - at_ms < CONSOLE_FAILURES_MS]
-        return failures
-
-    def _forget(self, now_ms: int) -> None:
-        for address, failures in list(self._failures.items()):
-            if not failures or now_ms - failures[-1] >= CONSOLE_FAILURES_MS:
-                del self._failures[address]
 
 
 def _digest(key: str) -> bytes:

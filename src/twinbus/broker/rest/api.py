@@ -32,6 +32,7 @@ from twinbus.broker.stored import render
 from twinbus.entities.queue import Queue
 from twinbus.errors import (
     ArgumentError,
+    EncodeError,
     EntityNotFoundError,
     MessageLockLostError,
     MessageTooLargeError,
@@ -139,7 +140,10 @@ class RestApi:
             messages = [message_of(body, content_type, given, properties_of(headers))]
         now_ms = host.clock.now_ms()
         ttl_ms = target.settings.default_ttl_ms
-        taken = [host.intake.message(each.encode(), now_ms, ttl_ms) for each in messages]
+        try:
+            taken = [host.intake.message(each.encode(), now_ms, ttl_ms) for each in messages]
+        except EncodeError as error:
+            raise ArgumentError(f"A property has no AMQP form: {error}.") from None
         target.send(taken, now_ms, host.commits.facts)
         host.meter.entity(target.path).add_sends(taken)
         await self._durable()

@@ -7,7 +7,6 @@ text it is. Dates are RFC 1123.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Symbol, Timestamp, UInt
+from twinbus.broker.json_in import read_json
 from twinbus.errors import ArgumentError
 
 BROKER_PROPERTIES = "BrokerProperties"
@@ -112,7 +112,7 @@ def properties_of(headers: Mapping[str, str]) -> dict[str, Any]:
 def batch_of(body: bytes) -> list[AmqpMessage]:
     """The messages of a batch request."""
     try:
-        items = json.loads(body)
+        items = read_json(body)
     except ValueError:
         raise ArgumentError("A batch is a JSON array of objects with a Body.") from None
     if not isinstance(items, list) or not items:
@@ -141,7 +141,7 @@ def _fields(broker_properties: Any) -> dict[str, Any]:
         return {}
     if isinstance(broker_properties, str):
         try:
-            broker_properties = json.loads(broker_properties)
+            broker_properties = read_json(broker_properties)
         except ValueError:
             raise ArgumentError("BrokerProperties is not JSON.") from None
     if not isinstance(broker_properties, dict):
@@ -175,7 +175,10 @@ def _time(name: str, value: Any) -> int:
 
 def _literal(value: str) -> Any:
     try:
-        found = json.loads(value)
+        found = read_json(value)
     except ValueError:
         return value
-    return value if isinstance(found, list | dict) else found
+    # A number that AMQP has no type for stays the text it came as.
+    if isinstance(found, list | dict) or (isinstance(found, int) and not -(2**63) <= found < 2**63):
+        return value
+    return found
