@@ -49,6 +49,7 @@ _GIVEN = (
     "size_bytes",
     "dead_letter_source",
     *_MARKS.values(),
+    "unreadable",
 )
 _HEX_BYTES = 16
 
@@ -64,31 +65,34 @@ class Body(StrEnum):
 
 
 def described(message: ReceivedMessage, body: Body = Body.AUTO) -> dict[str, Any]:
-    """A message as a JSON object; fields without a value are left out."""
+    """A message as a JSON object; fields without a value are left out. A section that cannot be decoded is in
+    `unreadable`, encoded."""
+    unreadable = message.decode_readable()
     amqp = message.amqp
     annotations = amqp.message_annotations or {}
     own = dict(amqp.application_properties or {})
     found: dict[str, Any] = {
         "sequence_number": message.sequence_number,
         "message_id": _name(amqp.message_id),
-        "session_id": amqp.group_id,
+        "session_id": _text(amqp.group_id),
         "enqueued_ms": message.enqueued_ms,
         "state": _STATES.get(message.state, str(message.state)),
         "delivery_count": message.delivery_count,
         "locked_until_ms": message.locked_until_ms if message.tag else None,
-        "subject": amqp.subject,
+        "subject": _text(amqp.subject),
         "content_type": None if amqp.content_type is None else str(amqp.content_type),
         "correlation_id": _name(amqp.correlation_id),
-        "to": amqp.to,
-        "reply_to": amqp.reply_to,
-        "reply_to_session_id": amqp.reply_to_group_id,
-        "partition_key": annotations.get("x-opt-partition-key"),
+        "to": _text(amqp.to),
+        "reply_to": _text(amqp.reply_to),
+        "reply_to_session_id": _text(amqp.reply_to_group_id),
+        "partition_key": _text(annotations.get("x-opt-partition-key")),
         "ttl_ms": None if amqp.ttl is None else int(amqp.ttl),
         "scheduled_ms": message.scheduled_ms,
-        **{name: own.pop(mark, None) for mark, name in _MARKS.items()},
+        **{name: _text(own.pop(mark, None)) for mark, name in _MARKS.items()},
         "dead_letter_source": annotations.get("x-opt-deadletter-source"),
         "application_properties": to_json(own) or None,
         "size_bytes": len(message.payload),
+        "unreadable": {name: base64.b64encode(raw).decode() for name, raw in unreadable.items()} or None,
     }
     return {name: value for name, value in found.items() if value is not None} | _body_fields(message, body)
 
@@ -98,10 +102,21 @@ def _name(value: Any) -> Any:
     return value if value is None else str(value)
 
 
+def _text(value: Any) -> Any:
+    """A property that is text; a sender can write anything in its place."""
+    return value if value is None or isinstance(value, str) else to_json(value)
+
+
+def content_of(message: ReceivedMessage) -> Any:
+    """A body; the encoded bytes of one that cannot be decoded."""
+    raw = message.decode_readable().get("body")
+    return message.body if raw is None else raw
+
+
 def _body_fields(message: ReceivedMessage, body: Body) -> dict[str, Any]:
     if body is Body.NONE:
         return {}
-    content = message.body
+    content = content_of(message)
     if not isinstance(content, bytes):
         return {"body_value": to_json(content)}
     if body is Body.HEX:
@@ -149,7 +164,7 @@ def body_text(message: ReceivedMessage, body: Body) -> str:
     """The body for people."""
     if body is Body.NONE:
         return ""
-    content = message.body
+    content = content_of(message)
     if not isinstance(content, bytes):
         return plain(json.dumps(to_json(content), indent=2, ensure_ascii=False))
     if body is Body.HEX:
@@ -168,7 +183,7 @@ def body_text(message: ReceivedMessage, body: Body) -> str:
 
 def excerpt(message: ReceivedMessage, chars: int) -> str:
     """The start of the body in one line."""
-    content = message.body
+    content = content_of(message)
     if not isinstance(content, bytes):
         text = json.dumps(to_json(content), ensure_ascii=False)
     else:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from twinbus.cli.message_view import Body, block, described
+from twinbus.cli.message_view import Body, block, content_of, described
 
 if TYPE_CHECKING:
     from twinbus.client import ReceivedMessage
@@ -50,6 +50,6 @@ class Output:
         if self._as_json:
             return json.dumps(described(message, self._body), ensure_ascii=False).encode(errors="replace") + b"\n"
         if self._raw:
-            content = message.body
+            content = content_of(message)
             return (content if isinstance(content, bytes) else str(content).encode()) + b"\n"
         return block(message, self._body).encode(errors="replace")

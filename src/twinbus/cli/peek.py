@@ -89,7 +89,7 @@ def _show(messages: list[ReceivedMessage], dead: bool) -> None:
     for message in messages:
         fields = described(message, Body.NONE)
         row = [str(message.sequence_number), plain(str(fields.get("message_id", "-")))]
-        row += [plain(fields.get("session_id", "-")), fields["state"], time_text(message.enqueued_ms)]
+        row += [plain(str(fields.get("session_id", "-"))), fields["state"], time_text(message.enqueued_ms)]
         row += [plain(str(fields.get("dead_letter_reason", "-")))] if dead else []
         rows.append([*row, f"{len(message.payload):,}", excerpt(message, _EXCERPT_CHARS)])
     columns = ["number", "message id", "session", "state", "enqueued", *(["reason"] * dead), "bytes", "body"]

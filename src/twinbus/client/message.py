@@ -12,6 +12,7 @@ from uuid import UUID
 
 from twinbus.amqp import AmqpMessage, Symbol, Timestamp, UInt, data_section
 from twinbus.amqp.states import composite
+from twinbus.errors import DecodeError
 
 SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
 PARTITION_KEY = Symbol("x-opt-partition-key")
@@ -107,6 +108,20 @@ class ReceivedMessage:
             self._amqp = AmqpMessage.decode(self.payload)
         return self._amqp
 
+    def decode_readable(self) -> dict[str, bytes]:
+        """Decode what can be decoded, for whoever must show the message whatever is in it. Returns the bytes of the
+        sections that cannot be decoded, by name."""
+        self._amqp, unreadable = AmqpMessage.decode_readable(self.payload)
+        return unreadable
+
+    @property
+    def _head(self) -> AmqpMessage:
+        """For what the service wrote: that can be decoded, whatever the sender wrote."""
+        try:
+            return self.amqp
+        except DecodeError:
+            return AmqpMessage.decode_readable(self.payload)[0]
+
     @property
     def lock_token(self) -> UUID | None:
         """The token under which it is locked; None when it is not."""
@@ -149,7 +164,7 @@ class ReceivedMessage:
     @property
     def delivery_count(self) -> int:
         """Failed deliveries before this one."""
-        return self.amqp.delivery_count or 0
+        return self._head.delivery_count or 0
 
     @property
     def sequence_number(self) -> int:
@@ -178,12 +193,12 @@ class ReceivedMessage:
         return int(self._annotation(STATE) or 0)
 
     def _annotation(self, name: Symbol) -> Any:
-        annotations = self.amqp.message_annotations
+        annotations = self._head.message_annotations
         return None if annotations is None else annotations.get(name)
 
     def _time(self, name: Symbol) -> int | None:
         value = self._annotation(name)
-        return None if value is None else int(value)
+        return int(value) if isinstance(value, int) else None
 
     def __repr__(self) -> str:
         return f"ReceivedMessage({len(self.payload)} bytes, lock token {self.lock_token})"
