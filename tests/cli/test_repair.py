@@ -81,7 +81,7 @@ def test_every_fault_is_named_refused_by_compact_and_left_out_of_a_repaired_copy
     code, _, err = command("compact", folder.parent, tmp_path / "compact")
     assert code == 1
     assert "twinbus check" in err
-    assert not (tmp_path / "compact" / "contoso").exists()
+    assert not (tmp_path / "compact").exists()
     code, out, err = command("check", folder.parent, "--repair", tmp_path / "copy", "--json")
     assert code == 1, err
     (repaired,) = json.loads(out)
@@ -113,6 +113,22 @@ def test_a_shared_body_that_is_not_marked_is_found_and_marked(command: Command, 
     code, out, _ = command("check", folder.parent)
     assert code == 1
     assert "shared" in out
+    assert command("check", folder.parent, "--repair", tmp_path / "copy")[0] == 1
+    assert command("check", tmp_path / "copy")[0] == 0
+    assert served(tmp_path / "copy" / "contoso") == SOUND
+
+
+def test_a_message_that_is_set_aside_though_its_body_is_whole_is_named_and_delivered_by_the_copy(
+    command: Command, folder: Path, tmp_path: Path
+) -> None:
+    facts = Facts()
+    key = records.key(4, 2)
+    value = dict(_index(folder))[key]
+    facts.index[key] = value[:1] + bytes([value[1] | records.DAMAGED]) + value[2:]
+    write(folder, facts)
+    code, out, _ = command("check", folder.parent)
+    assert code == 1
+    assert "message 2 of 'plain' is set aside" in out
     assert command("check", folder.parent, "--repair", tmp_path / "copy")[0] == 1
     assert command("check", tmp_path / "copy")[0] == 0
     assert served(tmp_path / "copy" / "contoso") == SOUND

@@ -46,10 +46,12 @@ def check(
     errors = Console(stderr=True)
     source = data if data is not None else default_data()
     found = namespaces_in(source)
-    copies = copies_in(source, repair) if repair is not None else {}
     reports: dict[str, Report] = {}
     left_out: dict[str, list[str]] = {}
-    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+    with (
+        copies_in(source, repair) as copies,
+        Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress,
+    ):
         for name, folder in found.items():
             task = progress.add_task(f"checking {name}", total=None)
             reports[name] = _looked(folder, copies.get(name), partial(_tell, progress, task), left_out, name)

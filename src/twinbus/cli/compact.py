@@ -27,8 +27,8 @@ def compact(
     from twinbus.cli.folders import copies_in, namespaces_in
 
     folders = namespaces_in(data)
-    copies = copies_in(data, to)
-    sizes = [_one(name, folder, copies[name]) for name, folder in folders.items()]
+    with copies_in(data, to) as copies:
+        sizes = [_one(name, folder, copies[name]) for name, folder in folders.items()]
     _show(sizes, json)
     if not json and to not in copies.values():
         typer.echo(f"Start the broker with --data {os.fspath(to)} to use the copy.")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from twinbus.errors import ConfigError
@@ -26,21 +29,34 @@ def namespaces_in(folder: Path) -> dict[str, Path]:
     return found
 
 
-def copies_in(folder: Path, to: Path) -> dict[str, Path]:
-    """Where the copies of a data folder's namespaces go in a new folder, which is made with the folder's keys."""
+@contextmanager
+def copies_in(folder: Path, to: Path | None) -> Iterator[dict[str, Path]]:
+    """Where the copies of a data folder's namespaces go in a new folder, which is made with the folder's keys; None: no
+    copies are wanted.
+
+    The new folder goes when the block fails: half of a data folder must not look like one.
+    """
     from twinbus.broker.keys import KEYS_FILE, write_private
 
+    if to is None:
+        yield {}
+        return
     namespaces = namespaces_in(folder)
     if to.exists():
         raise ConfigError(f"{to} exists already: give the name of a new folder.")
     if list(namespaces.values()) == [folder]:
-        return {folder.name: to}
+        yield {folder.name: to}
+        return
     to.mkdir(mode=0o700, parents=True)
-    keys = folder / KEYS_FILE
-    if keys.is_file():
-        # Without its keys the copy would make new ones, and every client's connection string would stop working.
-        write_private(to / KEYS_FILE, keys.read_text())
-    return {name: to / name for name in namespaces}
+    try:
+        keys = folder / KEYS_FILE
+        if keys.is_file():
+            # Without its keys the copy would make new ones, and every client's connection string would stop working.
+            write_private(to / KEYS_FILE, keys.read_text())
+        yield {name: to / name for name in namespaces}
+    except BaseException:
+        shutil.rmtree(to, ignore_errors=True)
+        raise
 
 
 def _has_store(folder: Path) -> bool:

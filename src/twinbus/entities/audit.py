@@ -18,8 +18,10 @@ from .findings import Findings
 from .namespace import Namespace, Rows
 from .queue import Queue
 from .records import (
+    DAMAGED,
     ENTITY_KEY,
     HEAD,
+    KEY,
     META_BODIES,
     META_ENTITIES,
     META_SEQUENCE,
@@ -54,6 +56,7 @@ def audit(rows: Callable[[Table], Rows], last_body: int) -> Audit:
         findings=findings,
     )
     _check_shares(lambda: rows(Table.INDEX), findings)
+    _check_set_aside(rows(Table.INDEX), namespace, findings)
     _check_marks(namespace, dict(rows(Table.META)), last_body, findings)
     return Audit(findings.found, {entity_id: entity.path for entity_id, entity in namespace._by_id.items()})
 
@@ -74,6 +77,19 @@ def _check_shares(index: Callable[[], Rows], findings: Findings) -> None:
         head = HEAD.pack(version, flags | SHARED, count, body, right, enqueued_ms, expires_ms)
         text = f"body {body} is shared by several messages, but one does not say so, or has another size"
         findings.add(Table.INDEX, key, text, head + value[HEAD.size :])
+
+
+def _check_set_aside(index: Rows, namespace: Namespace, findings: Findings) -> None:
+    """A broker could not read these messages. Where their body is whole after all, a copy delivers them again."""
+    damaged = {
+        KEY.pack(entity_id, seq): f"message {seq} of '{entity.path}' is set aside, because it could not be read"
+        for entity_id, entity in namespace._by_id.items()
+        for seq in entity._damaged
+    }
+    if damaged:
+        for key, value in index:
+            if key in damaged:
+                findings.add(Table.INDEX, key, damaged[key], value[:1] + bytes((value[1] & ~DAMAGED,)) + value[2:])
 
 
 def _shared_sizes(index: Callable[[], Rows]) -> dict[int, int]:

@@ -23,7 +23,7 @@ from twinbus.errors import StoreCorruptError, StoreError
 from twinbus.limits import STORE_FINDINGS_MAX
 from twinbus.store import folder as folders
 from twinbus.store.environment import Tables, open_environment
-from twinbus.store.facts import Finding, Table, body_number, index_numbers
+from twinbus.store.facts import Finding, Table, body_number, index_key, index_numbers
 
 _T = TypeVar("_T")
 
@@ -331,9 +331,12 @@ def _verify(
     if audit is not None:
         last = bodies.key() if bodies.last() else b""
         audited = audit(lambda table: txn.cursor(tables[table]).iternext(), int.from_bytes(last, "big"))
+        # Messages that are named for their body are not named twice.
+        named = {index_key(entity_id, seq) for entity_id, seq, _ in (*report.damaged_keys, *report.dangling_keys)}
+        found = [each for each in audited.findings if each.table is not Table.INDEX or each.key not in named]
         report.paths = audited.paths
-        report.faults = len(audited.findings)
-        report.findings = audited.findings[:limit]
+        report.faults = len(found)
+        report.findings = found[:limit]
     progress(total, total)
     return report
 
