@@ -151,6 +151,17 @@ def http(broker: Broker, method: str, body: str = "", query: str = "") -> tuple[
         connection.close()
 
 
+@pytest.mark.parametrize("mode", ["slow", "silent", "down"])
+def test_an_entity_deleted_during_its_fault_comes_back_without(broker: Broker, mode: str) -> None:
+    broker.create_queue("gone")
+    with Peer(broker) as peer:
+        peer.sender("gone")
+        with broker.fault(mode, "gone"):
+            broker.delete_queue("gone")
+        broker.create_queue("gone")
+        assert isinstance(peer.send(peer.sender("gone"), text()), Accepted)
+
+
 def test_by_http(broker: Broker) -> None:
     assert http(broker, "GET") == (200, '{"allowed": true, "faults": []}')
     assert http(broker, "PUT", '{"mode": "silent", "entity": "q"}')[0] == 200

@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.bad_folders import FAULTS, NOW_MS, SOUND, make, message, opened
 from twinbus.broker.browsing import browse
+from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.store.facts import Table
 
@@ -87,5 +88,21 @@ async def test_deleting_leaves_nothing_behind(folder: Path) -> None:
     await host.commits.drain()
     for table in (Table.ENTITIES, Table.INDEX, Table.BODIES, Table.SESSIONS, Table.DUPLICATES):
         assert list(host.store.scan(table)) == []
+    assert not [key for key, _ in host.store.scan(Table.META) if key.startswith(b"deleted:")]
+    await host.stop()
+
+
+async def test_an_idle_entity_that_is_deleted_leaves_nothing_behind(folder: Path) -> None:
+    host = opened(folder)
+    host.start()
+    host.create_queue(QueueSettings(path="idle", auto_delete_on_idle_ms=300_000))
+    host.entities.queue("idle").send([message(f"idle {n}") for n in range(5)], NOW_MS, host.commits.facts)
+    await host.commits.drain()
+    assert len(list(host.store.scan(Table.INDEX))) == sum(SOUND.values()) + 5
+    assert isinstance(host.clock, SteppedClock)
+    host.clock.step(seconds=301)
+    host.timers.run()
+    await host.commits.drain()
+    assert len(list(host.store.scan(Table.INDEX))) == sum(SOUND.values())
     assert not [key for key, _ in host.store.scan(Table.META) if key.startswith(b"deleted:")]
     await host.stop()
