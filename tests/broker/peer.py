@@ -41,10 +41,13 @@ class Peer:
         *,
         sasl: tuple[str, bytes] | None = ("ANONYMOUS", b""),
         over: Any = None,
+        product: str = "peer",
     ):
         # `over` is another stream to speak on: whatever has a socket's sendall, recv, settimeout and close.
         self.socket = connected(broker, namespace) if over is None else over
-        self.engine = Connection(Role.CLIENT, container_id="peer", hostname="localhost")
+        self.engine = Connection(
+            Role.CLIENT, container_id="peer", hostname="localhost", properties={Symbol("product"): product}
+        )
         self.events: list[Event] = []
         self.lost = False
         try:

@@ -74,6 +74,19 @@ def test_a_missing_entity_is_named_as_the_client_calls_it(broker: Broker, clock:
             assert error.description.startswith("The messaging entity 'sb://localhost/none' could not be found.")
 
 
+def test_a_token_for_a_missing_entity(broker: Broker, clock: SteppedClock) -> None:
+    """Not found, as the service answers; but the Python client reads any refusal of a token as its key's fault."""
+    keys = root(broker)
+    for product, status in (("MSJSClient", 404), ("azsdk-python-servicebus", 202)):
+        with Peer(broker, "contoso", product=product) as peer:
+            for path in ("none", "none/$management", "none/Subscriptions/s", "q/Subscriptions/s"):
+                assert peer.put_token(f"sb://localhost/{path}", token(clock, keys.key_name, key=keys.key)) == status
+            for path in ("", "q", "q/$management", "q/$DeadLetterQueue", "Q/$DeadLetterQueue/$management"):
+                assert peer.put_token(f"sb://localhost/{path}", token(clock, keys.key_name, key=keys.key)) == 202
+            # A wrong key is a wrong key, whatever it is for.
+            assert peer.put_token("sb://localhost/none", token(clock, keys.key_name, key="wrong")) == 401
+
+
 def test_rights_decide(broker: Broker, clock: SteppedClock) -> None:
     with Peer(broker, "contoso") as peer:
         assert peer.put_token("sb://localhost/q", token(clock, "listener", "q")) == 202
