@@ -32,7 +32,6 @@ from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,
-    EntityNotFoundError,
     NotAllowedError,
     OperationTimeoutError,
     ServiceError,
@@ -113,12 +112,9 @@ class Attachment:
         self._needs.pop(link, None)
 
     def _refuse(self, link: Link, error: ServiceError, entity: str) -> None:
-        if isinstance(error, EntityNotFoundError):
-            # By the whole address, as the client calls it.
-            opened = self._connection.engine.remote_open
-            host = (opened.hostname if opened is not None else None) or self._connection.host.name
-            error = EntityNotFoundError(error.text.replace("entity '", f"entity 'sb://{host}/", 1))
-        self._connection.refuse(link, self._connection.host.tracker.wire_error(error, entity))
+        self._connection.refuse(
+            link, self._connection.host.tracker.wire_error(self._connection.addressed(error), entity)
+        )
 
     def _require(self, link: Link, path: str, right: Right) -> None:
         self._connection.require(path, right)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from twinbus.amqp.sections import locate, value_offset
 from twinbus.amqp.types import Int
 from twinbus.auth.claims import decide
+from twinbus.broker.addresses import parse
 from twinbus.broker.requests import Request
 from twinbus.errors import ArgumentError, DecodeError, PeerLimitError, ServiceError
 from twinbus.limits import TOKEN_PROPERTIES_BYTES_MAX, TOKENS_PER_CONNECTION_MAX
@@ -53,12 +54,26 @@ class Cbs:
                 self._answer(request, 403, f"A connection takes at most {TOKENS_PER_CONNECTION_MAX} tokens.")
                 return
             now_s = host.clock.now_ms() / 1000
-            connection.add_claim(audience, decide(token, audience, host.policies, now_s, host.dev, jwt=host.jwt))
+            claim = decide(token, audience, host.policies, now_s, host.dev, jwt=host.jwt)
+            self._check_entity(audience)
+            connection.add_claim(audience, claim)
         except ServiceError as error:
-            text, _ = host.tracker.text(error.text, "$cbs")
+            text, _ = host.tracker.text(connection.addressed(error).text, "$cbs")
             self._answer(request, error.status, text)
             return
         self._answer(request, 202, "Accepted")
+
+    def _check_entity(self, audience: str) -> None:
+        """EntityNotFoundError for an entity that does not exist, as the service does.
+
+        Not for the Python client: it takes every refusal of a token for a trouble of the connection or the key, and the
+        refusal of the attach, which follows, for what it is.
+        """
+        opened = self._connection.engine.remote_open
+        product = str(((opened.properties if opened is not None else None) or {}).get("product", ""))
+        path = parse(audience).path
+        if "://" in audience and path and not path.startswith("$") and "python" not in product.lower():
+            self._connection.host.entities.entity(path)
 
     def _answer(self, request: Request, status: int, text: str) -> None:
         request.answer({"status-code": Int(status), "status-description": text}, None)

@@ -35,7 +35,7 @@ from twinbus.broker.faults import FaultyStream
 from twinbus.broker.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.requests import ReplyLinks
 from twinbus.broker.transactions import Transactions
-from twinbus.errors import ConnectionForcedError, UnauthorizedError
+from twinbus.errors import ConnectionForcedError, EntityNotFoundError, ServiceError, UnauthorizedError
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
     LINKLESS_TIMEOUT_MS,
@@ -503,6 +503,14 @@ class Connection(asyncio.Protocol):
         self._watch_expiry()
 
     # --- links ------------------------------------------------------------------------------------------------------
+
+    def addressed(self, error: ServiceError) -> ServiceError:
+        """An error that names a missing entity by its whole address, as the client calls it."""
+        if not isinstance(error, EntityNotFoundError):
+            return error
+        opened = self.engine.remote_open
+        host = (opened.hostname if opened is not None else None) or self.host.name
+        return EntityNotFoundError(error.text.replace("entity '", f"entity 'sb://{host}/", 1))
 
     def detach(self, link: Link, error: AmqpError) -> None:
         """End one link from our side, with the reason."""
