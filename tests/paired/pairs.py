@@ -60,14 +60,18 @@ class Pair:
         self.bundle = bundle
         # What the clients told.
         self.events: list[PairedEvent] = []
+        # Those made so far.
+        self._clients: list[Any] = []
 
     def make(self, primary: str | None = None, secondary: str | None = None, **options: Any) -> Any:
         """A paired client, not entered yet."""
-        return self.package.PairedServiceBusClient.from_connection_strings(
+        client = self.package.PairedServiceBusClient.from_connection_strings(
             primary or self.primary.connection_string(),
             secondary or self.secondary.connection_string(),
             **{**FAST, "on_event": self.events.append, **options},
         )
+        self._clients.append(client)
+        return client
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Any]:
@@ -88,12 +92,18 @@ class Pair:
         )
 
     def told(self, kind: str) -> list[PairedEvent]:
+        for client in self._clients:
+            client._pair.events.flush(5)
         return [event for event in self.events if event.kind == kind]
 
     async def until(self, kind: str, seconds: float = 10) -> float:
         """Wait for an event; returns how long it took."""
+        return await self.until_count(kind, 1, seconds)
+
+    async def until_count(self, kind: str, count: int, seconds: float = 10) -> float:
+        """Wait for so many events; returns how long it took."""
         started = time.monotonic()
-        while not self.told(kind):
+        while len(self.told(kind)) < count:
             assert time.monotonic() - started < seconds, f"no {kind} within {seconds} s: {self.events}"
             await asyncio.sleep(0.01)
         return time.monotonic() - started

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.paired.pairs import Pair, call
@@ -94,6 +96,50 @@ async def test_a_secondary_that_cannot_be_reached_is_asked_once(pair: Pair) -> N
         await call(client.wait_until_paired)
     assert client.backlog_queues == []
     await call(client.close)
+
+
+async def test_a_topic_with_the_name_of_a_backlog_queue_is_skipped(
+    pair: Pair, admin: ServiceBusAdministrationClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.create_topic("contoso/x-servicebus-transfer/1")
+    try:
+        with caplog.at_level(logging.WARNING, "twinbus.paired"):
+            async with pair.client() as client:
+                await call(client.wait_until_paired)
+                assert client.backlog_queues == ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/2"]
+        assert "'contoso/x-servicebus-transfer/1'" in caplog.text
+    finally:
+        admin.delete_topic("contoso/x-servicebus-transfer/1")
+
+
+async def test_backlog_queues_that_are_deleted_are_created_again(
+    pair: Pair, admin: ServiceBusAdministrationClient
+) -> None:
+    async with pair.sender(backlog_queue_count=2, failover_interval=0) as sender:
+        await call(sender.paired_client.wait_until_paired)
+        for name in backlog_names("contoso", 2):
+            admin.delete_queue(name)
+        with pair.primary.fault("refusing", "orders"):
+            await call(sender.send_messages, ServiceBusMessage("diverted"), timeout=20)
+        assert {event.cause for event in pair.told("backlog-queue-out")} == {"amqp:not-found"}
+    assert sorted(queue.name for queue in admin.list_queues()) == backlog_names("contoso", 2)
+    await pair.in_backlog(1, names=2)
+
+
+async def test_without_the_right_to_manage_the_queues_are_taken_for_granted(
+    pair: Pair, admin: ServiceBusAdministrationClient
+) -> None:
+    options: dict[str, Any] = {"backlog_queue_count": 2, "create_backlog_queues": False, "failover_interval": 0}
+    async with pair.sender(**options) as sender:
+        assert sender.paired_client.options.create_backlog_queues is False
+        with pair.primary.fault("refusing", "orders"):
+            with pytest.raises(MessagingEntityNotFoundError):
+                await call(sender.send_messages, ServiceBusMessage("x"), timeout=3)
+            assert list(admin.list_queues()) == []
+            for name in backlog_names("contoso", 2):
+                admin.create_queue(name)
+            await call(sender.send_messages, ServiceBusMessage("diverted"), timeout=20)
+    await pair.in_backlog(1, names=2)
 
 
 def refuse_settings(monkeypatch: pytest.MonkeyPatch, only: str) -> None:

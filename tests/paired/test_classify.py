@@ -75,7 +75,11 @@ def test_the_old_documentation_read_literally() -> None:
     assert non_transient_error(sdk.MessagingEntityNotFoundError())
     assert non_transient_error(sdk.ServiceBusQuotaExceededError())
     assert not non_transient_error(sdk.ServiceBusServerBusyError())
-    assert not non_transient_error(sdk.OperationTimeoutError())
+    # A TimeoutException was no MessagingException, and counted.
+    assert non_transient_error(sdk.OperationTimeoutError())
+    assert non_transient_error(TimeoutError())
+    assert not non_transient_error(sdk.ServiceBusConnectionError())
+    assert not non_transient_error(sdk.ServiceBusCommunicationError())
     assert not non_transient_error(ValueError())
 
 

@@ -393,6 +393,77 @@ async def test_a_session_stays_in_order_across_a_failover(pair: Pair, monkeypatc
     assert [message.body for message in await pair.in_primary(2)] == [b"free", b"4"]
 
 
+async def test_a_batch_of_two_sessions_keeps_the_order_of_both(pair: Pair) -> None:
+    async with pair.sender(session_order=True, **AT_ONCE) as sender:
+        with pair.primary.fault("refusing", "orders"):
+            for session in "abcdef":
+                await call(sender.send_messages, ServiceBusMessage(f"{session} 1", session_id=session))
+            await call(sender.send_messages, [ServiceBusMessage(f"{each} 2", session_id=each) for each in "abcdef"])
+    found = await pair.in_backlog(12)
+    for session in "abcdef":
+        places = [
+            [message.body for message in each if message.body.startswith(session.encode())] for each in found.values()
+        ]
+        assert [place for place in places if place] == [[f"{session} 1".encode(), f"{session} 2".encode()]]
+
+
+async def test_a_fault_during_a_divert_raises_its_reason(pair: Pair) -> None:
+    async with pair.sender(backlog_queue_count=1, **AT_ONCE) as sender:
+        client = sender.paired_client
+        await call(client.wait_until_paired)
+        with pair.primary.fault("refusing", "orders"), pair.secondary.fault("silent"):
+            sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("x"), timeout=30))
+            await pair.until("failed-over")
+            await asyncio.sleep(0.3)
+            await call(client.fault, "the key was withdrawn")
+            with pytest.raises(PairFaultedError, match="the key was withdrawn"):
+                await sending
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_an_sdk_client_closed_behind_the_pair_is_noticed(pair: Pair, side: str) -> None:
+    async with pair.sender(**AT_ONCE) as sender:
+        await call(sender.send_messages, ServiceBusMessage("0"))
+        with pair.primary.fault("refusing", "orders"):
+            await call(sender.send_messages, ServiceBusMessage("1"))
+            await call(getattr(sender.paired_client._pair, side).close)
+            await call(sender.send_messages, ServiceBusMessage("2"))
+        await pair.until("failed-back")
+        await call(getattr(sender.paired_client._pair, side).close)
+        await call(sender.send_messages, ServiceBusMessage("3"))
+    await pair.in_primary(2)
+    await pair.in_backlog(2)
+
+
+async def test_a_secondary_closed_alone_takes_no_diverted_message(pair: Pair) -> None:
+    async with pair.sender(**AT_ONCE) as sender:
+        await call(sender.paired_client.wait_until_paired)
+        await call(sender.paired_client.close_namespace, "secondary")
+        with pair.primary.fault("refusing", "orders"), pytest.raises(PairFaultedError, match="secondary .* was closed"):
+            await call(sender.send_messages, ServiceBusMessage("x"), timeout=10)
+        await pair.until("failed-back")
+        await call(sender.send_messages, ServiceBusMessage("home"))
+    await pair.in_primary(1)
+
+
+async def test_a_closed_client_hands_out_nothing(pair: Pair) -> None:
+    client = pair.make()
+    await call(client.close)
+    for make in (
+        lambda: client.get_queue_sender("orders"),
+        lambda: client.get_topic_sender("news"),
+        lambda: client.get_queue_receiver("orders"),
+        lambda: client.get_subscription_receiver("news", "all"),
+        lambda: client.list_queue_sessions("orders"),
+        lambda: client.list_subscription_sessions("news", "all"),
+    ):
+        with pytest.raises(ValueError, match="was closed"):
+            make()
+    with pytest.raises(ValueError, match="was closed"):
+        async with opened(client):
+            pass
+
+
 async def test_closing_closes_both(pair: Pair) -> None:
     before = pair.connections()
     client = pair.make(**AT_ONCE)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from twinbus.paired import PairedServiceBusClient, aio
 from twinbus.paired.options import Address, PairedOptions, backlog_names, check_name, check_pair
 
 
@@ -100,6 +101,9 @@ def test_backlog_queues_are_numbered_from_zero() -> None:
         ("a.example.net", "A.example.net."),
         ("localhost:5672", "127.0.0.1:5672"),
         ("sb://a.example.net/", "a.example.net"),
+        ("a.example.net", "a.example.net:5671"),
+        ("a.example.net:443", "sb://a.example.net:5671/"),
+        ("https://a.example.net", "amqps://a.example.net:5671"),
     ],
 )
 def test_the_same_namespace_twice_is_no_pair(primary: str, secondary: str) -> None:
@@ -109,6 +113,27 @@ def test_the_same_namespace_twice_is_no_pair(primary: str, secondary: str) -> No
 
 def test_another_port_is_another_namespace() -> None:
     check_pair(Address.parse("localhost:5672"), Address.parse("localhost:5673"))
+
+
+def test_an_emulator_without_a_port_has_the_usual_one() -> None:
+    text = "Endpoint=sb://{};SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
+    with pytest.raises(ValueError, match="is the primary itself"):
+        PairedServiceBusClient.from_connection_strings(text.format("localhost"), text.format("127.0.0.1:5672"))
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("failover_intervall", "failover_interval"),
+        ("ping_interval", "ping_primary_interval"),
+        ("retry_totel", "retry_"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
+    text = "Endpoint=sb://{}.example.net;SharedAccessKeyName=n;SharedAccessKey=k"
+    for kind in (PairedServiceBusClient, aio.PairedServiceBusClient):
+        with pytest.raises(TypeError, match=f"'{name}'.*did you mean '{nearest}"):
+            kind.from_connection_strings(text.format("a"), text.format("b"), **{name: 1})
 
 
 def test_a_secondary_that_is_itself_paired_is_refused() -> None:

@@ -1,0 +1,80 @@
+"""Listeners may be async and slow: they hear every event in order, and no send waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from tests.paired.pairs import Pair, call
+from twinbus.clock import SteppedClock
+from twinbus.ledger.words import Event
+from twinbus.paired.events import Events, PairedEvent
+
+
+async def test_a_slow_listener_delays_no_send(pair: Pair) -> None:
+    release = threading.Event()
+    heard: list[str] = []
+
+    def slow(event: PairedEvent) -> None:
+        release.wait(20)
+        heard.append(event.kind)
+
+    async with pair.sender(failover_interval=0, on_event=slow) as sender:
+        with pair.primary.fault("refusing", "orders"):
+            started = time.monotonic()
+            for _ in range(3):
+                await call(sender.send_messages, ServiceBusMessage("x"))
+            assert time.monotonic() - started < 15
+            assert heard == []
+            release.set()
+    assert heard == ["failed-over", "diverted", "diverted", "diverted"]
+    await pair.in_backlog(3)
+
+
+async def test_an_async_listener_is_awaited(pair: Pair) -> None:
+    heard: list[str] = []
+    loops: set[Any] = set()
+
+    async def listen(event: PairedEvent) -> None:
+        await asyncio.sleep(0)
+        loops.add(asyncio.get_running_loop())
+        heard.append(event.kind)
+
+    async with pair.sender(failover_interval=0, on_event=[listen]) as sender:
+        with pair.primary.fault("refusing", "orders"):
+            await call(sender.send_messages, ServiceBusMessage("x"))
+    for _ in range(500):
+        if len(heard) == 2:
+            break
+        await asyncio.sleep(0.01)
+    assert heard == ["failed-over", "diverted"]
+    if asyncio.iscoroutinefunction(sender.send_messages):
+        assert loops == {asyncio.get_running_loop()}, "the application's own loop"
+    await pair.in_backlog(1)
+
+
+def test_what_listeners_raise_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_: PairedEvent) -> None:
+        raise RuntimeError("mine")
+
+    heard: list[PairedEvent] = []
+    events = Events("a", "b", clock=SteppedClock(), listeners=[fail, heard.append], journal=None)
+    events.emit(Event.FAILED_OVER)
+    events.close()
+    assert len(heard) == 1
+    assert "a listener of paired events failed on failed-over" in caplog.text
+
+
+def test_a_listener_that_hangs_forever_fills_no_memory(caplog: pytest.LogCaptureFixture) -> None:
+    release = threading.Event()
+    events = Events("a", "b", clock=SteppedClock(), listeners=[lambda _: release.wait(30)], journal=None)
+    for _ in range(12_000):
+        events.emit(Event.DIVERTED)
+    assert "events were dropped" in caplog.text
+    release.set()
+    events.close()
