@@ -30,6 +30,7 @@ SUBSTITUTIONS = [
         (r"__aiter__", "__iter__"),
         (r"__anext__", "__next__"),
         (r"azure\.servicebus\.aio", "azure.servicebus"),
+        (r"azure\.core\.credentials_async", "azure.core.credentials"),
         (r"\bAioHttpTransport\b", "RequestsTransport"),
         (r"\b_async\b", "_sync"),
         # What returns an awaitable returns what it awaits.

@@ -238,6 +238,8 @@ def test_the_backlog_is_listed_and_peeked(command: Command, secondary: Broker) -
     assert code == 0
     assert "primary first: reachable" in out
     assert "diverted: 4 messages in 2 of 3 backlog queues" in out
+    assert "bills is refused by the primary: " in out
+    assert "orders is refused" not in out
     code, out, _ = command("pair", "status", "--primary-name", "first", "--json", *ca)
     assert json.loads(out)["destinations"] == {"orders": 2, "bills": 1, "nowhere": 1}
 

@@ -32,6 +32,7 @@ def test_every_event_is_told_three_ways(tmp_path: Path, caplog: pytest.LogCaptur
         clock.step(ms=5)
         events.emit(kind, entity="orders", queue="q0", cause="amqp:internal-error", count=2)
     journal.close()
+    events.close()
     assert [event.kind for event in heard] == list(Event)
     assert [event.at_ms for event in heard] == [1_700_000_000_005 + 5 * n for n in range(len(Event))]
     assert [str(kind) in line for kind, line in zip(Event, caplog.messages, strict=True)] == [True] * len(Event)
@@ -51,6 +52,7 @@ def test_a_listener_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture)
 
     events = Events("a", "b", clock=SteppedClock(), listeners=[fail, heard.append], journal=None)
     events.emit(Event.DIVERTED)
+    events.close()
     assert len(heard) == 1
     assert "a listener of paired events failed" in caplog.text
 

@@ -401,10 +401,9 @@ async def test_a_batch_of_two_sessions_keeps_the_order_of_both(pair: Pair) -> No
             await call(sender.send_messages, [ServiceBusMessage(f"{each} 2", session_id=each) for each in "abcdef"])
     found = await pair.in_backlog(12)
     for session in "abcdef":
-        places = [
-            [message.body for message in each if message.body.startswith(session.encode())] for each in found.values()
-        ]
-        assert [place for place in places if place] == [[f"{session} 1".encode(), f"{session} 2".encode()]]
+        wanted = [f"{session} 1".encode(), f"{session} 2".encode()]
+        places = [[message.body for message in each if message.body in wanted] for each in found.values()]
+        assert [place for place in places if place] == [wanted]
 
 
 async def test_a_fault_during_a_divert_raises_its_reason(pair: Pair) -> None:
@@ -422,7 +421,7 @@ async def test_a_fault_during_a_divert_raises_its_reason(pair: Pair) -> None:
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
 async def test_an_sdk_client_closed_behind_the_pair_is_noticed(pair: Pair, side: str) -> None:
-    async with pair.sender(**AT_ONCE) as sender:
+    async with pair.sender(failover_interval=0.5, retry_total=1) as sender:
         await call(sender.send_messages, ServiceBusMessage("0"))
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, ServiceBusMessage("1"))
@@ -439,7 +438,7 @@ async def test_a_secondary_closed_alone_takes_no_diverted_message(pair: Pair) ->
     async with pair.sender(**AT_ONCE) as sender:
         await call(sender.paired_client.wait_until_paired)
         await call(sender.paired_client.close_namespace, "secondary")
-        with pair.primary.fault("refusing", "orders"), pytest.raises(PairFaultedError, match="secondary .* was closed"):
+        with pair.primary.fault("refusing", "orders"), pytest.raises(PairFaultedError, match="of the pair was closed"):
             await call(sender.send_messages, ServiceBusMessage("x"), timeout=10)
         await pair.until("failed-back")
         await call(sender.send_messages, ServiceBusMessage("home"))

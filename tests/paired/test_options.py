@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from twinbus.paired import PairedServiceBusClient, aio
-from twinbus.paired.options import Address, PairedOptions, backlog_names, check_name, check_pair
+from twinbus.paired.options import Address, PairingOptions, backlog_names, check_name, check_pair
 
 
 def test_defaults() -> None:
-    options = PairedOptions()
+    options = PairingOptions()
     assert (options.backlog_queue_count, options.failover_interval, options.ping_primary_interval) == (10, 60, 60)
     assert (options.enable_syphon, options.hold_sends, options.session_order) == (False, True, False)
 
@@ -46,7 +46,7 @@ def test_defaults() -> None:
 )
 def test_what_is_out_of_range_is_named(name: str, value: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        PairedOptions(**{name: value})
+        PairingOptions(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_what_is_out_of_range_is_named(name: str, value: Any, text: str) -> None
     ],
 )
 def test_the_ends_of_a_range_belong_to_it(name: str, value: Any) -> None:
-    options = PairedOptions(**{name: value})
+    options = PairingOptions(**{name: value})
     assert getattr(options, name) == (value.total_seconds() if isinstance(value, timedelta) else value)
 
 
 def test_a_send_outlasts_the_interval_unless_it_says_otherwise() -> None:
-    assert PairedOptions(failover_interval=0).send_timeout == 60
-    assert PairedOptions(failover_interval=30).send_timeout == 60
-    assert PairedOptions(failover_interval=300).send_timeout == 600
+    assert PairingOptions(failover_interval=0).send_timeout == 60
+    assert PairingOptions(failover_interval=30).send_timeout == 60
+    assert PairingOptions(failover_interval=300).send_timeout == 600
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
     text = "Endpoint=sb://{}.example.net;SharedAccessKeyName=n;SharedAccessKey=k"
     for kind in (PairedServiceBusClient, aio.PairedServiceBusClient):
         with pytest.raises(TypeError, match=f"'{name}'.*did you mean '{nearest}"):
-            kind.from_connection_strings(text.format("a"), text.format("b"), **{name: 1})
+            kind.from_connection_strings(text.format("a"), text.format("b"), **{name: 1})  # type: ignore[arg-type]
 
 
 def test_a_secondary_that_is_itself_paired_is_refused() -> None:

@@ -39,11 +39,10 @@ async def test_refusals_may_be_ignored(pair: Pair) -> None:
 
 
 async def test_a_policy_that_calls_it_unavailable_waits(pair: Pair) -> None:
-    async with pair.sender(failover_interval=0, ping_refusals=1, classify=non_transient_error) as sender:
-        pair.primary.delete_queue("orders")
-        await call(sender.send_messages, ServiceBusMessage("diverted"))
-        await pair.until("failed-over")
-        pair.primary.create_queue("orders")
+    async with pair.client(failover_interval=0, ping_refusals=1, classify=non_transient_error) as client:
+        await call(client.get_queue_sender("late").send_messages, ServiceBusMessage("diverted"))
+        await asyncio.sleep(1.5)
+        pair.primary.create_queue("late")
         await pair.until("failed-back", 20)
         assert pair.told("ping-refused") == []
         assert [event.cause for event in pair.told("failed-back")] == [None]

@@ -7,12 +7,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus import exceptions as sdk
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries, size_of
 
 
 def retries(interval: float = 60, try_timeout: float = 10, **settings: float) -> Retries:
-    return Retries(PairedOptions(failover_interval=interval, try_timeout=try_timeout), **settings)  # type: ignore[arg-type]
+    return Retries(PairingOptions(failover_interval=interval, try_timeout=try_timeout), **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

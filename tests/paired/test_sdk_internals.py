@@ -31,6 +31,7 @@ def test_senders_and_receivers(package: Any) -> None:
     made = package.ServiceBusClient.from_connection_string(TEXT)
     for handler in (made.get_queue_sender("q"), made.get_queue_receiver("q")):
         assert handler._running is False, changed("_running")
+        assert handler._shutdown.is_set() is False, changed("_shutdown")
         assert handler._handler is None, changed("_handler")
         assert inspect.isfunction(type(handler)._create_handler), changed("_create_handler")
         assert not inspect.iscoroutinefunction(type(handler)._create_handler), changed("_create_handler")

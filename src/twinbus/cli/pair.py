@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ def status(
     outage = asyncio.run(_outage(first, ca_file))
     looks = asyncio.run(looked(second, name, ca_file))
     summary = _summary(name, outage, looks)
+    summary["refused"] = {} if outage else asyncio.run(_refusals(first, ca_file, summary["destinations"]))
     if as_json:
         show_json({**summary, "queues": [asdict(look) for look in looks]})
     else:
@@ -80,6 +82,8 @@ def status(
             f"diverted: {summary['diverted']:,} messages in {summary['queues_in_use']} of {len(looks)} backlog queues"
             f", the oldest {age(summary['oldest_ms'], now_ms)} old; dead letters: {summary['dead_letters']:,}"
         )
+        for path, reason in summary["refused"].items():
+            typer.echo(f"{path} is refused by the primary: {reason}")
         show_looks(looks)
 
 
@@ -95,6 +99,20 @@ async def _outage(text: str, ca_file: Any) -> str:
     finally:
         await client.close()
     return ""
+
+
+async def _refusals(text: str, ca_file: Any, paths: Iterable[str]) -> dict[str, str]:
+    """Why destinations of diverted messages take nothing, as pings to them find out."""
+    from twinbus.client import BusClient
+
+    found = {}
+    async with BusClient.from_connection_string(text, tls=tls_of(text, ca_file), timeout_ms=_REACH_MS) as client:
+        for path in paths:
+            try:
+                await (await client.sender(path)).close()
+            except ServiceError as error:
+                found[path] = error.text
+    return found
 
 
 def _summary(name: str, outage: str, looks: list[QueueLook]) -> dict[str, Any]:

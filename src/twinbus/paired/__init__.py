@@ -10,7 +10,7 @@ from twinbus.paired._sync.sender import PairedServiceBusSender
 from twinbus.paired.classify import availability_failure, non_transient_error
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError, PairingError
 from twinbus.paired.events import PairedEvent
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.state import State
 
 __all__ = [
@@ -18,11 +18,11 @@ __all__ = [
     "MessageInBacklogError",
     "PairFaultedError",
     "PairedEvent",
-    "PairedOptions",
     "PairedServiceBusClient",
     "PairedServiceBusReceiver",
     "PairedServiceBusSender",
     "PairingError",
+    "PairingOptions",
     "State",
     "availability_failure",
     "non_transient_error",

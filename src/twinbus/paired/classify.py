@@ -58,9 +58,8 @@ _CALLERS: Final = frozenset(
     }
 )
 
-# What the old SDK called transient.
+# What the old SDK called transient. A TimeoutException was none of its messaging errors, and led to a failover.
 _TRANSIENT: Final = (
-    OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusCommunicationError,
     ServiceBusServerBusyError,
@@ -85,8 +84,8 @@ def availability_failure(error: BaseException) -> bool:
 
 
 def non_transient_error(error: BaseException) -> bool:
-    """The literal reading of the old documentation: every messaging error that is not transient."""
-    return isinstance(error, ServiceBusError) and not isinstance(error, _TRANSIENT)
+    """The literal reading of the old documentation: every messaging error that is not transient, and time-outs."""
+    return isinstance(error, TimeoutError | ServiceBusError) and not isinstance(error, _TRANSIENT)
 
 
 def of_the_message(error: BaseException) -> bool:

@@ -1,22 +1,32 @@
 """What befalls a pair, told three ways: to callbacks, to the log, and to the ledger.
 
 Rules:
-- A callback gets each event at once, on the thread or task that saw it; one that fails is logged and disturbs nobody.
+- Listeners hear every event, in order, on a thread of their own: no send waits for one. One that fails is logged and
+  disturbs nobody; one that hangs loses events, not the sender's time.
 - The log has a line for each, with the event's word; what happens often (diverted, syphoned) is there at debug level.
 - No event holds a text that somebody else wrote: causes are conditions or names of classes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event
+from twinbus.limits import EVENTS_WAITING_MAX
 from twinbus.paired.journal import Journal
 
 logger = logging.getLogger("twinbus.paired")
+
+# How long closing waits for listeners.
+_FAREWELL_S = 5.0
 
 _LEVELS = {
     Event.FAILED_OVER: logging.WARNING,
@@ -54,14 +64,102 @@ class PairedEvent:
         return " ".join(parts)
 
 
-Listener = Callable[[PairedEvent], None]
+Listener = Callable[[PairedEvent], Any]
+
+
+class Listeners:
+    """Calls listeners one event after the other, on a thread of its own: no send waits for them.
+
+    What a listener returns is awaited: on the event loop that the event came from, or on one for it alone.
+    """
+
+    def __init__(self, listeners: Iterable[Listener]) -> None:
+        # Whom to call.
+        self._listeners = list(listeners)
+        # Events, each with its loop; a threading.Event stands for "so far everything was told", None for the end.
+        self._waiting: queue.Queue[tuple[PairedEvent, asyncio.AbstractEventLoop | None] | threading.Event | None]
+        self._waiting = queue.Queue(EVENTS_WAITING_MAX)
+        # Calls them; None before the first event.
+        self._thread: threading.Thread | None = None
+        # Guards the thread's start.
+        self._lock = threading.Lock()
+        # Whether the log was told that events are dropped.
+        self._dropping = False
+
+    def tell(self, event: PairedEvent) -> None:
+        if not self._listeners:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        try:
+            self._waiting.put_nowait((event, loop))
+            self._dropping = False
+        except queue.Full:
+            if not self._dropping:
+                self._dropping = True
+                logger.error("a listener of paired events does not return: events were dropped")
+            return
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="twinbus-events", daemon=True)
+                    self._thread.start()
+
+    def flush(self, seconds: float) -> bool:
+        """Whether everything so far was told in that time."""
+        if self._thread is None:
+            return True
+        told = threading.Event()
+        self._waiting.put(told, timeout=seconds)
+        return told.wait(seconds)
+
+    def close(self, seconds: float) -> None:
+        """Tell the rest, if that takes no longer, and end."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            with suppress(queue.Full):
+                self._waiting.put(None, timeout=seconds)
+                thread.join(seconds)
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            event, loop = item
+            for listener in self._listeners:
+                try:
+                    made = listener(event)
+                    if not asyncio.iscoroutine(made):
+                        continue
+                    if loop is None:
+                        asyncio.run(made)
+                    else:
+                        asyncio.run_coroutine_threadsafe(_heard(made, event.kind), loop)
+                except Exception:
+                    logger.exception("a listener of paired events failed on %s", event.kind)
+
+
+async def _heard(made: Coroutine[Any, Any, None], kind: Event) -> None:
+    try:
+        await made
+    except Exception:
+        logger.exception("a listener of paired events failed on %s", kind)
 
 
 class Events:
     """Tells everybody who wants to know."""
 
     def __init__(
-        self, primary: str, secondary: str, *, clock: Clock, listeners: Iterable[Listener], journal: Journal | None
+        self,
+        primary: str,
+        secondary: str,
+        *,
+        clock: Clock,
+        listeners: Iterable[Listener] | Listeners,
+        journal: Journal | None,
     ) -> None:
         # The names of the two namespaces.
         self.primary = primary
@@ -69,7 +167,7 @@ class Events:
         # The time of day.
         self._clock = clock
         # Whom to call.
-        self.listeners = list(listeners)
+        self.listeners = listeners if isinstance(listeners, Listeners) else Listeners(listeners)
         # Writes the ledger; None when there is none.
         self.journal = journal
 
@@ -91,8 +189,12 @@ class Events:
             logger.log(level, "%s", event)
         if self.journal is not None:
             self.journal.event(kind, self.primary, entity, target=self.secondary, queue=queue, cause=cause, count=count)
-        for listener in self.listeners:
-            try:
-                listener(event)
-            except Exception:
-                logger.exception("a listener of paired events failed on %s", kind)
+        self.listeners.tell(event)
+
+    def flush(self, seconds: float) -> bool:
+        """Whether listeners have heard everything so far, or do in that time."""
+        return self.listeners.flush(seconds)
+
+    def close(self) -> None:
+        """Tell listeners the rest."""
+        self.listeners.close(_FAREWELL_S)

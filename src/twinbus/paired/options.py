@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 from urllib.parse import urlsplit
 
 from twinbus.ledger.words import BACKLOG_MARK
@@ -26,6 +27,8 @@ from twinbus.limits import (
     PING_INTERVAL_S_DEFAULT,
     PING_INTERVAL_S_MAX,
     PING_INTERVAL_S_MIN,
+    PING_REFUSALS_DEFAULT,
+    PING_REFUSALS_MAX,
     PRIMARY_NAME_CHARS_MAX,
     SENDS_IN_FLIGHT_DEFAULT,
     SENDS_IN_FLIGHT_MAX,
@@ -35,18 +38,23 @@ from twinbus.limits import (
 )
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
+# What a connection string with UseDevelopmentEmulator=true means when it has no port.
+EMULATOR_PORT: Final = 5672
+# AMQP by TLS, and WebSocket and administration: the service's own, which nobody has to write.
+_USUAL_PORTS = frozenset({5671, 443})
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairedOptions:
+class PairingOptions:
     """The options of a pair.
 
     `hold_sends=False` raises while the timer runs, as the old SDK did. `session_order` keeps the order inside a session
     across a failover. `max_in_flight` is how many sends one sender may have under way at once, each by a connection of
     its own; the others wait. `try_timeout` bounds one attempt to send. `backlog_pause` is how long a backlog queue that
     failed is left alone. `create_backlog_queues=False` takes the backlog queues for granted: nothing is looked up or
-    created, and the secondary's credential needs no Manage right.
+    created, and the secondary's credential needs no Manage right. After `ping_refusals` pings in a row that the primary
+    refuses (no such entity, unauthorised), the entity fails back; 0 for never.
     """
 
     backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT
@@ -60,6 +68,12 @@ class PairedOptions:
     try_timeout: float = TRY_TIMEOUT_S_DEFAULT
     backlog_pause: float = BACKLOG_QUEUE_PAUSE_S
     create_backlog_queues: bool = True
+    ping_refusals: int = PING_REFUSALS_DEFAULT
+
+    @classmethod
+    def responsive(cls) -> PairingOptions:
+        """For callers who cannot wait a minute: an entity fails over after 5 s, and is pinged every 5 s."""
+        return cls(failover_interval=5, ping_primary_interval=5, try_timeout=3, backlog_pause=10)
 
     def __post_init__(self) -> None:
         count = self.backlog_queue_count
@@ -68,6 +82,9 @@ class PairedOptions:
         in_flight = self.max_in_flight
         if isinstance(in_flight, bool) or not isinstance(in_flight, int) or not 1 <= in_flight <= SENDS_IN_FLIGHT_MAX:
             raise ValueError(f"max_in_flight is {in_flight!r}: it must be from 1 to {SENDS_IN_FLIGHT_MAX}.")
+        refusals = self.ping_refusals
+        if isinstance(refusals, bool) or not isinstance(refusals, int) or not 0 <= refusals <= PING_REFUSALS_MAX:
+            raise ValueError(f"ping_refusals is {refusals!r}: it must be from 0 (never) to {PING_REFUSALS_MAX}.")
         self._set_seconds("failover_interval", 0, FAILOVER_INTERVAL_S_MAX)
         self._set_seconds("ping_primary_interval", PING_INTERVAL_S_MIN, PING_INTERVAL_S_MAX)
         self._set_seconds("try_timeout", TRY_TIMEOUT_S_MIN, TRY_TIMEOUT_S_MAX)
@@ -116,7 +133,7 @@ class Address:
     def key(self) -> tuple[str, int | None]:
         """The same for the same namespace, however it is spelled."""
         host = self.host.rstrip(".").lower()
-        return "localhost" if host in _HERE else host, self.port
+        return "localhost" if host in _HERE else host, None if self.port in _USUAL_PORTS else self.port
 
     @property
     def label(self) -> str | None:

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerB
 
 from twinbus.limits import TRY_TIMEOUT_S_MIN
 from twinbus.paired.classify import availability_failure
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 
 
 class Retries:
@@ -24,7 +24,7 @@ class Retries:
 
     def __init__(
         self,
-        options: PairedOptions,
+        options: PairingOptions,
         *,
         retry_total: int = 3,
         retry_backoff_factor: float = 0.8,

@@ -64,6 +64,11 @@ def is_running(handler: Any) -> bool:
     return bool(getattr(handler, "_running", False))
 
 
+def is_shut(handler: Any) -> bool:
+    """Whether a sender or receiver of the SDK was closed, by itself or with its client."""
+    return bool(handler._shutdown.is_set())
+
+
 class Connections:
     """The connections that a sender or receiver of the SDK opens, so that they can be cut."""
 

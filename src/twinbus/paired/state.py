@@ -2,7 +2,8 @@
 
 Rules:
 - The machine is the table below. An availability failure starts the timer if none runs, a success anywhere on the
-  entity stops it; when the interval has passed without one, the entity fails over, and only a ping brings it back.
+  entity stops it; when the interval has passed without one, the entity fails over, and only pings bring it back: one
+  that is accepted, or several that are refused.
 - With an interval of zero the first failure fails over.
 - Nobody is told here: whoever calls sees by the answer whether the state has changed.
 """
@@ -30,6 +31,7 @@ class Signal(StrEnum):
     FAILURE = "failure"
     ELAPSED = "interval elapsed"
     PINGED = "ping accepted"
+    REFUSED = "pings refused"
 
 
 TABLE: Final[dict[State, dict[Signal, State]]] = {
@@ -38,12 +40,14 @@ TABLE: Final[dict[State, dict[Signal, State]]] = {
         Signal.FAILURE: State.SUSPECT,
         Signal.ELAPSED: State.HEALTHY,
         Signal.PINGED: State.HEALTHY,
+        Signal.REFUSED: State.HEALTHY,
     },
     State.SUSPECT: {
         Signal.SUCCESS: State.HEALTHY,
         Signal.FAILURE: State.SUSPECT,
         Signal.ELAPSED: State.FAILED_OVER,
         Signal.PINGED: State.HEALTHY,
+        Signal.REFUSED: State.SUSPECT,
     },
     State.FAILED_OVER: {
         # A send that began before the failover proves nothing about now.
@@ -51,6 +55,8 @@ TABLE: Final[dict[State, dict[Signal, State]]] = {
         Signal.FAILURE: State.FAILED_OVER,
         Signal.ELAPSED: State.FAILED_OVER,
         Signal.PINGED: State.HEALTHY,
+        # The primary is there and wants none of it: that is the callers' to hear, not to be diverted for ever.
+        Signal.REFUSED: State.HEALTHY,
     },
 }
 
@@ -84,6 +90,10 @@ class Failover:
     def pinged(self) -> bool:
         """A ping was accepted."""
         return self._move(Signal.PINGED)
+
+    def refused(self) -> bool:
+        """The primary answers pings, and refuses them for good."""
+        return self._move(Signal.REFUSED)
 
     def elapse(self) -> bool:
         """Time may have passed: fail over if the interval is over."""

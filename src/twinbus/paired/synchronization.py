@@ -376,6 +376,16 @@ def bounded(seconds: float, work: Callable[[], T], give_up: Callable[[], None] =
     raise result
 
 
+async def async_blocking(work: Callable[[], None]) -> None:
+    """Do what blocks the thread it runs on."""
+    await asyncio.to_thread(work)
+
+
+def blocking(work: Callable[[], None]) -> None:
+    """Do what blocks the thread it runs on."""
+    work()
+
+
 def _forget(task: asyncio.Future[Any]) -> None:
     """Somebody has to look at an error that nobody waits for."""
     if not task.cancelled():

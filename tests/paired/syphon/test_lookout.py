@@ -14,7 +14,7 @@ from twinbus.ledger.files import complete_files
 from twinbus.ledger.records import Backlog, decode
 from twinbus.ledger.totals import Totals
 from twinbus.ledger.words import Source
-from twinbus.paired._async.namespaces import AsyncPlainTransport
+from twinbus.paired._async.namespaces import AsyncRoutedTransport
 from twinbus.paired.journal import Journal
 from twinbus.paired.syphon import Pairing, Syphon
 from twinbus.paired.syphon import lookout as lookout_module
@@ -97,7 +97,7 @@ async def test_without_counts_everything_else_goes_on(
         raise ServiceRequestError("nobody listens")
 
     # The administration API alone is away.
-    monkeypatch.setattr(AsyncPlainTransport, "send", unreachable)
+    monkeypatch.setattr(AsyncRoutedTransport, "send", unreachable)
     path = pair.destination()
     await pair.divert(path, numbered(3))
     syphon = Syphon.from_connection_strings(

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from azure.servicebus.aio import ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
-from twinbus.paired.sdk_internals import Connections, is_running
+from twinbus.paired.sdk_internals import Connections, is_running, is_shut
 from twinbus.paired.synchronization import CLOSE_S, AsyncTasks, async_bounded
 
 
@@ -45,6 +45,12 @@ class AsyncChannel:
             # Applications expect the SDK's errors.
             text = f"The link to '{self.sdk.entity_name}' did not open within {seconds:.1f} seconds."
             raise OperationTimeoutError(message=text) from error
+        except Exception as error:
+            failure = self.seen(error)
+            await self.discard()
+            if failure is error:
+                raise
+            raise failure from error
         except BaseException:
             await self.discard()
             raise
@@ -58,6 +64,13 @@ class AsyncChannel:
         self._connections = Connections(self.sdk)
         connections.cut()
         await self._tasks.leave(broken.close)
+
+    def seen(self, error: Exception) -> Exception:
+        """What a failure is: the SDK's client may have been closed behind the pair, which is nobody's mistake."""
+        if is_shut(self.sdk):
+            text = "The SDK's client of the namespace was closed behind the pair."
+            return ServiceBusConnectionError(message=text, error=error)
+        return error
 
     def check(self) -> None:
         """A call was refused: the SDK may have taken the link down by that."""

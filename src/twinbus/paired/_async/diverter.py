@@ -24,7 +24,7 @@ from twinbus.paired._async.pairing import AsyncPairing
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import AsyncPool, AsyncSignal
 
@@ -38,7 +38,7 @@ class AsyncDiverter:
         *,
         pairing: AsyncPairing,
         channel: Callable[[str], AsyncChannel],
-        options: PairedOptions,
+        options: PairingOptions,
         clock: Clock,
         events: Events,
         closing: AsyncSignal,
@@ -205,10 +205,12 @@ class AsyncDiverter:
             size_bytes = fill(batch, payloads, self._path)
             await sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
         except Exception as error:
-            if not of_the_message(error):
-                self._count(name, len(payloads), size_bytes, cause_of(error))
-                await channel.discard()
-            raise
+            failure = channel.seen(error)
+            if of_the_message(failure):
+                raise
+            self._count(name, len(payloads), size_bytes, cause_of(failure))
+            await channel.discard()
+            raise failure from error
         self._count(name, len(payloads), size_bytes, None)
 
     def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:

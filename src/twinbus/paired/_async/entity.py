@@ -114,6 +114,14 @@ class AsyncEntity:
             self._events.emit(Event.FAILED_BACK, entity=self.path)
             self.refresh()
 
+    def refused(self, cause: str) -> None:
+        """The primary has refused pings for good: callers are to get its error."""
+        with self._lock:
+            changed = self._machine.refused()
+        if changed:
+            self._events.emit(Event.FAILED_BACK, entity=self.path, cause=cause)
+            self.refresh()
+
     def unwatch(self) -> bool:
         """The watcher asks whether it may go."""
         with self._lock:

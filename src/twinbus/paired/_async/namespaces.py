@@ -11,24 +11,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ssl import SSLContext
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus import parse_connection_string
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from twinbus.client import BusClient
-from twinbus.paired.options import Address
+from twinbus.paired.options import EMULATOR_PORT, Address
+
+# As the SDK's clients take them; None with a connection string.
+Credential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential | None
 
 
-class AsyncPlainTransport(AioHttpTransport):  # type: ignore[misc]
-    """Sends by HTTP what the SDK means to send by HTTPS."""
+class AsyncRoutedTransport(AioHttpTransport):  # type: ignore[misc]
+    """Sends elsewhere what the SDK means to send by HTTPS to the namespace: by HTTP, or to another address."""
+
+    def __init__(self, *, by_http: bool, address: str | None, **options: Any) -> None:
+        super().__init__(**options)
+        # Whether without TLS.
+        self._by_http = by_http
+        # Host and port; None for the namespace's own.
+        self._address = None if address is None else urlsplit(address if "//" in address else f"//{address}").netloc
 
     async def send(self, request: Any, **options: Any) -> Any:
         given = request.url
-        request.url = given.replace("https://", "http://", 1)
+        parts = urlsplit(given)
+        request.url = parts._replace(
+            scheme="http" if self._by_http else parts.scheme, netloc=self._address or parts.netloc
+        ).geturl()
         try:
             return await super().send(request, **options)
         finally:
@@ -65,26 +80,29 @@ class AsyncNamespace:
             return ServiceBusClient.from_connection_string(text, **options)
 
         def admin(**options: Any) -> ServiceBusAdministrationClient:
-            if emulator:
-                options.setdefault("transport", AsyncPlainTransport(**options))
-            return ServiceBusAdministrationClient.from_connection_string(text, **options)
+            return ServiceBusAdministrationClient.from_connection_string(text, **_routed(options, by_http=emulator))
 
         def bus(ca: SSLContext | None = None, **options: Any) -> BusClient:
             # The emulator's way of connecting is plain whatever there is to trust.
             tls = None if emulator else ca
             return BusClient.from_connection_string(text, tls=tls, **options)
 
-        return cls(Address.parse(endpoint), client, admin, bus)
+        address = Address.parse(endpoint)
+        if emulator and address.port is None:
+            address = Address(address.host, EMULATOR_PORT)
+        return cls(address, client, admin, bus)
 
     @classmethod
-    def of_credential(cls, namespace: str, credential: Any) -> AsyncNamespace:
+    def of_credential(cls, namespace: str, credential: Credential) -> AsyncNamespace:
         """By a host name and a credential of azure-identity or azure-core."""
 
         def client(**options: Any) -> ServiceBusClient:
-            return ServiceBusClient(namespace, credential, **options)
+            return ServiceBusClient(namespace, cast(AsyncTokenCredential, credential), **options)
 
         def admin(**options: Any) -> ServiceBusAdministrationClient:
-            host = f"Endpoint=sb://{Address.parse(namespace).host}/"
+            place = Address.parse(namespace)
+            host = f"Endpoint=sb://{place.host}{'' if place.port is None else f':{place.port}'}/"
+            options = _routed(options, by_http=False)
             if isinstance(credential, AzureNamedKeyCredential):
                 name, key = credential.named_key
                 text = f"{host};SharedAccessKeyName={name};SharedAccessKey={key}"
@@ -92,9 +110,18 @@ class AsyncNamespace:
             if isinstance(credential, AzureSasCredential):
                 text = f"{host};SharedAccessSignature={credential.signature}"
                 return ServiceBusAdministrationClient.from_connection_string(text, **options)
-            return ServiceBusAdministrationClient(namespace, credential, **options)
+            return ServiceBusAdministrationClient(namespace, cast(AsyncTokenCredential, credential), **options)
 
         def bus(ca: SSLContext | None = None, **options: Any) -> BusClient:
             return BusClient.with_credential(namespace, credential, tls=ca or True, **options)
 
         return cls(Address.parse(namespace), client, admin, bus)
+
+
+def _routed(options: dict[str, Any], *, by_http: bool) -> dict[str, Any]:
+    """Options of an administration client, whose transport knows the way."""
+    options = dict(options)
+    address = options.pop("custom_endpoint_address", None)
+    if by_http or address is not None:
+        options.setdefault("transport", AsyncRoutedTransport(by_http=by_http, address=address, **options))
+    return options

@@ -28,10 +28,10 @@ from twinbus.paired._async.syphoning import AsyncSyphoning
 from twinbus.paired.classify import Policy
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.sdk_internals import Connections
-from twinbus.paired.synchronization import AsyncTasks, async_bounded
+from twinbus.paired.synchronization import AsyncTasks, async_blocking, async_bounded
 from twinbus.paired.syphon.bond import Side
 
 
@@ -43,7 +43,7 @@ class AsyncPair:
         primary: AsyncNamespace,
         secondary: AsyncNamespace,
         *,
-        options: PairedOptions,
+        options: PairingOptions,
         retries: Retries,
         classify: Policy,
         events: Events,
@@ -52,7 +52,8 @@ class AsyncPair:
         rng: Random,
         primary_options: Mapping[str, Any],
         secondary_options: Mapping[str, Any],
-        admin_options: Mapping[str, Any],
+        primary_admin_options: Mapping[str, Any],
+        secondary_admin_options: Mapping[str, Any],
     ) -> None:
         # The options of the pair.
         self.options = options
@@ -77,7 +78,7 @@ class AsyncPair:
         # What runs in the background.
         self.tasks = AsyncTasks()
         # Looks after entities in trouble.
-        self._watcher = AsyncWatcher(options, clock, events, self.primary_channel)
+        self._watcher = AsyncWatcher(options, clock, events, classify, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, AsyncEntity] = {}
         # Has the backlog queues.
@@ -85,7 +86,8 @@ class AsyncPair:
             primary,
             secondary,
             options=options,
-            admin_options=admin_options,
+            primary_admin_options=primary_admin_options,
+            admin_options=secondary_admin_options,
             events=events,
             clock=clock,
             rng=rng,
@@ -115,7 +117,7 @@ class AsyncPair:
                 wall_clock=wall_clock,
                 primary_options=primary_options,
                 secondary_options=secondary_options,
-                admin_options=admin_options,
+                admin_options=secondary_admin_options,
                 on_fault=self._give_up,
             )
 
@@ -209,6 +211,8 @@ class AsyncPair:
         await self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
         if self.events.journal is not None:
             self.events.journal.close()
+        # It may wait a moment for a listener.
+        await async_blocking(self.events.close)
 
     async def end_side(self, side: Side, fault: str | None) -> None:
         """Close one namespace alone; where there is a syphon, the other one has to follow."""
@@ -216,6 +220,7 @@ class AsyncPair:
             self._give_up(fault or "The primary of the pair was closed.")
             await self.tasks.together(self.primary.close, self.receiving.close)
         else:
+            self.pairing.close(fault or "The secondary of the pair was closed.")
             await self.tasks.together(self.secondary.close)
         if self._syphoning is not None:
             self._syphoning.end(side, fault)

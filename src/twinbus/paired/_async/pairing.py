@@ -21,9 +21,9 @@ from twinbus.paired._async.namespaces import AsyncNamespace
 from twinbus.paired._async.provision import async_find_queues, async_name_of
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import cause_of
-from twinbus.paired.errors import PairingError
+from twinbus.paired.errors import PairFaultedError, PairingError
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairedOptions, backlog_names
+from twinbus.paired.options import PairingOptions, backlog_names
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import AsyncSignal, AsyncTasks
 
@@ -36,7 +36,8 @@ class AsyncPairing:
         primary: AsyncNamespace,
         secondary: AsyncNamespace,
         *,
-        options: PairedOptions,
+        options: PairingOptions,
+        primary_admin_options: Mapping[str, Any],
         admin_options: Mapping[str, Any],
         events: Events,
         clock: Clock,
@@ -49,6 +50,7 @@ class AsyncPairing:
         self._secondary = secondary
         # The pair's, and those of administration clients.
         self._options = options
+        self._primary_admin_options = primary_admin_options
         self._admin_options = admin_options
         # Whom to tell.
         self._events = events
@@ -76,6 +78,8 @@ class AsyncPairing:
         self._started = False
         self._mending = False
         self._ended = False
+        # Why there is no secondary any more; None while there is one.
+        self._closed: str | None = None
         # Callers of the sync client live in threads of their own.
         self._lock = threading.Lock()
 
@@ -86,6 +90,11 @@ class AsyncPairing:
                 return
             self._started = True
         self._tasks.spawn(self._search)
+
+    def close(self, reason: str) -> None:
+        """There is no secondary any more: who wants to divert is told why."""
+        self._closed = reason
+        self.end()
 
     def end(self) -> None:
         """Search no more."""
@@ -109,7 +118,9 @@ class AsyncPairing:
             await self.changed.wait(min(left_s, 0.1))
 
     def usable(self, left_s: float, *, hold: bool) -> Rotation | None:
-        """The backlog queues; None if it is worth waiting for them; PairingError if it is not."""
+        """The backlog queues; None if it is worth waiting for them; an error if it is not."""
+        if self._closed is not None:
+            raise PairFaultedError(self._closed)
         if self.rotation is not None:
             return self.rotation
         self.start()
@@ -149,7 +160,7 @@ class AsyncPairing:
 
     async def _find(self) -> Found:
         options = self._options
-        name = options.primary_name or await async_name_of(self._primary, self._admin_options)
+        name = options.primary_name or await async_name_of(self._primary, self._primary_admin_options)
         self._events.primary = name
         self._events.secondary = await async_name_of(self._secondary, self._admin_options)
         names = backlog_names(name, options.backlog_queue_count)

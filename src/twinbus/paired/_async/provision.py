@@ -35,6 +35,9 @@ async def async_find_queues(namespace: AsyncNamespace, names: list[str], options
             except ServiceRequestError as error:
                 found.failures.update(dict.fromkeys(names[number:], error))
                 break
+            except AttributeError:
+                # The SDK looks for a queue's description in that of a topic.
+                found.failures[name] = ValueError(f"'{name}' is no queue")
             except AzureError as error:
                 found.failures[name] = error
     return found

@@ -143,8 +143,7 @@ class PairedServiceBusSender:
                         self._count(Kind.SEND, message, OK)
                     return
             except Exception as error:
-                failure = error
-                await self._broke(channel, error, Kind.SEND)
+                failure = await self._broke(channel, error, Kind.SEND)
             except BaseException:
                 await channel.discard()
                 raise
@@ -285,8 +284,10 @@ class PairedServiceBusSender:
                 await channel.open(seconds)
             return await work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            await self._broke(channel, error, work.kind)
-            raise
+            failure = await self._broke(channel, error, work.kind)
+            if failure is error:
+                raise
+            raise failure from error
         except BaseException:
             await channel.discard()
             raise
@@ -303,13 +304,15 @@ class PairedServiceBusSender:
         finally:
             self._channels.give(channel, good=channel.opened)
 
-    async def _broke(self, channel: AsyncChannel, error: Exception, kind: Kind) -> None:
-        """Something failed on a channel."""
+    async def _broke(self, channel: AsyncChannel, error: Exception, kind: Kind) -> Exception:
+        """Something failed on a channel; returns what it was."""
+        error = channel.seen(error)
         self._count(kind, None, cause_of(error))
         if not availability_failure(error):
             channel.check()
         elif channel.opened:
             await channel.discard()
+        return error
 
     async def _divert(self, work: AsyncWork, deadline_ms: int, held: str | None) -> Any:
         """Have `work` done by way of the backlog; BUSY when that is not needed any more."""
@@ -325,7 +328,8 @@ class PairedServiceBusSender:
         sessions = work.sessions() if pair.options.session_order else set()
         key, queue = None, held
         if sessions:
-            key = f"{entity.path}\0{min(sessions)}"
+            # One queue for all sessions of the entity: a batch, which moves as a whole, may hold several.
+            key = entity.path
             queue = held or entity.trail.queue_of(sessions)
         used = await self._diverter.send(payloads, deadline_ms, needed, key=key, queue=queue)
         if used is None:

@@ -14,35 +14,36 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from random import Random, SystemRandom
+from random import SystemRandom
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack, cast
 from uuid import uuid4
 from weakref import WeakSet
 
 from azure.servicebus import ServiceBusSender
 
 from twinbus.clock import MonotonicClock, SystemClock
-from twinbus.limits import (
-    BACKLOG_QUEUE_PAUSE_S,
-    BACKLOG_QUEUES_DEFAULT,
-    FAILOVER_INTERVAL_S_DEFAULT,
-    PING_INTERVAL_S_DEFAULT,
-    SENDS_IN_FLIGHT_DEFAULT,
-    TRY_TIMEOUT_S_DEFAULT,
-)
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.diverter import Diverter
-from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired._sync.namespaces import Credential, Namespace
 from twinbus.paired._sync.pair import Pair
 from twinbus.paired._sync.receiver import PairedServiceBusReceiver
 from twinbus.paired._sync.sender import PairedServiceBusSender
-from twinbus.paired.classify import Policy, availability_failure
-from twinbus.paired.events import Events, Listener
+from twinbus.paired.arguments import (
+    PairedClientArguments,
+    admin_options,
+    check_names,
+    from_environment,
+    pairing_options,
+    sdk_options,
+    variable,
+)
+from twinbus.paired.classify import availability_failure
+from twinbus.paired.events import Events
 from twinbus.paired.journal import Journal
-from twinbus.paired.options import Address, PairedOptions, check_pair
+from twinbus.paired.options import Address, PairingOptions, check_pair
 from twinbus.paired.registry import OPEN_PAIRS
 from twinbus.paired.retries import Retries
 from twinbus.paired.state import State
@@ -58,70 +59,31 @@ _FORKED = (
 class PairedServiceBusClient:
     """A client of a primary namespace whose sends go on, into a secondary, while the primary is down.
 
-    The options are those of `PairedOptions`. `classify` decides which errors may lead to a failover, `on_event` is
-    called with every event (one callable or several), `ledger` is a folder for the operations ledger. `admin_options`
-    go to the administration clients that look for the backlog queues, `primary_options` and `secondary_options` to the
-    SDK's clients of one namespace, and all other keywords to both.
+    `options` are a `PairingOptions`, each of which may also be given by its name. `classify` decides which errors may
+    lead to a failover, `on_event` is called with every event (one callable or several, async or not), `ledger` is a
+    folder for the operations ledger. The SDK's own options (`retry_total`, `http_proxy`, `connection_verify`, ...) go
+    to the clients of both namespaces, `primary_options` and `secondary_options` to those of one, `admin_options` to the
+    administration clients.
     """
 
     def __init__(
         self,
         primary_namespace: str | Namespace,
-        primary_credential: Any,
+        primary_credential: Credential,
         secondary_namespace: str | Namespace,
-        secondary_credential: Any,
-        *,
-        backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT,
-        failover_interval: float = FAILOVER_INTERVAL_S_DEFAULT,
-        ping_primary_interval: float = PING_INTERVAL_S_DEFAULT,
-        enable_syphon: bool = False,
-        primary_name: str | None = None,
-        hold_sends: bool = True,
-        session_order: bool = False,
-        max_in_flight: int = SENDS_IN_FLIGHT_DEFAULT,
-        try_timeout: float = TRY_TIMEOUT_S_DEFAULT,
-        backlog_pause: float = BACKLOG_QUEUE_PAUSE_S,
-        create_backlog_queues: bool = True,
-        classify: Policy = availability_failure,
-        on_event: Listener | Iterable[Listener] = (),
-        ledger: Path | str | None = None,
-        admin_options: Mapping[str, Any] | None = None,
-        primary_options: Mapping[str, Any] | None = None,
-        secondary_options: Mapping[str, Any] | None = None,
-        rng: Random | None = None,
-        retry_total: int = 3,
-        retry_backoff_factor: float = 0.8,
-        retry_backoff_max: float = 120,
-        retry_mode: str = "exponential",
-        **kwargs: Any,
+        secondary_credential: Credential,
+        **arguments: Unpack[PairedClientArguments],
     ) -> None:
-        options = PairedOptions(
-            backlog_queue_count=backlog_queue_count,
-            failover_interval=failover_interval,
-            ping_primary_interval=ping_primary_interval,
-            enable_syphon=enable_syphon,
-            primary_name=primary_name,
-            hold_sends=hold_sends,
-            session_order=session_order,
-            max_in_flight=max_in_flight,
-            try_timeout=try_timeout,
-            backlog_pause=backlog_pause,
-            create_backlog_queues=create_backlog_queues,
-        )
-        if kwargs.get("uamqp_transport"):
-            raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
+        check_names(arguments)
+        options = pairing_options(arguments)
         primary = _namespace(primary_namespace, primary_credential)
         secondary = _namespace(secondary_namespace, secondary_credential)
         check_pair(primary.address, secondary.address, OPEN_PAIRS.primaries())
-        retry = {
-            "retry_total": retry_total,
-            "retry_backoff_factor": retry_backoff_factor,
-            "retry_backoff_max": retry_backoff_max,
-            "retry_mode": retry_mode,
-        }
+        sdk = sdk_options(arguments)
         wall_clock = SystemClock()
+        on_event, ledger = arguments.get("on_event", ()), arguments.get("ledger")
         events = Events(
-            primary_name or _name(primary.address),
+            options.primary_name or _name(primary.address),
             _name(secondary.address),
             clock=wall_clock,
             listeners=[on_event] if callable(on_event) else on_event,
@@ -132,21 +94,16 @@ class PairedServiceBusClient:
             primary,
             secondary,
             options=options,
-            retries=Retries(options, **retry),  # type: ignore[arg-type]
-            classify=classify,
+            retries=Retries(options, **{name: value for name, value in sdk.items() if name.startswith("retry_")}),
+            classify=arguments.get("classify", availability_failure),
             events=events,
             clock=MonotonicClock(),
             wall_clock=wall_clock,
-            rng=rng or SystemRandom(),
-            primary_options={**retry, **kwargs, **(primary_options or {})},
-            secondary_options={**retry, **kwargs, **(secondary_options or {})},
-            admin_options={
-                "connection_timeout": options.try_timeout,
-                "read_timeout": options.try_timeout,
-                # The search for the backlog queues is repeated as a whole.
-                "retry_total": 0,
-                **(admin_options or {}),
-            },
+            rng=arguments.get("rng") or SystemRandom(),
+            primary_options={**sdk, **(arguments.get("primary_options") or {})},
+            secondary_options={**sdk, **(arguments.get("secondary_options") or {})},
+            primary_admin_options=admin_options(arguments, "primary", options.try_timeout),
+            secondary_admin_options=admin_options(arguments, "secondary", options.try_timeout),
         )
         # Senders that somebody still holds.
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
@@ -154,28 +111,18 @@ class PairedServiceBusClient:
 
     @classmethod
     def from_connection_strings(
-        cls,
-        primary: str,
-        secondary: str,
-        *,
-        backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT,
-        failover_interval: float = FAILOVER_INTERVAL_S_DEFAULT,
-        ping_primary_interval: float = PING_INTERVAL_S_DEFAULT,
-        enable_syphon: bool = False,
-        **options: Any,
+        cls, primary: str, secondary: str, **arguments: Unpack[PairedClientArguments]
     ) -> PairedServiceBusClient:
-        """A client of two namespaces given by their connection strings; `options` are the class's own."""
-        return cls(
-            Namespace.of_string(primary),
-            None,
-            Namespace.of_string(secondary),
-            None,
-            backlog_queue_count=backlog_queue_count,
-            failover_interval=failover_interval,
-            ping_primary_interval=ping_primary_interval,
-            enable_syphon=enable_syphon,
-            **options,
-        )
+        """A client of two namespaces given by their connection strings; the arguments are the class's own."""
+        return cls(Namespace.of_string(primary), None, Namespace.of_string(secondary), None, **arguments)
+
+    @classmethod
+    def from_environment(cls, **arguments: Unpack[PairedClientArguments]) -> PairedServiceBusClient:
+        """A client told by the environment: TWINBUS_PRIMARY and TWINBUS_SECONDARY are connection strings,
+        TWINBUS_PAIRING may be `responsive`, and every option of `PairingOptions` may be a variable
+        (TWINBUS_FAILOVER_INTERVAL). Arguments count for more."""
+        told = cast(PairedClientArguments, from_environment(arguments))
+        return cls.from_connection_strings(variable("PRIMARY"), variable("SECONDARY"), **told)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +201,7 @@ class PairedServiceBusClient:
         return self._pair.receiving.fully_qualified_namespace
 
     @property
-    def options(self) -> PairedOptions:
+    def options(self) -> PairingOptions:
         """The options of the pair."""
         return self._pair.options
 
@@ -308,7 +255,7 @@ class PairedServiceBusClient:
         return receiver
 
 
-def _namespace(given: str | Namespace, credential: Any) -> Namespace:
+def _namespace(given: str | Namespace, credential: Credential) -> Namespace:
     return Namespace.of_credential(given, credential) if isinstance(given, str) else given
 
 

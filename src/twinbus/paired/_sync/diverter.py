@@ -25,7 +25,7 @@ from twinbus.paired._sync.pairing import Pairing
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import Pool, Signal
 
@@ -39,7 +39,7 @@ class Diverter:
         *,
         pairing: Pairing,
         channel: Callable[[str], Channel],
-        options: PairedOptions,
+        options: PairingOptions,
         clock: Clock,
         events: Events,
         closing: Signal,
@@ -206,10 +206,12 @@ class Diverter:
             size_bytes = fill(batch, payloads, self._path)
             sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
         except Exception as error:
-            if not of_the_message(error):
-                self._count(name, len(payloads), size_bytes, cause_of(error))
-                channel.discard()
-            raise
+            failure = channel.seen(error)
+            if of_the_message(failure):
+                raise
+            self._count(name, len(payloads), size_bytes, cause_of(failure))
+            channel.discard()
+            raise failure from error
         self._count(name, len(payloads), size_bytes, None)
 
     def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:

@@ -29,10 +29,10 @@ from twinbus.paired._sync.syphoning import Syphoning
 from twinbus.paired.classify import Policy
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.sdk_internals import Connections
-from twinbus.paired.synchronization import Tasks, bounded
+from twinbus.paired.synchronization import Tasks, blocking, bounded
 from twinbus.paired.syphon.bond import Side
 
 
@@ -44,7 +44,7 @@ class Pair:
         primary: Namespace,
         secondary: Namespace,
         *,
-        options: PairedOptions,
+        options: PairingOptions,
         retries: Retries,
         classify: Policy,
         events: Events,
@@ -53,7 +53,8 @@ class Pair:
         rng: Random,
         primary_options: Mapping[str, Any],
         secondary_options: Mapping[str, Any],
-        admin_options: Mapping[str, Any],
+        primary_admin_options: Mapping[str, Any],
+        secondary_admin_options: Mapping[str, Any],
     ) -> None:
         # The options of the pair.
         self.options = options
@@ -78,7 +79,7 @@ class Pair:
         # What runs in the background.
         self.tasks = Tasks()
         # Looks after entities in trouble.
-        self._watcher = Watcher(options, clock, events, self.primary_channel)
+        self._watcher = Watcher(options, clock, events, classify, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, Entity] = {}
         # Has the backlog queues.
@@ -86,7 +87,8 @@ class Pair:
             primary,
             secondary,
             options=options,
-            admin_options=admin_options,
+            primary_admin_options=primary_admin_options,
+            admin_options=secondary_admin_options,
             events=events,
             clock=clock,
             rng=rng,
@@ -116,7 +118,7 @@ class Pair:
                 wall_clock=wall_clock,
                 primary_options=primary_options,
                 secondary_options=secondary_options,
-                admin_options=admin_options,
+                admin_options=secondary_admin_options,
                 on_fault=self._give_up,
             )
 
@@ -210,6 +212,8 @@ class Pair:
         self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
         if self.events.journal is not None:
             self.events.journal.close()
+        # It may wait a moment for a listener.
+        blocking(self.events.close)
 
     def end_side(self, side: Side, fault: str | None) -> None:
         """Close one namespace alone; where there is a syphon, the other one has to follow."""
@@ -217,6 +221,7 @@ class Pair:
             self._give_up(fault or "The primary of the pair was closed.")
             self.tasks.together(self.primary.close, self.receiving.close)
         else:
+            self.pairing.close(fault or "The secondary of the pair was closed.")
             self.tasks.together(self.secondary.close)
         if self._syphoning is not None:
             self._syphoning.end(side, fault)

@@ -22,9 +22,9 @@ from twinbus.paired._sync.namespaces import Namespace
 from twinbus.paired._sync.provision import find_queues, name_of
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import cause_of
-from twinbus.paired.errors import PairingError
+from twinbus.paired.errors import PairFaultedError, PairingError
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairedOptions, backlog_names
+from twinbus.paired.options import PairingOptions, backlog_names
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import Signal, Tasks
 
@@ -37,7 +37,8 @@ class Pairing:
         primary: Namespace,
         secondary: Namespace,
         *,
-        options: PairedOptions,
+        options: PairingOptions,
+        primary_admin_options: Mapping[str, Any],
         admin_options: Mapping[str, Any],
         events: Events,
         clock: Clock,
@@ -50,6 +51,7 @@ class Pairing:
         self._secondary = secondary
         # The pair's, and those of administration clients.
         self._options = options
+        self._primary_admin_options = primary_admin_options
         self._admin_options = admin_options
         # Whom to tell.
         self._events = events
@@ -77,6 +79,8 @@ class Pairing:
         self._started = False
         self._mending = False
         self._ended = False
+        # Why there is no secondary any more; None while there is one.
+        self._closed: str | None = None
         # Callers of the sync client live in threads of their own.
         self._lock = threading.Lock()
 
@@ -87,6 +91,11 @@ class Pairing:
                 return
             self._started = True
         self._tasks.spawn(self._search)
+
+    def close(self, reason: str) -> None:
+        """There is no secondary any more: who wants to divert is told why."""
+        self._closed = reason
+        self.end()
 
     def end(self) -> None:
         """Search no more."""
@@ -110,7 +119,9 @@ class Pairing:
             self.changed.wait(min(left_s, 0.1))
 
     def usable(self, left_s: float, *, hold: bool) -> Rotation | None:
-        """The backlog queues; None if it is worth waiting for them; PairingError if it is not."""
+        """The backlog queues; None if it is worth waiting for them; an error if it is not."""
+        if self._closed is not None:
+            raise PairFaultedError(self._closed)
         if self.rotation is not None:
             return self.rotation
         self.start()
@@ -150,7 +161,7 @@ class Pairing:
 
     def _find(self) -> Found:
         options = self._options
-        name = options.primary_name or name_of(self._primary, self._admin_options)
+        name = options.primary_name or name_of(self._primary, self._primary_admin_options)
         self._events.primary = name
         self._events.secondary = name_of(self._secondary, self._admin_options)
         names = backlog_names(name, options.backlog_queue_count)

@@ -5,6 +5,8 @@ Rules:
 - Pings go out at a steady pace from the failover on; a ping that hangs is given up before it delays the next for long.
 - A ping is an empty message that the service accepts and never delivers. It has a session id, because the entity may
   need one and does no harm where it does not.
+- A ping that the primary refuses with the caller's own kind of error (no such entity, unauthorised, disabled) is an
+  event; several in a row fail the entity back, so that callers get that error.
 - Each ping comes by a connection of its own: what counts is whether a new sender would get through.
 """
 
@@ -17,13 +19,13 @@ from uuid import uuid4
 from azure.servicebus import ServiceBusMessage
 
 from twinbus.clock import Clock
-from twinbus.ledger.words import OK, Kind, Stage
+from twinbus.ledger.words import OK, Event, Kind, Stage
 from twinbus.limits import PING_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.entity import Entity
-from twinbus.paired.classify import cause_of
+from twinbus.paired.classify import Policy, cause_of
 from twinbus.paired.events import Events, logger
-from twinbus.paired.options import PairedOptions
+from twinbus.paired.options import PairingOptions
 from twinbus.paired.receiving import PING_CONTENT_TYPE
 from twinbus.paired.state import State
 
@@ -31,11 +33,22 @@ from twinbus.paired.state import State
 class Watcher:
     """Watches over entities in trouble, one call of `watch` for each."""
 
-    def __init__(self, options: PairedOptions, clock: Clock, events: Events, channel: Callable[[str], Channel]) -> None:
+    def __init__(
+        self,
+        options: PairingOptions,
+        clock: Clock,
+        events: Events,
+        classify: Policy,
+        channel: Callable[[str], Channel],
+    ) -> None:
         # How often to ping.
         self._interval_s = options.ping_primary_interval
         # How long one ping may take.
         self._timeout_s = min(options.try_timeout, max(self._interval_s, PING_TIMEOUT_S_MIN))
+        # How many refusals in a row fail the entity back; 0 for never.
+        self._refusals_max = options.ping_refusals
+        # Tells a refusal from a primary that is away.
+        self._classify = classify
         # Measures.
         self._clock = clock
         # Where operations are counted.
@@ -53,16 +66,26 @@ class Watcher:
 
     def _ping_until_back(self, entity: Entity) -> None:
         due_ms = self._clock.now_ms() + round(self._interval_s * 1000)
+        refusals = 0
         while entity.state is State.FAILED_OVER and not entity.closed:
             left_ms = due_ms - self._clock.now_ms()
             if left_ms > 0:
                 entity.changed.wait(left_ms / 1000)
                 continue
             due_ms = max(due_ms, self._clock.now_ms() - 1) + round(self._interval_s * 1000)
-            if self._ping(entity.path):
+            failure = self._ping(entity.path)
+            if failure is None:
                 entity.pinged()
+            elif self._classify(failure):
+                refusals = 0
+            else:
+                refusals += 1
+                self._events.emit(Event.PING_REFUSED, entity=entity.path, cause=cause_of(failure), count=refusals)
+                if refusals == self._refusals_max:
+                    entity.refused(cause_of(failure))
 
-    def _ping(self, path: str) -> bool:
+    def _ping(self, path: str) -> Exception | None:
+        """Ping; returns why it failed."""
         message = ServiceBusMessage(
             b"",
             content_type=PING_CONTENT_TYPE,
@@ -71,17 +94,18 @@ class Watcher:
             message_id=uuid4().hex,
         )
         channel = self._channel(path)
-        outcome = OK
+        failure: Exception | None = None
         try:
             started_ms = self._clock.now_ms()
             channel.open(self._timeout_s)
             left_s = self._timeout_s - (self._clock.now_ms() - started_ms) / 1000
             channel.sdk.send_messages(message, timeout=max(left_s, 0.1))
         except Exception as error:
-            outcome = cause_of(error)
-            logger.debug("the ping to '%s' failed: %s", path, outcome)
+            failure = error
+            logger.debug("the ping to '%s' failed: %s", path, cause_of(error))
         finally:
             channel.leave()
         if self._events.journal is not None:
+            outcome = OK if failure is None else cause_of(failure)
             self._events.journal.operation(self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome)
-        return outcome == OK
+        return failure

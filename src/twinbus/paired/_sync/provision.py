@@ -36,6 +36,9 @@ def find_queues(namespace: Namespace, names: list[str], options: Mapping[str, An
             except ServiceRequestError as error:
                 found.failures.update(dict.fromkeys(names[number:], error))
                 break
+            except AttributeError:
+                # The SDK looks for a queue's description in that of a topic.
+                found.failures[name] = ValueError(f"'{name}' is no queue")
             except AzureError as error:
                 found.failures[name] = error
     return found

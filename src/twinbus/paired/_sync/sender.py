@@ -144,8 +144,7 @@ class PairedServiceBusSender:
                         self._count(Kind.SEND, message, OK)
                     return
             except Exception as error:
-                failure = error
-                self._broke(channel, error, Kind.SEND)
+                failure = self._broke(channel, error, Kind.SEND)
             except BaseException:
                 channel.discard()
                 raise
@@ -286,8 +285,10 @@ class PairedServiceBusSender:
                 channel.open(seconds)
             return work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            self._broke(channel, error, work.kind)
-            raise
+            failure = self._broke(channel, error, work.kind)
+            if failure is error:
+                raise
+            raise failure from error
         except BaseException:
             channel.discard()
             raise
@@ -304,13 +305,15 @@ class PairedServiceBusSender:
         finally:
             self._channels.give(channel, good=channel.opened)
 
-    def _broke(self, channel: Channel, error: Exception, kind: Kind) -> None:
-        """Something failed on a channel."""
+    def _broke(self, channel: Channel, error: Exception, kind: Kind) -> Exception:
+        """Something failed on a channel; returns what it was."""
+        error = channel.seen(error)
         self._count(kind, None, cause_of(error))
         if not availability_failure(error):
             channel.check()
         elif channel.opened:
             channel.discard()
+        return error
 
     def _divert(self, work: Work, deadline_ms: int, held: str | None) -> Any:
         """Have `work` done by way of the backlog; BUSY when that is not needed any more."""
@@ -326,7 +329,8 @@ class PairedServiceBusSender:
         sessions = work.sessions() if pair.options.session_order else set()
         key, queue = None, held
         if sessions:
-            key = f"{entity.path}\0{min(sessions)}"
+            # One queue for all sessions of the entity: a batch, which moves as a whole, may hold several.
+            key = entity.path
             queue = held or entity.trail.queue_of(sessions)
         used = self._diverter.send(payloads, deadline_ms, needed, key=key, queue=queue)
         if used is None:

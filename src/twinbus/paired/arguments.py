@@ -1,0 +1,156 @@
+"""What a paired client may be told, by name: typed, so that an editor completes it and a checker checks it.
+
+Rules:
+- The SDK's own options go to the clients of both namespaces, and as far as they apply to administration.
+- A name that nobody knows is refused with the nearest one: the SDK would ignore it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from ssl import SSLContext
+from typing import Any, TypedDict
+from urllib.parse import quote
+
+from azure.servicebus import TransportType
+
+from twinbus.paired.classify import Policy
+from twinbus.paired.events import Listener
+from twinbus.paired.options import PairingOptions
+
+# Names of environment variables begin so.
+_PREFIX = "TWINBUS_"
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class SdkArguments(TypedDict, total=False):
+    """What the SDK's clients of both namespaces are told."""
+
+    retry_total: int
+    retry_backoff_factor: float
+    retry_backoff_max: float
+    retry_mode: str
+    transport_type: TransportType
+    http_proxy: Mapping[str, Any]
+    custom_endpoint_address: str
+    connection_verify: str
+    ssl_context: SSLContext
+    socket_timeout: float
+    user_agent: str
+    logging_enable: bool
+    uamqp_transport: bool
+
+
+class PairedClientArguments(SdkArguments, total=False):
+    """What `PairedServiceBusClient` takes by name: see `docs/paired.md`."""
+
+    options: PairingOptions
+    backlog_queue_count: int
+    failover_interval: float | timedelta
+    ping_primary_interval: float | timedelta
+    enable_syphon: bool
+    primary_name: str | None
+    hold_sends: bool
+    session_order: bool
+    max_in_flight: int
+    try_timeout: float | timedelta
+    backlog_pause: float | timedelta
+    create_backlog_queues: bool
+    ping_refusals: int
+    classify: Policy
+    on_event: Listener | Iterable[Listener]
+    ledger: Path | str | None
+    admin_options: Mapping[str, Any] | None
+    primary_options: Mapping[str, Any] | None
+    secondary_options: Mapping[str, Any] | None
+    rng: Random | None
+
+
+_OPTIONS = tuple(field.name for field in fields(PairingOptions))
+_SDK = tuple(SdkArguments.__annotations__)
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """TypeError for a name that nobody knows."""
+    known = PairedClientArguments.__annotations__
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f": did you mean '{near[0]}'?" if near else "."
+            raise TypeError(f"PairedServiceBusClient has no option '{name}'{hint}")
+    if given.get("uamqp_transport"):
+        raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
+
+
+def pairing_options(given: Mapping[str, Any]) -> PairingOptions:
+    """The options of the pair: `options`, and what was given by name beside them."""
+    named = {name: given[name] for name in _OPTIONS if name in given}
+    return replace(given.get("options") or PairingOptions(), **named)
+
+
+def sdk_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes to the SDK's clients."""
+    return {name: given[name] for name in _SDK if name in given}
+
+
+def admin_options(given: Mapping[str, Any], side: str, timeout_s: float) -> dict[str, Any]:
+    """What goes to the administration client of the `primary` or the `secondary`."""
+    ours = {**sdk_options(given), **(given.get(f"{side}_options") or {})}
+    # The search for the backlog queues is repeated as a whole.
+    found: dict[str, Any] = {"connection_timeout": timeout_s, "read_timeout": timeout_s, "retry_total": 0}
+    same = ("retry_total", "retry_backoff_factor", "retry_backoff_max", "connection_verify", "user_agent")
+    found |= {name: ours[name] for name in (*same, "logging_enable", "custom_endpoint_address") if name in ours}
+    if ours.get("http_proxy"):
+        proxy = _proxy(ours["http_proxy"])
+        found["proxies"] = {"http": proxy, "https": proxy}
+    return found | dict(given.get("admin_options") or {})
+
+
+def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the environment (TWINBUS_FAILOVER_INTERVAL, ...); those that are given count for more."""
+    found: dict[str, Any] = {}
+    preset = os.environ.get(f"{_PREFIX}PAIRING", "default").lower()
+    if preset not in ("default", "responsive"):
+        raise ValueError(f"{_PREFIX}PAIRING is {preset!r}: it must be 'default' or 'responsive'.")
+    if preset == "responsive":
+        found["options"] = PairingOptions.responsive()
+    for field in fields(PairingOptions):
+        text = os.environ.get(_PREFIX + field.name.upper())
+        if text is not None and text.strip():
+            found[field.name] = _value(_PREFIX + field.name.upper(), field.type, text.strip())
+    return {**found, **given}
+
+
+def variable(name: str) -> str:
+    """A variable that must be set."""
+    text = os.environ.get(_PREFIX + name, "").strip()
+    if not text:
+        raise ValueError(f"{_PREFIX}{name} is not set: it must hold a connection string.")
+    return text
+
+
+def _value(name: str, kind: Any, text: str) -> Any:
+    if kind == "bool":
+        if text.lower() in _TRUE:
+            return True
+        if text.lower() in _FALSE:
+            return False
+        raise ValueError(f"{name} is {text!r}: it must be true or false.")
+    if kind in ("int", "float"):
+        try:
+            return int(text) if kind == "int" else float(text)
+        except ValueError:
+            raise ValueError(f"{name} is {text!r}: it must be a number.") from None
+    return text
+
+
+def _proxy(settings: Mapping[str, Any]) -> str:
+    user = settings.get("username")
+    login = f"{quote(user, safe='')}:{quote(settings.get('password') or '', safe='')}@" if user else ""
+    return f"http://{login}{settings['proxy_hostname']}:{settings['proxy_port']}"
