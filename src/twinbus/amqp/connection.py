@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from twinbus.amqp import frames
 from twinbus.amqp.attachments import on_attach, on_detach, on_flow
@@ -56,6 +56,14 @@ class Role(enum.Enum):
 
     SERVER = "server"
     CLIENT = "client"
+
+
+class PartialAccount(Protocol):
+    """Counts the bytes of unfinished deliveries beyond one connection."""
+
+    def take(self, count: int) -> bool: ...
+
+    def give(self, count: int) -> None: ...
 
 
 class RemoteOpen:
@@ -138,6 +146,8 @@ class Connection:
         self.links_max = LINKS_PER_CONNECTION_MAX
         self.sessions_max = self.channel_max + 1
         self.partial_bytes_max = PARTIAL_BYTES_MAX
+        # Asked before a part of a delivery is held, and told when it is let go; None: nobody else counts.
+        self.partial_account: PartialAccount | None = None
         # The largest frame we take that is not a transfer.
         self.control_bytes_max = self.frame_bytes_max
 

@@ -91,6 +91,8 @@ class Link:
         self.partial: bytearray | None = None
         # Receiving: bytes of the unfinished delivery, also those thrown away.
         self.partial_size = 0
+        # Receiving: nothing of the unfinished delivery is held, because others hold too much.
+        self.partial_refused = False
         # Receiving: id, tag, format, settled and state of the unfinished delivery.
         self.partial_id = 0
         self.partial_tag = b""

@@ -431,8 +431,15 @@ class Session:
 
     def drop_partial(self, link: Link) -> None:
         if link.partial is not None:
-            self.connection.partial_bytes -= len(link.partial)
+            self.let_go(len(link.partial))
             link.partial = None
+
+    def let_go(self, count: int) -> None:
+        """So many bytes of an unfinished delivery are not held any more."""
+        self.connection.partial_bytes -= count
+        account = self.connection.partial_account
+        if account is not None and count:
+            account.give(count)
 
     def link_at(self, handle: int) -> Link:
         """The link that the peer writes with this handle."""

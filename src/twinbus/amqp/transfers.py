@@ -159,6 +159,7 @@ def on_transfer_in_general(session: Session, data: bytes, offset: int, end: int,
             raise InvalidFieldError("the first transfer of a delivery has no id or no tag")
         link.partial = bytearray()
         link.partial_size = 0
+        link.partial_refused = False
         link.partial_id = delivery_id
         link.partial_tag = tag
         link.partial_format = message_format
@@ -184,22 +185,29 @@ def grow_partial(session: Session, link: Link, piece: bytes) -> None:
     held = link.partial
     if held is None:
         return
-    if link.partial_size > link.size_max:
+    connection = session.connection
+    if link.partial_size > link.size_max or link.partial_refused:
         # Too large: the rest is only counted, and the owner told at the end.
-        session.connection.partial_bytes -= len(held)
+        session.let_go(len(held))
+        held.clear()
+        return
+    if connection.partial_bytes + len(piece) > connection.partial_bytes_max:
+        raise PeerLimitError(f"unfinished deliveries hold more than {connection.partial_bytes_max} bytes")
+    account = connection.partial_account
+    if account is not None and not account.take(len(piece)):
+        # Others hold too much: this delivery is refused when it is complete, and nothing of it is kept.
+        link.partial_refused = True
+        session.let_go(len(held))
         held.clear()
         return
     held += piece
-    session.connection.partial_bytes += len(piece)
-    connection = session.connection
-    if connection.partial_bytes > connection.partial_bytes_max:
-        raise PeerLimitError(f"unfinished deliveries hold more than {connection.partial_bytes_max} bytes")
+    connection.partial_bytes += len(piece)
 
 
 def finish_delivery(session: Session, link: Link, events: list[Event]) -> None:
     held = link.partial
     size = link.partial_size
-    payload = bytes(held) if held is not None and size <= link.size_max else None
+    payload = bytes(held) if held is not None and size <= link.size_max and not link.partial_refused else None
     session.drop_partial(link)
     count_delivery(session, link)
     state = None if link.partial_state is None else parse_state(link.partial_state)

@@ -32,6 +32,7 @@ from twinbus.auth.claims import Claim, decide_key
 from twinbus.auth.policies import Right
 from twinbus.broker.attachment import Attachment
 from twinbus.broker.faults import FaultyStream
+from twinbus.broker.memory import Memory, MemoryKind
 from twinbus.broker.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.requests import ReplyLinks
 from twinbus.broker.transactions import Transactions
@@ -88,6 +89,9 @@ class Connection(asyncio.Protocol):
         self.address = ""
         # Bytes that a peer without a token may still send; None once it has one, or needs none.
         self._stranger_bytes: int | None = None
+        # What the peer makes us hold.
+        self.memory = Memory(host.memory)
+        self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
         # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
         self.claims: dict[str, Claim] = {}
         # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
@@ -122,7 +126,7 @@ class Connection(asyncio.Protocol):
         # The next claim to run out.
         self._expiry: asyncio.TimerHandle | None = None
         # Transactions this client has open.
-        self.transactions = Transactions()
+        self.transactions = Transactions(self.memory[MemoryKind.TRANSACTIONS])
         # What a fault does to this connection's bytes; None while there was none.
         self._faulty: FaultyStream | None = None
         # Puts links on entities; None once the socket is lost.

@@ -19,6 +19,7 @@ from twinbus.broker.dispatcher import Dispatcher
 from twinbus.broker.faults import Faults
 from twinbus.broker.intake import Intake
 from twinbus.broker.keyring import Keyring
+from twinbus.broker.memory import Memory
 from twinbus.broker.message_view import StoredViews
 from twinbus.broker.meter import Meter
 from twinbus.broker.scribe import Scribe
@@ -97,6 +98,7 @@ class NamespaceHost:
         sku: str = "Standard",
         allow_faults: bool = False,
         scribe: Scribe | None = None,
+        memory: Memory | None = None,
     ) -> None:
         # The namespace's name.
         self.name = name
@@ -147,6 +149,8 @@ class NamespaceHost:
         self.strangers = Strangers()
         # What a wrong key costs.
         self.wrong_keys = WrongKeys(clock)
+        # What clients make it hold.
+        self.memory = Memory(Memory() if memory is None else memory)
         # Live connections.
         self._connections: set[Connection] = set()
         # Connections whose reading is paused until the disk has caught up.

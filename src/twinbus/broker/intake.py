@@ -67,6 +67,8 @@ _uint = Struct(">I").unpack_from
 # (flags, priority, ttl) by the header's bytes: senders repeat theirs.
 _HEADERS: dict[bytes, tuple[int, int, int]] = {}
 _HEADERS_MAX = 4_096
+# Longer ones are made to be odd: they would not come again.
+_HEADER_BYTES_MAX = 64
 
 
 class Intake:
@@ -211,7 +213,7 @@ def _header(payload: bytes, sections: Sections) -> tuple[int, int, int]:
         PRIORITY_ABSENT if not isinstance(priority, int) else min(max(priority, 0), 254),
         TTL_ABSENT if not isinstance(ttl, int) else min(max(ttl, 0), TTL_ABSENT),
     )
-    if len(_HEADERS) < _HEADERS_MAX:
+    if len(_HEADERS) < _HEADERS_MAX and len(raw) <= _HEADER_BYTES_MAX:
         _HEADERS[raw] = found
     return found
 

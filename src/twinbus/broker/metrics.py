@@ -20,6 +20,7 @@ from twinbus.auth.claims import decide_key
 from twinbus.auth.policies import Right
 from twinbus.broker.config import is_loopback
 from twinbus.broker.histogram import Histogram
+from twinbus.broker.memory import MemoryKind
 from twinbus.broker.meter import OTHERS
 from twinbus.errors import UnauthorizedError
 from twinbus.limits import METRICS_ENTITIES_MAX
@@ -84,6 +85,11 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
     yield _family("twinbus_messages", "gauge", "Messages by state; locked ones where they came from.", messages)
     yield _family("twinbus_entity_bytes", "gauge", "Bytes of messages, dead letters included.", sizes)
     yield _family("twinbus_connections", "gauge", "AMQP connections.", [(here, host.connection_count)])
+    held = [(_labels(namespace=host.name, kind=kind.value), host.memory[kind].held_bytes) for kind in MemoryKind]
+    yield _family("twinbus_held_bytes", "gauge", "Bytes that clients make the broker hold in memory, by kind.", held)
+    bounds = [(_labels(namespace=host.name, kind=kind.value), host.memory[kind].bytes_max) for kind in MemoryKind]
+    yield _family("twinbus_held_bytes_max", "gauge", "The bound of the same: beyond it clients are refused.", bounds)
+    yield _family("twinbus_strangers", "gauge", "AMQP connections without a token.", [(here, len(host.strangers))])
     senders, receivers = host.link_counts()
     links: list[Sample] = [
         (_labels(namespace=host.name, role="sender"), senders),

@@ -21,6 +21,7 @@ from twinbus.errors import (
     MessageTooLargeError,
     ProtocolError,
     QuotaExceededError,
+    ServerBusyError,
     ServiceError,
 )
 from twinbus.ledger.words import Kind
@@ -58,6 +59,8 @@ class Publisher:
         try:
             queue = self.queue
             settings = queue.settings
+            if payload is None and event.size <= self.link.size_max:
+                raise ServerBusyError("The broker holds as many unfinished messages as it may. Try again later.")
             if payload is None or event.size > settings.max_message_bytes:
                 raise MessageTooLargeError(
                     f"The received message (delivery-id:{event.delivery_id}, size:{event.size} bytes) exceeds "

@@ -24,6 +24,7 @@ from twinbus.amqp.states import (
 )
 from twinbus.amqp.terminus import Target
 from twinbus.amqp.types import Int, Symbol
+from twinbus.broker.memory import MemoryKind
 from twinbus.errors import ProtocolError
 from twinbus.limits import RESPONSES_WAITING_MAX
 
@@ -146,7 +147,7 @@ class RequestLink:
 class ReplyLink:
     """The link on which a client gets its answers."""
 
-    __slots__ = ("_connection", "_count", "_undelivered", "_waiting", "link", "node")
+    __slots__ = ("_account", "_connection", "_count", "_undelivered", "_waiting", "link", "node")
 
     def __init__(self, connection: Connection, link: Link, node: str) -> None:
         # The connection it belongs to.
@@ -155,6 +156,8 @@ class ReplyLink:
         self.link = link
         # The node's address.
         self.node = node
+        # Counts their bytes.
+        self._account = connection.memory[MemoryKind.ANSWERS]
         # Answers that wait for credit, bounded, and who wants to hear of them.
         self._waiting: deque[tuple[bytes, Delivered | None]] = deque()
         # Who wants to hear of an answer that is not written yet.
@@ -171,8 +174,8 @@ class ReplyLink:
     def send(self, payload: bytes, delivered: Delivered | None = None) -> None:
         if delivered is not None:
             self._undelivered[delivered] = None
-        if len(self._waiting) >= RESPONSES_WAITING_MAX:
-            text = f"More than {RESPONSES_WAITING_MAX} responses wait for credit on this link."
+        if len(self._waiting) >= RESPONSES_WAITING_MAX or not self._account.take(len(payload)):
+            text = "Too many responses wait for credit on this link: give credit, and ask for less at a time."
             self.link.detach(
                 AmqpError("amqp:resource-limit-exceeded", self._connection.host.tracker.text(text)[0], None)
             )
@@ -191,6 +194,7 @@ class ReplyLink:
         while self._waiting and link.sendable() > 0:
             self._count += 1
             payload, delivered = self._waiting.popleft()
+            self._account.give(len(payload))
             link.send(payload, tag=self._count.to_bytes(4, "big"), settled=True)
             if delivered is not None:
                 link.session.mark(link, (self, delivered))
@@ -208,6 +212,8 @@ class ReplyLink:
 
     def on_detached(self, orderly: bool) -> None:
         self._connection.replies.forget(self)
+        self._account.give(sum(len(payload) for payload, _ in self._waiting))
+        self._waiting.clear()
         undelivered, self._undelivered = self._undelivered, {}
         for delivered in undelivered:
             delivered(False)

@@ -20,6 +20,7 @@ from twinbus.broker.host import NamespaceHost
 from twinbus.broker.jwt_keys import jwt_verifier
 from twinbus.broker.keys import with_keys
 from twinbus.broker.listener import Listener
+from twinbus.broker.memory import Memory
 from twinbus.broker.scribe import Scribe
 from twinbus.clock import AnchoredClock, Clock
 from twinbus.errors import ConfigError
@@ -66,6 +67,8 @@ class Server:
         self._listeners: list[Listener] = []
         # Writes the ledger of all namespaces; None when there is none.
         self._scribe: Scribe | None = None
+        # What clients of all namespaces make the process hold.
+        self._memory = Memory()
         # The web console; None until the first browser asks for it.
         self._console: Console | None = None
         # What TLS clients are shown; set by start().
@@ -112,6 +115,7 @@ class Server:
             sku=namespace.sku,
             allow_faults=self._config.allow_faults,
             scribe=self._scribe,
+            memory=self._memory,
         )
         host.console = self.console
         host.known_names = frozenset(name.lower() for name in self._config.tls_names)

@@ -8,6 +8,7 @@ control link: when that goes, so does the work.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from twinbus.amqp.states import (
     state_rejected,
 )
 from twinbus.amqp.types import Described
+from twinbus.broker.memory import Account
 from twinbus.broker.meter import Meter
 from twinbus.broker.settlement import check, kind_of, settle
 from twinbus.entities.message import NewMessage
@@ -32,6 +34,7 @@ from twinbus.errors import (
     MessageLockLostError,
     ProtocolError,
     QuotaExceededError,
+    ServerBusyError,
     ServiceError,
     TransactionUnknownError,
 )
@@ -52,12 +55,31 @@ _CODES: dict[Any, int] = {
 }
 
 
+TOO_LATE_TEXT = f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back."
+# The deadline of a transaction that is over: before every time.
+_OVER_MS = -1
+
+
 class Transaction:
     """What one transaction is going to do."""
 
-    __slots__ = ("_forgotten", "_schedules", "_sends", "_settlements", "_size", "deadline_ms")
+    __slots__ = (
+        "_account",
+        "_forgotten",
+        "_held_bytes",
+        "_schedules",
+        "_sends",
+        "_settlements",
+        "_size",
+        "deadline_ms",
+        "timer",
+    )
 
-    def __init__(self, deadline_ms: int) -> None:
+    def __init__(self, deadline_ms: int, account: Account) -> None:
+        # Counts the bytes of its messages.
+        self._account = account
+        # How many that are.
+        self._held_bytes = 0
         # Messages by entity, in the order in which the entities were first used.
         self._sends: dict[Queue | Topic, list[NewMessage]] = {}
         # Messages to schedule by entity, with the numbers that their sender was told.
@@ -70,17 +92,21 @@ class Transaction:
         self._size = 0
         # When it is rolled back if nobody discharges it, on the steady clock.
         self.deadline_ms = deadline_ms
+        # Ends it then; None until it is set.
+        self.timer: asyncio.TimerHandle | None = None
 
     def send(self, queue: Queue | Topic, messages: list[NewMessage]) -> None:
         """Take messages to be sent. What the entity would refuse now is refused now."""
-        self._grow(len(messages))
+        self._check_size(len(messages))
         queue.check_send([*self._waiting(queue), *messages])
+        self._hold(messages)
         self._sends.setdefault(queue, []).extend(messages)
 
     def schedule(self, queue: Queue | Topic, messages: list[NewMessage], facts: Facts) -> list[int]:
         """Take messages to be scheduled and return their numbers: the sender hears them before the end."""
-        self._grow(len(messages))
+        self._check_size(len(messages))
         queue.check_send([*self._waiting(queue), *messages])
+        self._hold(messages)
         numbers = queue.reserve_numbers(len(messages), facts)
         self._schedules.setdefault(queue, {}).update(zip(messages, numbers, strict=True))
         return numbers
@@ -100,14 +126,15 @@ class Transaction:
             check(queue, token, state, now_ms)
             if token in self._settlements:
                 raise MessageLockLostError("The message is settled in this transaction already.")
-        self._grow(len(tokens))
+        self._check_size(len(tokens))
+        self._size += len(tokens)
         for token in tokens:
             self._settlements[token] = (queue, state)
 
     def commit(self, now_ms: int, steady_ms: int, facts: Facts) -> None:
         """Do everything, or raise having done nothing."""
         if steady_ms > self.deadline_ms:
-            raise ArgumentError(f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back.")
+            raise ArgumentError(TOO_LATE_TEXT)
         for target in (*self._sends, *self._schedules):
             target.check_send(self._waiting(target))
         for token, (queue, state) in self._settlements.items():
@@ -134,18 +161,42 @@ class Transaction:
         for target, numbered in self._schedules.items():
             meter.entity(target.path).counter(Kind.SCHEDULE).add_many([message.size for message in numbered])
 
-    def _grow(self, count: int) -> None:
+    def let_go(self) -> None:
+        """It is over: what it held is somebody else's, or nobody's. Settling and sending end with an error."""
+        self._account.give(self._held_bytes)
+        self._held_bytes = 0
+        self._sends = {}
+        self._schedules = {}
+
+    def expire(self, now_ms: int, facts: Facts) -> None:
+        """Nobody has discharged it in time: nothing of it is kept but that it was there."""
+        self.roll_back(now_ms, facts)
+        self._forgotten = []
+        self.let_go()
+        self.deadline_ms = _OVER_MS
+
+    def _check_size(self, count: int) -> None:
+        if self.deadline_ms == _OVER_MS:
+            raise TransactionUnknownError(TOO_LATE_TEXT)
         if self._size + count > TRANSACTION_MESSAGES_MAX:
             raise QuotaExceededError(f"A transaction takes at most {TRANSACTION_MESSAGES_MAX} messages.")
-        self._size += count
+
+    def _hold(self, messages: list[NewMessage]) -> None:
+        count = sum(len(message.body) for message in messages)
+        if not self._account.take(count):
+            raise ServerBusyError("The broker holds as many messages of open transactions as it may. Try again later.")
+        self._held_bytes += count
+        self._size += len(messages)
 
 
 class Transactions:
     """The open transactions of one connection."""
 
-    __slots__ = ("_count", "_open")
+    __slots__ = ("_account", "_count", "_open")
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account) -> None:
+        # Counts the bytes of their messages.
+        self._account = account
         # By id, with the control link each lives on.
         self._open: dict[bytes, tuple[Link, Transaction]] = {}
         # Makes ids; never used twice on one connection.
@@ -156,7 +207,7 @@ class Transactions:
             raise QuotaExceededError(f"A connection has at most {TRANSACTIONS_PER_CONNECTION_MAX} transactions open.")
         self._count += 1
         txn_id = self._count.to_bytes(16, "big")
-        self._open[txn_id] = (link, Transaction(steady_ms + TRANSACTION_MS_MAX))
+        self._open[txn_id] = (link, Transaction(steady_ms + TRANSACTION_MS_MAX, self._account))
         return txn_id
 
     def get(self, txn_id: bytes) -> Transaction:
@@ -197,7 +248,10 @@ class ControlLink:
         try:
             code, fields = _command(event.payload)
             if code == DECLARE:
-                txn_id = self._connection.transactions.declare(self._link, host.clock.steady_ms())
+                transactions = self._connection.transactions
+                txn_id = transactions.declare(self._link, host.clock.steady_ms())
+                transaction = transactions.get(txn_id)
+                transaction.timer = host.loop.call_later(TRANSACTION_MS_MAX / 1000, self._expire, transaction)
                 session.settle(event.delivery_id, state_declared(txn_id))
                 return
             discharged = fields[0] if fields else None
@@ -225,6 +279,7 @@ class ControlLink:
             self._link.session.settle(delivery_id, state_rejected(rollback))
             return
         transaction.count(host.meter)
+        _end(transaction)
         facts.then.append((self._committed, delivery_id))
         host.commits.request()
 
@@ -239,6 +294,12 @@ class ControlLink:
         host = self._connection.host
         for transaction in transactions:
             transaction.roll_back(host.clock.now_ms(), host.commits.facts)
+            _end(transaction)
+        host.commits.request_if_needed()
+
+    def _expire(self, transaction: Transaction) -> None:
+        host = self._connection.host
+        transaction.expire(host.clock.now_ms(), host.commits.facts)
         host.commits.request_if_needed()
 
     def on_credit(self) -> None:
@@ -246,6 +307,12 @@ class ControlLink:
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
         """Never called: the peer sends on this link."""
+
+
+def _end(transaction: Transaction) -> None:
+    if transaction.timer is not None:
+        transaction.timer.cancel()
+    transaction.let_go()
 
 
 def _command(payload: bytes | None) -> tuple[int, list[Any]]:

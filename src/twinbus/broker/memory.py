@@ -1,0 +1,84 @@
+"""What clients make the broker hold in memory, by kind, with a bound for each connection, namespace and process.
+
+Whatever would pass a bound is refused to whoever asks for it; what others hold already stays untouched. Messages in
+queues are not here: they lie on disk. `/metrics` shows what is held.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from twinbus.limits import (
+    ANSWER_BYTES_MAX,
+    ANSWER_BYTES_NAMESPACE_MAX,
+    ANSWER_BYTES_PROCESS_MAX,
+    PARTIAL_BYTES_MAX,
+    PARTIAL_BYTES_NAMESPACE_MAX,
+    PARTIAL_BYTES_PROCESS_MAX,
+    TRANSACTION_BYTES_MAX,
+    TRANSACTION_BYTES_NAMESPACE_MAX,
+    TRANSACTION_BYTES_PROCESS_MAX,
+)
+
+
+class MemoryKind(enum.Enum):
+    """What is held."""
+
+    PARTIAL = "partial"  # deliveries of which only a part has come
+    ANSWERS = "answers"  # answers that wait for a client's credit
+    TRANSACTIONS = "transactions"  # messages of transactions that are not discharged
+
+
+# For a connection, a namespace and the process.
+_BOUNDS: Final = {
+    MemoryKind.PARTIAL: (PARTIAL_BYTES_MAX, PARTIAL_BYTES_NAMESPACE_MAX, PARTIAL_BYTES_PROCESS_MAX),
+    MemoryKind.ANSWERS: (ANSWER_BYTES_MAX, ANSWER_BYTES_NAMESPACE_MAX, ANSWER_BYTES_PROCESS_MAX),
+    MemoryKind.TRANSACTIONS: (TRANSACTION_BYTES_MAX, TRANSACTION_BYTES_NAMESPACE_MAX, TRANSACTION_BYTES_PROCESS_MAX),
+}
+
+
+class Account:
+    """Bytes of one kind that somebody holds, and how many may be."""
+
+    __slots__ = ("_parent", "bytes_max", "held_bytes")
+
+    def __init__(self, bytes_max: int, parent: Account | None = None) -> None:
+        # The account that everything counts in as well; None: the process's own.
+        self._parent = parent
+        # No more than this.
+        self.bytes_max = bytes_max
+        # What is held now.
+        self.held_bytes = 0
+
+    def take(self, count: int) -> bool:
+        """Hold so many bytes more; False, and nothing is held, where that would be too many."""
+        if self.held_bytes + count > self.bytes_max:
+            return False
+        if self._parent is not None and not self._parent.take(count):
+            return False
+        self.held_bytes += count
+        return True
+
+    def give(self, count: int) -> None:
+        """Hold so many bytes less."""
+        self.held_bytes -= count
+        if self._parent is not None:
+            self._parent.give(count)
+
+
+class Memory:
+    """The accounts of the process, of a namespace, or of a connection."""
+
+    __slots__ = ("_accounts", "_level")
+
+    def __init__(self, parent: Memory | None = None) -> None:
+        # 2: the process, 1: a namespace, 0: a connection.
+        self._level: int = 2 if parent is None else parent._level - 1
+        self._accounts = {
+            kind: Account(bounds[self._level], None if parent is None else parent[kind])
+            for kind, bounds in _BOUNDS.items()
+        }
+
+    def __getitem__(self, kind: MemoryKind) -> Account:
+        return self._accounts[kind]

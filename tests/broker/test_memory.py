@@ -1,0 +1,188 @@
+"""What clients make the broker hold is bounded, for each of them and for all, and let go when they go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.peer import Peer, text
+from twinbus.amqp.events import Attached, Detached, Disposed
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.states import Accepted, Declared, Rejected, state_transactional
+from twinbus.amqp.terminus import Coordinator, Source, Target
+from twinbus.amqp.types import Described, Int, ULong
+from twinbus.broker import intake, transactions
+from twinbus.broker.memory import Account, Memory, MemoryKind
+from twinbus.broker.server import Server
+from twinbus.entities.settings import QueueSettings
+from twinbus.limits import ANSWER_BYTES_MAX
+from twinbus.testing import Broker
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(queues=[QueueSettings(path="q", max_message_bytes=8 * MIB)]) as broker:
+        yield broker
+
+
+def bound(broker: Broker, kind: MemoryKind, bytes_max: int) -> None:
+    def change(server: Server) -> None:
+        server.hosts["contoso"].memory[kind].bytes_max = bytes_max
+
+    broker.call(change)
+
+
+def held(broker: Broker, kind: MemoryKind, until: int | None = None) -> int:
+    """What is held; with `until`, wait for that figure."""
+    end = time.monotonic() + 10
+    while True:
+        found = broker.call(lambda server: server.hosts["contoso"].memory[kind].held_bytes)
+        if until is None or found == until or time.monotonic() > end:
+            return found
+        time.sleep(0.01)
+
+
+def begun(peer: Peer, size: int) -> None:
+    """Send all of a message but its last bytes."""
+    link = peer.sender("q")
+    link.send(bytes(size), tag=b"1", settled=False)
+    output = b""
+    while piece := peer.engine.take_output():
+        output += piece
+        peer.engine.pump()
+    peer.socket.sendall(output[:-100])
+
+
+def test_unfinished_deliveries_of_all_are_bounded(broker: Broker) -> None:
+    bound(broker, MemoryKind.PARTIAL, 5 * MIB)
+    with Peer(broker) as first, Peer(broker) as second:
+        begun(first, 4 * MIB)
+        while held(broker, MemoryKind.PARTIAL) < 3 * MIB:
+            time.sleep(0.01)
+        outcome = second.send(second.sender("q"), text("x" * (3 * MIB)))
+        assert isinstance(outcome, Rejected)
+        assert outcome.error is not None
+        assert outcome.error.condition == "com.microsoft:server-busy"
+        # Small ones need no assembling, and go on.
+        assert isinstance(second.send(second.sender("q"), text("small")), Accepted)
+    assert held(broker, MemoryKind.PARTIAL, until=0) == 0
+    with Peer(broker) as peer:
+        assert isinstance(peer.send(peer.sender("q"), text("x" * (3 * MIB))), Accepted)
+    assert held(broker, MemoryKind.PARTIAL, until=0) == 0
+
+
+def test_answers_without_credit_are_bounded(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        assert isinstance(peer.send(peer.sender("q"), text("x" * (7 * MIB))), Accepted)
+        link = peer.session.attach_receiver("r", source=Source("q/$management"), target=Target("r"))
+        peer.flush()
+        peer.wait(Attached, lambda event: event.link is link)
+        sender = peer.sender("q/$management")
+        for number in range(5):
+            request = AmqpMessage()
+            request.message_id, request.reply_to = str(number), "r"
+            request.application_properties = {"operation": "com.microsoft:peek-message"}
+            request.value, request.has_value = {"message-count": Int(1), "from-sequence-number": 0}, True
+            sender.send(request.encode(), tag=str(number).encode(), settled=True)
+        peer.flush()
+        detached = peer.wait(Detached, lambda event: event.link is link)
+        assert detached.error is not None
+        assert detached.error.condition == "amqp:resource-limit-exceeded"
+        assert held(broker, MemoryKind.ANSWERS) == 0 < ANSWER_BYTES_MAX
+
+
+def declared(peer: Peer) -> tuple[Any, bytes]:
+    control = peer.session.attach_sender("c", source=Source("s"), target=Coordinator())
+    peer.flush()
+    peer.wait(Attached, lambda event: event.link is control)
+    outcome = peer.send(control, AmqpMessage.of_value(Described(ULong(0x31), [None])))
+    assert isinstance(outcome, Declared)
+    return control, outcome.txn_id
+
+
+def send_in(peer: Peer, link: Any, txn_id: bytes, size: int) -> Any:
+    number = link.send(
+        text("x" * size).encode(), tag=str(size).encode(), settled=False, state=state_transactional(txn_id, None)
+    )
+    peer.flush()
+    return peer.wait(Disposed, lambda event: any(each[0] == number for each in event.deliveries)).state
+
+
+def test_open_transactions_are_bounded_and_let_go(broker: Broker) -> None:
+    bound(broker, MemoryKind.TRANSACTIONS, 5 * MIB)
+    with Peer(broker) as peer:
+        control, txn_id = declared(peer)
+        link = peer.sender("q")
+        assert not isinstance(send_in(peer, link, txn_id, 3 * MIB), Rejected)
+        refused = send_in(peer, link, txn_id, 3 * MIB + 1)
+        assert isinstance(refused, Rejected)
+        assert refused.error is not None
+        assert refused.error.condition == "com.microsoft:server-busy"
+        assert held(broker, MemoryKind.TRANSACTIONS) > 3 * MIB
+        discharge = AmqpMessage.of_value(Described(ULong(0x32), [txn_id, False]))
+        assert isinstance(peer.send(control, discharge), Accepted)
+        assert held(broker, MemoryKind.TRANSACTIONS) == 0
+        assert len(peer.receive(peer.receiver("q", 1)).payload or b"") > 3 * MIB
+        _, txn_id = declared(peer)
+        send_in(peer, link, txn_id, 2 * MIB)
+    assert held(broker, MemoryKind.TRANSACTIONS, until=0) == 0
+
+
+def test_a_transaction_that_nobody_discharges_is_let_go(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "TRANSACTION_MS_MAX", 300)
+    with Peer(broker) as peer:
+        control, txn_id = declared(peer)
+        link = peer.sender("q")
+        send_in(peer, link, txn_id, 2 * MIB)
+        assert held(broker, MemoryKind.TRANSACTIONS, until=0) == 0
+        # Whatever comes too late is refused, and nothing of it happens.
+        assert isinstance(send_in(peer, link, txn_id, 10), Rejected)
+        discharge = AmqpMessage.of_value(Described(ULong(0x32), [txn_id, False]))
+        assert isinstance(peer.send(control, discharge), Rejected)
+        assert broker.call(lambda server: server.hosts["contoso"].entities.queue("q").counts.active) == 0
+
+
+def test_odd_headers_are_not_kept(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_HEADERS", {})
+    with Peer(broker) as peer:
+        link = peer.sender("q")
+        for number in range(3):
+            # A header with a field that nobody knows, 50,000 bytes long.
+            field = b"\xb0" + (50_000).to_bytes(4, "big") + bytes([number]) * 50_000
+            fields = b"\x41\x40\x40\x40\x40" + field
+            header = b"\x00\x53\x70\xd0" + (len(fields) + 4).to_bytes(4, "big") + (6).to_bytes(4, "big") + fields
+            assert isinstance(peer.send(link, header + text("x").encode()), Accepted)
+    assert sum(map(len, intake._HEADERS)) < 1_000
+
+
+def test_an_account_counts_in_all_its_parents_or_in_none() -> None:
+    process = Account(10)
+    first, second = Account(8, process), Account(8, process)
+    assert first.take(6)
+    assert not second.take(6)
+    assert (first.held_bytes, second.held_bytes, process.held_bytes) == (6, 0, 6)
+    assert not first.take(3)
+    first.give(6)
+    assert second.take(8)
+    assert process.held_bytes == 8
+
+
+def test_every_kind_has_a_bound_on_every_level() -> None:
+    process = Memory()
+    namespace = Memory(process)
+    connection = Memory(namespace)
+    for kind in MemoryKind:
+        assert connection[kind].bytes_max < namespace[kind].bytes_max < process[kind].bytes_max
+
+
+def test_metrics_show_what_is_held(broker: Broker) -> None:
+    from twinbus.broker.metrics import render_metrics
+
+    shown = broker.call(lambda server: render_metrics(server.hosts["contoso"]))
+    assert 'twinbus_held_bytes{namespace="contoso",kind="partial"} 0' in shown
+    assert 'twinbus_strangers{namespace="contoso"} 0' in shown
