@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import struct
 import uuid
@@ -360,3 +361,31 @@ def test_messages_survive_a_restart(clock: SteppedClock) -> None:
             fill(peer, "once", "second", message_id="same")
             peer.receiver("once", 1)
             assert peer.quiet(Transfer)
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_receiver_of_a_disabled_queue_waits_until_it_is_enabled(
+    broker: Broker, queue: str, drain: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+
+    def set_status(status: str) -> None:
+        def work(server: Any) -> None:
+            host = server.hosts["contoso"]
+            host.update_queue(dataclasses.replace(host.entities.queue(queue).settings, status=status))
+
+        broker.call(work)
+
+    with Peer(broker) as peer:
+        link = peer.receiver(queue, credit=0 if drain else 5)
+        sender = peer.sender(queue)
+        set_status("ReceiveDisabled")
+        assert isinstance(peer.send(sender, text("later")), Accepted)
+        if drain:
+            link.flow(5, drain=True)
+        assert peer.quiet(Transfer)
+        assert not peer.lost
+        set_status("Active")
+        if drain:
+            link.flow(5)
+        assert body_of(peer.receive(link)) == "later"
+    assert "Exception in callback" not in caplog.text
