@@ -156,7 +156,7 @@ class Dispatcher(Senders):
         left = RUN
         while line and left > 0:
             consumer = next(iter(line))
-            sent = consumer.feed(now_ms, facts)
+            sent = _fed(consumer, now_ms, facts)
             left -= sent
             if consumer.room() > 0:
                 if sent > 0:
@@ -175,7 +175,7 @@ class Dispatcher(Senders):
         """Give one consumer everything its credit allows, now: the peer drains."""
         host = self.host
         now_ms = host.clock.now_ms()
-        while consumer.feed(now_ms, host.commits.facts):
+        while _fed(consumer, now_ms, host.commits.facts):
             pass
         host.commits.request_if_needed()
         host.timers.reschedule()
@@ -211,3 +211,11 @@ class Dispatcher(Senders):
         consumer = self._sessions.get(session.id)
         if consumer is not None:
             consumer.on_session_lost()
+
+
+def _fed(consumer: Receiving, now_ms: int, facts: Facts) -> int:
+    """How many messages a consumer got: none while its entity is disabled or gone, or its session's lock is over."""
+    try:
+        return consumer.feed(now_ms, facts)
+    except ServiceError:
+        return 0
