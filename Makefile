@@ -44,8 +44,9 @@ bench: $(STAMP) ## measure the broker beside its peers, the paired sender and th
 	$(BIN)/python bench/spark_syphon.py
 	$(BIN)/python bench/spark.py
 
-faults: $(STAMP) ## kill the broker under load again and again, then seven outages of a pair, then kill the syphons and Spark's streams
+faults: $(STAMP) ## kill the broker under load, mix everything for half an hour, seven outages of a pair, kill the syphons and Spark's streams
 	$(BIN)/python tests/faults/kill.py $(ARGS)
+	$(BIN)/python tests/faults/mixed.py
 	$(BIN)/python tests/faults/outages.py
 	$(BIN)/python tests/faults/syphon_kill.py
 	$(BIN)/python tests/faults/spark_syphon_kill.py

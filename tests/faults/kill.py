@@ -33,21 +33,23 @@ ALIVE_S = (0.1, 1.2)
 class Broker:
     """`twinbus serve` on one port and one data folder, over many lives."""
 
-    def __init__(self, folder: Path, path: Path | None = None) -> None:
+    def __init__(self, folder: Path, path: Path | None = None, *, entities: str = "", **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         # Configuration, data, ready file and log.
         self.folder = folder
         # A folder put first in the broker's import path: how a fault is planted.
-        self.environment = {**os.environ, "PYTHONPATH": str(path)} if path is not None else None
+        self.environment = {**os.environ, "PYTHONPATH": str(path), **environment} if path is not None else None
+        # Where it listens in every life.
+        self.port: int = port
         # The child; None before the first start.
         self.process: subprocess.Popen[bytes] | None = None
         # Of the namespace, from the ready file; the same in every life.
         self.connection_string = ""
         # Locks outlive the run: a lapsed one would deliver again what nobody lost.
-        queue = f'[namespaces.{NAMESPACE}.queues.{QUEUE}]\nlock_duration = "PT5M"\n'
-        (folder / "twinbus.toml").write_text(f"[namespaces.{NAMESPACE}]\nport = {port}\n{queue}")
+        entities = entities or f'[namespaces.{NAMESPACE}.queues.{QUEUE}]\nlock_duration = "PT5M"\n'
+        (folder / "twinbus.toml").write_text(f"[namespaces.{NAMESPACE}]\nport = {port}\n{entities}")
 
     def start(self) -> float:
         """Seconds until it served."""
@@ -76,6 +78,12 @@ class Broker:
             self.process.send_signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
+
+    def stop(self) -> None:
+        """End it in good order."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(READY_TIMEOUT_S)
 
     def log(self) -> str:
         return (self.folder / "broker.log").read_text(errors="replace")

@@ -1,0 +1,254 @@
+"""Judges what readers and senders of every kind did, against what the broker holds in the end. Pure.
+
+Each accepted message is received, or left, or was in an entity when that was deleted, or is one that was damaged on
+purpose. Besides:
+
+- Receive-and-delete has no answer. A reader that reads to the end loses nothing, but what it got last may come again
+  after a kill. A reader that vanishes may take with it what its socket held, in bytes; an HTTP request that a kill
+  interrupted, one message.
+- What was sent or settled when the broker died is in doubt and may have gone either way.
+- A refusal, a connection cut without need and a body that is not whole are faults, whatever became of the message.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+class Did(enum.StrEnum):
+    """What happened, to one message or to a place."""
+
+    SENT = "sent"  # handed to the socket
+    ACCEPTED = "accepted"  # the broker said it has it
+    RECEIVED = "received"  # under a lock
+    COMPLETING = "completing"
+    COMPLETED = "completed"  # the broker said it is gone
+    BURYING = "burying"
+    BURIED = "buried"  # the broker said it is in the dead-letter queue
+    TAKEN = "taken"  # received and deleted
+    GLIMPSED = "glimpsed"  # received and deleted by a reader that vanished
+    FOUND = "found"  # there at the end
+    FOUND_DEAD = "found-dead"  # in the dead-letter queue at the end
+    DAMAGED = "damaged"  # a bit of its body was flipped on disk
+    # To a place.
+    VANISHED = "vanished"  # a reader left with up to `amount` bytes unread
+    INTERRUPTED = "interrupted"  # an HTTP request that removes had no answer when the broker died
+    DELETING = "deleting"
+    DELETED = "deleted"
+    # To everybody.
+    KILLED = "killed"
+    # Faults, told in words.
+    BROKEN = "broken"  # a body that is not what was sent
+    REFUSED = "refused"
+    CUT = "cut"
+
+
+FAULTS = (Did.BROKEN, Did.REFUSED, Did.CUT)
+OF_PLACES = (Did.INTERRUPTED, Did.DELETING, Did.DELETED)
+HISTORIES_MAX = 5
+
+
+class Entry(NamedTuple):
+    """One line of the log."""
+
+    did: Did
+    # The entity.
+    place: str = ""
+    # The message, or the words of a fault.
+    name: str = ""
+    # Bytes of a message sent or unread; of one received, how often the broker had died before.
+    amount: int = 0
+
+
+@dataclass
+class Fate:
+    """What is known of one message so far."""
+
+    place: str = ""
+    sent_at: int = -1
+    accepted_at: int = -1
+    # The life of the broker in which it was received and deleted.
+    taken_in: int = -1
+    size: int = 0
+    received: int = 0
+    in_doubt: bool = False
+    completed: bool = False
+    buried: bool = False
+    glimpsed: bool = False
+    damaged: bool = False
+    found: int = 0
+    found_dead: int = 0
+    came_back: bool = False
+
+
+@dataclass
+class MixedReport:
+    """The figures of one run."""
+
+    accepted: int = 0
+    received: int = 0
+    completed: int = 0
+    taken: int = 0
+    buried: int = 0
+    left: int = 0
+    deleted: int = 0
+    damaged: int = 0
+    in_doubt: int = 0
+    # Unread by readers that vanished, and by requests that a kill interrupted: allowed, up to what they could hold.
+    unread: int = 0
+    kills: int = 0
+    lost: list[str] = field(default_factory=list)
+    resurrected: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    # What happened to the first messages that are in one of the lists, with the deaths of the broker in between.
+    histories: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.resurrected or self.unexpected or self.faults)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"good": self.good, **asdict(self)}
+
+    def __str__(self) -> str:
+        return (
+            f"accepted {self.accepted} = completed {self.completed} + taken {self.taken} + left {self.left} + deleted "
+            f"with their entity {self.deleted} + damaged {self.damaged} + in doubt {self.in_doubt} + unread "
+            f"{self.unread}; "
+            f"deliveries {self.received}, dead-lettered {self.buried}, kills {self.kills}; LOST {len(self.lost)}, "
+            f"RESURRECTED {len(self.resurrected)}, UNEXPECTED {len(self.unexpected)}, FAULTS {len(self.faults)}"
+        )
+
+
+class Replay:
+    """The log so far."""
+
+    def __init__(self) -> None:
+        self.fates: dict[str, Fate] = {}
+        # By place: when each deletion began and ended.
+        self.deletions: dict[str, list[tuple[int, int]]] = {}
+        self._deleting: dict[str, int] = {}
+        # By place: what readers that vanished, and requests that were interrupted, may have taken with them.
+        self.unread_bytes: dict[str, int] = {}
+        self.unread_count: dict[str, int] = {}
+        self.report = MixedReport()
+
+    def note(self, at: int, entry: Entry) -> None:
+        did, place, name, amount = entry
+        match did:
+            case Did.KILLED:
+                self.report.kills += 1
+            case Did.VANISHED:
+                self.unread_bytes[place] = self.unread_bytes.get(place, 0) + amount
+            case Did.INTERRUPTED:
+                self.unread_count[place] = self.unread_count.get(place, 0) + 1
+            case Did.DELETING:
+                self._deleting[place] = at
+            case Did.DELETED:
+                self.deletions.setdefault(place, []).append((self._deleting.pop(place), at))
+            case Did.BROKEN | Did.REFUSED | Did.CUT:
+                self.report.faults.append(f"{did} {place}: {name}")
+            case _:
+                fate = self.fates.setdefault(name, Fate())
+                self._note(fate, at, entry)
+
+    def _note(self, fate: Fate, at: int, entry: Entry) -> None:
+        match entry.did:
+            case Did.SENT:
+                fate.place, fate.size = entry.place, entry.amount
+                fate.sent_at = at if fate.sent_at < 0 else fate.sent_at
+            case Did.ACCEPTED:
+                fate.accepted_at = at if fate.accepted_at < 0 else fate.accepted_at
+            case Did.DAMAGED:
+                fate.damaged = True
+            case Did.COMPLETING | Did.BURYING:
+                fate.in_doubt = True
+            case Did.COMPLETED:
+                fate.completed, fate.in_doubt = True, False
+            case Did.BURIED:
+                fate.buried, fate.in_doubt = True, False
+            case Did.FOUND_DEAD:
+                fate.found_dead += 1
+                fate.came_back |= fate.completed or self._taken_for_good(fate)
+            case _:
+                fate.came_back |= fate.completed or fate.buried or self._taken_for_good(fate)
+                fate.in_doubt = False
+                if entry.did is Did.RECEIVED:
+                    fate.received += 1
+                elif entry.did is Did.TAKEN:
+                    fate.taken_in = entry.amount
+                elif entry.did is Did.GLIMPSED:
+                    fate.glimpsed = True
+                else:
+                    fate.found += 1
+
+    def _taken_for_good(self, fate: Fate) -> bool:
+        """A removal is written right after the last byte: only a kill in that moment brings the message back."""
+        return fate.taken_in == self.report.kills
+
+    def judge(self) -> MixedReport:
+        missing: dict[str, list[tuple[str, Fate]]] = {}
+        for name, fate in self.fates.items():
+            if self._count(name, fate):
+                missing.setdefault(fate.place, []).append((name, fate))
+        for place, some in missing.items():
+            size = sum(fate.size for _, fate in some)
+            if size <= self.unread_bytes.get(place, 0) or len(some) <= self.unread_count.get(place, 0):
+                self.report.unread += len(some)
+            else:
+                self.report.lost += [name for name, _ in some]
+        return self.report
+
+    def _count(self, name: str, fate: Fate) -> bool:
+        """Add one message to the report; True when nobody knows where it is."""
+        report = self.report
+        places = fate.found + fate.found_dead
+        report.received += fate.received
+        report.buried += fate.buried
+        if fate.sent_at < 0 or places > 1:
+            report.unexpected.append(name)
+        over = any(began > fate.accepted_at >= 0 for began, _ in self.deletions.get(fate.place, ()))
+        if fate.came_back or (places and over):
+            report.resurrected.append(name)
+        if fate.accepted_at < 0:
+            return False
+        report.accepted += 1
+        if fate.completed:
+            report.completed += 1
+        elif fate.taken_in >= 0 and not places:
+            report.taken += 1
+        elif places:
+            report.left += 1
+        elif any(ended > fate.sent_at for _, ended in self.deletions.get(fate.place, ())):
+            report.deleted += 1
+        elif fate.damaged:
+            report.damaged += 1
+        elif fate.glimpsed:
+            report.taken += 1
+        elif fate.in_doubt and not fate.buried:
+            report.in_doubt += 1
+        else:
+            return True
+        return False
+
+
+def check(log: Iterable[Entry]) -> MixedReport:
+    """Replay the log in order."""
+    replay = Replay()
+    entries = list(log)
+    for at, entry in enumerate(entries):
+        replay.note(at, entry)
+    report = replay.judge()
+    for name in [*report.lost, *report.resurrected, *report.unexpected][:HISTORIES_MAX]:
+        place = replay.fates[name].place
+        told = [
+            f"{at} {entry.did} {entry.amount or ''}".strip()
+            for at, entry in enumerate(entries)
+            if entry.name == name or entry.did is Did.KILLED or (entry.place == place and entry.did in OF_PLACES)
+        ]
+        report.histories[name] = ", ".join(told)
+    return report

@@ -1,0 +1,15 @@
+"""A planted fault: one damaged body keeps the messages that were read with it from everybody."""
+
+from __future__ import annotations
+
+from twinbus.broker import consumer
+from twinbus.broker.host import NamespaceHost
+from twinbus.entities.message import Message
+from twinbus.entities.queue import Queue
+
+
+def stopped(host: NamespaceHost, queue: Queue, messages: list[Message]) -> tuple[list[Message], list[bytes]]:
+    return messages, host.store.bodies([message.body for message in messages])
+
+
+consumer.whole = stopped

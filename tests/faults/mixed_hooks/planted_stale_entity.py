@@ -1,0 +1,25 @@
+"""A planted fault: a management link keeps the entity it found first, also when that was deleted and made again."""
+
+from __future__ import annotations
+
+from twinbus.broker.management import Management
+from twinbus.broker.requests import Request
+from twinbus.entities.queue import Queue
+from twinbus.entities.topic import Topic
+
+_operate = Management._operate
+_kept: dict[int, tuple[Management, Queue | Topic]] = {}
+
+
+def stale(self: Management, request: Request) -> None:
+    entities = self._host.entities
+    if id(self) not in _kept:
+        _kept[id(self)] = (self, entities.entity(self._path))
+    entities.entity = lambda path: _kept[id(self)][1]  # type: ignore[method-assign]
+    try:
+        _operate(self, request)
+    finally:
+        del entities.entity  # type: ignore[method-assign]
+
+
+Management._operate = stale  # type: ignore[method-assign]
