@@ -16,6 +16,7 @@ from typing import Any
 from weakref import ref
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
@@ -33,6 +34,9 @@ def encoded(message: Any) -> list[bytes]:
     ready = transform_outbound_messages(message, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message)
     if not isinstance(ready, list):
         ready = [ready]
+    if is_tracing_enabled():  # type: ignore[no-untyped-call]
+        for each in ready:
+            each._message = trace_message(each._message, amqp_transport=PyamqpTransport)  # type: ignore[arg-type]
     return [bytes(PyamqpTransport.encode_message(each)) for each in ready]
 
 

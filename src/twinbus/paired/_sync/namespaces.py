@@ -81,10 +81,10 @@ class Namespace:
         def admin(**options: Any) -> ServiceBusAdministrationClient:
             return ServiceBusAdministrationClient.from_connection_string(text, **_routed(options, by_http=emulator))
 
-        def bus(ca: SSLContext | None = None, **options: Any) -> BusClient:
+        def bus(ca: SSLContext | None = None, address: str | None = None, **options: Any) -> BusClient:
             # The emulator's way of connecting is plain whatever there is to trust.
             tls = None if emulator else ca
-            return BusClient.from_connection_string(text, tls=tls, **options)
+            return _at(BusClient.from_connection_string(text, tls=tls, **options), address)
 
         address = Address.parse(endpoint)
         if emulator and address.port is None:
@@ -111,10 +111,18 @@ class Namespace:
                 return ServiceBusAdministrationClient.from_connection_string(text, **options)
             return ServiceBusAdministrationClient(namespace, cast(TokenCredential, credential), **options)
 
-        def bus(ca: SSLContext | None = None, **options: Any) -> BusClient:
-            return BusClient.with_credential(namespace, credential, tls=ca or True, **options)
+        def bus(ca: SSLContext | None = None, address: str | None = None, **options: Any) -> BusClient:
+            return _at(BusClient.with_credential(namespace, credential, tls=ca or True, **options), address)
 
         return cls(Address.parse(namespace), client, admin, bus)
+
+
+def _at(client: BusClient, address: str | None) -> BusClient:
+    """A client that connects to another address; its tokens stay the namespace's."""
+    if address is not None:
+        place = Address.parse(address)
+        client.host, client.port = place.host, place.port or 443
+    return client
 
 
 def _routed(options: dict[str, Any], *, by_http: bool) -> dict[str, Any]:

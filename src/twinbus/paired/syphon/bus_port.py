@@ -21,13 +21,17 @@ _HEAD_BYTES = 1_024
 
 
 def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `BusClient` is told, by the options of a client of the SDK: a CA of one's own, and WebSocket."""
+    """What a `BusClient` is told, by the options of a client of the SDK: a CA, WebSocket, another address."""
     found: dict[str, Any] = {"timeout_ms": SYPHON_CONNECT_TIMEOUT_MS}
     verify = options.get("connection_verify")
     if isinstance(verify, str):
         found["ca"] = tls_context(verify)
-    # Told by its name, because the SDK is not imported here.
-    if getattr(options.get("transport_type"), "name", "") == "AmqpOverWebsocket":
+    address, transport = options.get("custom_endpoint_address"), options.get("transport_type")
+    if address is not None:
+        found["address"] = address
+    # Told by its name, because the SDK is not imported here. To the SDK another address means WebSocket, unless it is
+    # told otherwise.
+    if getattr(transport, "name", "") == "AmqpOverWebsocket" or (address is not None and transport is None):
         found["websocket"] = True
     return found
 

@@ -1,0 +1,210 @@
+"""What the SDK's users expect of a client: credentials, routes, environment, and names that a checker knows."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusMessage, TransportType
+
+from tests.paired.pairs import FAST, Pair, call, opened
+from twinbus.auth.connection_string import ConnectionString
+from twinbus.auth.sas import sign
+from twinbus.paired import PairedServiceBusClient, PairingOptions
+from twinbus.paired.arguments import admin_options, pairing_options
+
+HOSTS = ("contoso.servicebus.windows.net", "fabrikam.servicebus.windows.net")
+
+
+class Token:
+    """A token credential, blocking."""
+
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        parts = [{"alg": "none"}, {"aud": "https://servicebus.azure.net", "exp": int(time.time()) + 3600}]
+        text = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+        return AccessToken(f"{text}.x", int(time.time()) + 3600)
+
+
+class AsyncToken(Token):
+    """The same for asyncio."""
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:  # type: ignore[override]
+        return super().get_token(*scopes, **options)
+
+    async def close(self) -> None:
+        pass
+
+
+def credentials(pair: Pair, kind: str, host: str) -> Any:
+    parsed = ConnectionString.parse(pair.primary.connection_string())
+    name, key = parsed.key_name or "", parsed.key or ""
+    if kind == "named key":
+        return AzureNamedKeyCredential(name, key)
+    if kind == "sas":
+        return AzureSasCredential(sign(f"http://{host}/", name, key, int(time.time()) + 3600))
+    return Token() if pair.package.__name__.endswith("paired") else AsyncToken()
+
+
+@pytest.mark.parametrize("port", ["", ":5671"])
+@pytest.mark.parametrize("kind", ["named key", "sas", "token"])
+async def test_credentials_and_a_custom_endpoint(pair: Pair, kind: str, port: str) -> None:
+    """The way of an application gateway: pings, backlog, administration and the syphon go by it as well."""
+    first, second = (f"{host}{port}" for host in HOSTS)
+    client = pair.package.PairedServiceBusClient(
+        first,
+        credentials(pair, kind, HOSTS[0]),
+        second,
+        credentials(pair, kind, HOSTS[1]),
+        primary_options={"custom_endpoint_address": f"sb://localhost:{pair.primary.endpoint().port}"},
+        secondary_options={"custom_endpoint_address": f"sb://localhost:{pair.secondary.endpoint().port}"},
+        transport_type=TransportType.Amqp,
+        connection_verify=str(pair.bundle),
+        on_event=pair.events.append,
+        enable_syphon=True,
+        **{**FAST, "failover_interval": 0},
+    )
+    async with opened(client), opened(client.get_queue_sender("orders")) as sender:
+        await call(client.wait_until_paired, 20)
+        assert len(client.backlog_queues) == 3
+        await call(sender.send_messages, ServiceBusMessage("direct"))
+        with pair.primary.fault("refusing", "orders"):
+            await call(sender.send_messages, ServiceBusMessage("diverted"))
+        # The ping that brings the entity back goes by the same way, and so does the syphon.
+        found = {message.body for message in await pair.in_primary(2, wait_s=20)}
+    assert found == {b"direct", b"diverted"}
+
+
+async def test_the_environment_tells_it_all(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = pair.package.PairedServiceBusClient
+    for name in ("TWINBUS_PRIMARY", "TWINBUS_SECONDARY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="TWINBUS_PRIMARY is not set"):
+        kind.from_environment()
+    monkeypatch.setenv("TWINBUS_PRIMARY", pair.primary.connection_string())
+    monkeypatch.setenv("TWINBUS_SECONDARY", pair.secondary.connection_string())
+    monkeypatch.setenv("TWINBUS_PAIRING", "responsive")
+    monkeypatch.setenv("TWINBUS_BACKLOG_QUEUE_COUNT", "2")
+    monkeypatch.setenv("TWINBUS_SESSION_ORDER", "true")
+    monkeypatch.setenv("TWINBUS_PRIMARY_NAME", "contoso")
+    monkeypatch.setenv("TWINBUS_PING_PRIMARY_INTERVAL", "7.5")
+    async with opened(kind.from_environment(max_in_flight=4)) as client:
+        options = client.options
+        assert (options.backlog_queue_count, options.session_order, options.primary_name) == (2, True, "contoso")
+        assert (options.ping_primary_interval, options.max_in_flight) == (7.5, 4)
+        assert options.failover_interval == PairingOptions.responsive().failover_interval
+        await call(client.wait_until_paired)
+        assert len(client.backlog_queues) == 2
+    for name, value in (("TWINBUS_SESSION_ORDER", "maybe"), ("TWINBUS_BACKLOG_QUEUE_COUNT", "two")):
+        monkeypatch.setenv(name, value)
+        with pytest.raises(ValueError, match=f"{name} is '{value}'"):
+            kind.from_environment()
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TWINBUS_PAIRING", "eager")
+    with pytest.raises(ValueError, match="TWINBUS_PAIRING is 'eager'"):
+        kind.from_environment()
+
+
+def test_names_count_for_more_than_options() -> None:
+    options = pairing_options({"options": PairingOptions.responsive(), "failover_interval": 9})
+    assert (options.failover_interval, options.try_timeout) == (9, PairingOptions.responsive().try_timeout)
+    assert pairing_options({}) == PairingOptions()
+
+
+def test_administration_goes_the_same_way() -> None:
+    proxy = {"proxy_hostname": "proxy", "proxy_port": 8080, "username": "u@x", "password": "p:w"}
+    found = admin_options({"http_proxy": proxy, "connection_verify": "ca.pem", "retry_total": 5}, "primary", 7)
+    assert found["proxies"] == {"http": "http://u%40x:p%3Aw@proxy:8080", "https": "http://u%40x:p%3Aw@proxy:8080"}
+    assert (found["connection_verify"], found["retry_total"], found["read_timeout"]) == ("ca.pem", 5, 7)
+    given = {"secondary_options": {"connection_verify": "b.pem"}, "admin_options": {"read_timeout": 1}}
+    assert admin_options(given, "primary", 7) == {"connection_timeout": 7, "read_timeout": 1, "retry_total": 0}
+    assert admin_options(given, "secondary", 7)["connection_verify"] == "b.pem"
+    assert admin_options({"http_proxy": {"proxy_hostname": "p", "proxy_port": 1}}, "primary", 7)["proxies"] == {
+        "http": "http://p:1",
+        "https": "http://p:1",
+    }
+
+
+def test_uamqp_is_refused() -> None:
+    text = "Endpoint=sb://{}.example.net;SharedAccessKeyName=n;SharedAccessKey=k"
+    with pytest.raises(ValueError, match="uamqp_transport"):
+        PairedServiceBusClient.from_connection_strings(text.format("a"), text.format("b"), uamqp_transport=True)
+
+
+TYPED = """
+from datetime import timedelta
+from azure.servicebus import ServiceBusMessage, TransportType
+from twinbus.paired import PairedServiceBusClient, PairingOptions
+from twinbus.paired.aio import PairedServiceBusClient as AsyncClient
+
+
+def send(primary: str, secondary: str) -> list[int]:
+    with PairedServiceBusClient.from_connection_strings(
+        primary,
+        secondary,
+        options=PairingOptions.responsive(),
+        failover_interval=timedelta(seconds=10),
+        transport_type=TransportType.Amqp,
+    ) as client:
+        with client.get_queue_sender("orders", client_identifier="me") as sender:
+            sender.send_messages(ServiceBusMessage("hello"), timeout=5)
+            return [each.value for each in ()]
+
+
+async def send_async(primary: str, secondary: str) -> None:
+    async with AsyncClient.from_connection_strings(primary, secondary, max_in_flight=3) as client:
+        async with client.get_topic_sender("news") as sender:
+            await sender.send_messages(ServiceBusMessage("hello"))
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_checker_knows_the_names(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text(TYPED.replace("return [each.value for each in ()]", "return []"))
+    bad.write_text(good.read_text().replace("max_in_flight=3", 'max_in_flght=3, failover_interval="x"'))
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(good)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout
+    done = subprocess.run([*command[:-1], str(bad)], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert 'Unexpected keyword argument "max_in_flght"' in done.stdout
+    assert 'Argument "failover_interval"' in done.stdout
+
+
+def test_tracing_reaches_diverted_messages() -> None:
+    """With the SDK's tracing on, a message that is diverted carries its context as one that is not."""
+    from azure.core.settings import settings
+
+    from twinbus.client.message import ReceivedMessage
+    from twinbus.paired.sdk_internals import encoded
+
+    class Span:
+        def __init__(self, **_: Any) -> None:
+            self.kind = None
+
+        def __enter__(self) -> Span:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def to_header(self) -> dict[str, str]:
+            return {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+        def add_attribute(self, name: str, value: Any) -> None:
+            pass
+
+    settings.tracing_implementation.set_value(Span)
+    try:
+        (payload,) = encoded(ServiceBusMessage("x", application_properties={"mine": 1}))
+    finally:
+        settings.tracing_implementation.unset_value()
+    own = ReceivedMessage(payload, None, b"").application_properties
+    assert own["traceparent"] == "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert own["mine"] == 1
