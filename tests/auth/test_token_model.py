@@ -4,7 +4,6 @@ nobody is refused whom it lets in."""
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -223,7 +222,6 @@ def same(claim: Claim | None, verdict: Verdict | None, rng: random.Random) -> bo
 
 def test_thousands_of_tokens_are_judged_as_the_model_does() -> None:
     rng = random.Random(SEED)
-    started = time.monotonic()
     seen: Counter[tuple[str, bool]] = Counter()
     for number in range(TOKENS):
         if number % 500 == 0:
@@ -245,7 +243,6 @@ def test_thousands_of_tokens_are_judged_as_the_model_does() -> None:
         assert seen[way, False] > 300, way
     # A change that changes nothing (another order of the same letters, a plus for a blank) may still be a good token.
     assert seen["tampered", False] > 10 * seen["tampered", True]
-    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("right", RIGHTS)

@@ -277,16 +277,14 @@ def test_a_silent_peer_is_cut(broker: Broker, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(OSError, match=r"closed|lost|reset"):
             stream.recv(1)
         # The AMQP connection's own time ran out, not that of the HTTP request before it.
-        assert 0.25 < time.monotonic() - start < 2
+        assert time.monotonic() - start > 0.25
     assert gone(broker)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_stop_says_good_bye(loop: str) -> None:
     with broker_on(loop, queues=["q"]) as broker, Peer(broker, over=WebSocketStream(broker)) as peer:
-        start = time.monotonic()
         broker.stop()
-        assert time.monotonic() - start < 6
         error = peer.wait(Closed).error
         assert error is not None
         assert error.condition == "amqp:connection:forced"

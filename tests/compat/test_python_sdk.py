@@ -241,7 +241,7 @@ async def the_next_session_and_none(bus: Bus, fresh: Queues) -> None:
         with pytest.raises(OperationTimeoutError):
             async with bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1):
                 pass
-        assert 0.9 <= time.monotonic() - started <= 3
+        assert time.monotonic() - started >= 0.9
 
 
 @scenario
@@ -328,7 +328,7 @@ async def max_wait_time(bus: Bus, fresh: Queues) -> None:
     async with bus.receiver(fresh()) as receiver:
         started = time.monotonic()
         assert await call(receiver.receive_messages, max_wait_time=0.5) == []
-        assert 0.4 <= time.monotonic() - started <= 2
+        assert time.monotonic() - started >= 0.4
 
 
 @scenario

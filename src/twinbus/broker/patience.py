@@ -10,9 +10,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
 import struct
+import sys
+import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -42,6 +45,19 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
     encrypting = getattr(transport, "_ssl_protocol", None)
     below = getattr(encrypting, "_transport", None)
     return unsent + below.get_write_buffer_size() if below is not None else unsent
+
+
+def system_bytes(transport: asyncio.Transport) -> int:
+    """What the system holds for the peer; 0 where it does not tell. A slow reader empties that for a while before the
+    transport hears of it."""
+    found = transport.get_extra_info("socket")
+    if found is None or found.fileno() < 0:
+        return 0
+    try:
+        answer = fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
 
 
 class Patience:
@@ -120,7 +136,7 @@ class Patience:
         if not left:
             self._mark = -1
             return None
-        taken = self.written - left
+        taken = self.written - left - system_bytes(self._transport)
         if self._mark < 0 or taken > self._mark:
             self._mark = taken
             self._marked_at = now

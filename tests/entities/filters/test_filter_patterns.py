@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import sql_model as model
 from hypothesis import given, settings
@@ -83,7 +81,5 @@ def test_patterns_match_what_the_model_says(pattern: str, text: str, escape: str
 def test_no_pattern_is_slow(pattern: str) -> None:
     matches = compile_pattern(pattern, None)
     text = "a" * 32_000
-    started = time.perf_counter()
-    matches(text)
-    # A matcher that goes back would need years; this needs milliseconds, and a busy machine some more.
-    assert time.perf_counter() - started < 1.0
+    # A matcher that goes back would need years: the time limit of the test says whether this one does.
+    assert matches(text) is (pattern == "%_a%" * 250)
