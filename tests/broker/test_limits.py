@@ -123,7 +123,7 @@ def test_sessions_of_a_connection(broker: Broker) -> None:
 
 def test_tokens_of_a_connection(monkeypatch: pytest.MonkeyPatch, clock: SteppedClock) -> None:
     monkeypatch.setattr(cbs, "TOKENS_PER_CONNECTION_MAX", 2)
-    with Broker(queues=["q"], dev=False, clock=clock) as broker, Peer(broker) as peer:
+    with Broker(queues=["a", "b", "c"], dev=False, clock=clock) as broker, Peer(broker) as peer:
         token = root_token(broker, clock)
         assert [peer.put_token(f"sb://localhost/{name}", token) for name in "ab"] == [202, 202]
         assert peer.put_token("sb://localhost/c", token) == 403
