@@ -3,9 +3,8 @@
 Each accepted message is received, or left, or was in an entity when that was deleted, or is one that was damaged on
 purpose. Besides:
 
-- Receive-and-delete has no answer. A reader that reads to the end loses nothing, but what it got last may come again
-  after a kill. A reader that vanishes may take with it what its socket held, in bytes; an HTTP request that a kill
-  interrupted, one message.
+- Receive-and-delete has no answer. A reader that reads to the end loses nothing, over AMQP and over HTTP, but what it
+  got last may come again after a kill. A reader that vanishes may take with it what its socket held, in bytes.
 - What was sent or settled when the broker died is in doubt and may have gone either way.
 - A refusal, a connection cut without need and a body that is not whole are faults, whatever became of the message.
 """
@@ -35,7 +34,6 @@ class Did(enum.StrEnum):
     DAMAGED = "damaged"  # a bit of its body was flipped on disk
     # To a place.
     VANISHED = "vanished"  # a reader left with up to `amount` bytes unread
-    INTERRUPTED = "interrupted"  # an HTTP request that removes had no answer when the broker died
     DELETING = "deleting"
     DELETED = "deleted"
     # To everybody.
@@ -47,7 +45,7 @@ class Did(enum.StrEnum):
 
 
 FAULTS = (Did.BROKEN, Did.REFUSED, Did.CUT)
-OF_PLACES = (Did.INTERRUPTED, Did.DELETING, Did.DELETED)
+OF_PLACES = (Did.DELETING, Did.DELETED)
 HISTORIES_MAX = 5
 
 
@@ -97,7 +95,7 @@ class MixedReport:
     deleted: int = 0
     damaged: int = 0
     in_doubt: int = 0
-    # Unread by readers that vanished, and by requests that a kill interrupted: allowed, up to what they could hold.
+    # Unread by readers that vanished: allowed, up to what their sockets held.
     unread: int = 0
     kills: int = 0
     lost: list[str] = field(default_factory=list)
@@ -132,9 +130,8 @@ class Replay:
         # By place: when each deletion began and ended.
         self.deletions: dict[str, list[tuple[int, int]]] = {}
         self._deleting: dict[str, int] = {}
-        # By place: what readers that vanished, and requests that were interrupted, may have taken with them.
+        # By place: what readers that vanished may have taken with them.
         self.unread_bytes: dict[str, int] = {}
-        self.unread_count: dict[str, int] = {}
         self.report = MixedReport()
 
     def note(self, at: int, entry: Entry) -> None:
@@ -144,8 +141,6 @@ class Replay:
                 self.report.kills += 1
             case Did.VANISHED:
                 self.unread_bytes[place] = self.unread_bytes.get(place, 0) + amount
-            case Did.INTERRUPTED:
-                self.unread_count[place] = self.unread_count.get(place, 0) + 1
             case Did.DELETING:
                 self._deleting[place] = at
             case Did.DELETED:
@@ -197,7 +192,7 @@ class Replay:
                 missing.setdefault(fate.place, []).append((name, fate))
         for place, some in missing.items():
             size = sum(fate.size for _, fate in some)
-            if size <= self.unread_bytes.get(place, 0) or len(some) <= self.unread_count.get(place, 0):
+            if size <= self.unread_bytes.get(place, 0):
                 self.report.unread += len(some)
             else:
                 self.report.lost += [name for name, _ in some]

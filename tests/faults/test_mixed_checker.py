@@ -38,8 +38,6 @@ GOOD = [
     *sent("unread", "v"),
     Entry(Did.GLIMPSED, "v", "glimpsed"),
     Entry(Did.VANISHED, "v", "", 150),
-    *sent("interrupted", "r"),
-    Entry(Did.INTERRUPTED, "r"),
     Entry(Did.KILLED),
     Entry(Did.DAMAGED, "q", "flipped"),
     # The kill came before its removal was on disk.
@@ -52,8 +50,8 @@ GOOD = [
 def test_a_good_log_is_good() -> None:
     report = check(GOOD)
     assert report.good, report
-    assert (report.accepted, report.completed, report.taken, report.left) == (12, 1, 3, 2)
-    assert (report.deleted, report.damaged, report.in_doubt, report.unread, report.kills) == (2, 1, 1, 2, 1)
+    assert (report.accepted, report.completed, report.taken, report.left) == (11, 1, 3, 2)
+    assert (report.deleted, report.damaged, report.in_doubt, report.unread, report.kills) == (2, 1, 1, 1, 1)
     assert "LOST 0, RESURRECTED 0, UNEXPECTED 0, FAULTS 0" in str(report)
     assert report.to_json()["good"] is True
 
@@ -65,7 +63,6 @@ def test_a_good_log_is_good() -> None:
         pytest.param([*sent("x"), Entry(Did.BURYING, "q", "x"), Entry(Did.BURIED, "q", "x")], "lost", "x", id="buried"),
         pytest.param(sent("x", "c"), "lost", "x", id="sent after the deletion"),
         pytest.param(sent("x", "v", 51), "lost", "x", id="more than the sockets held"),
-        pytest.param(sent("x", "r"), "lost", "x", id="more than the requests that were interrupted"),
         pytest.param([Entry(Did.FOUND, "q", "done", 1)], "resurrected", "done", id="completed message found"),
         pytest.param([Entry(Did.RECEIVED, "q", "dead", 1)], "resurrected", "dead", id="buried message delivered"),
         pytest.param([Entry(Did.FOUND, "q", "twice", 1)], "resurrected", "twice", id="taken message, no kill since"),
