@@ -205,6 +205,21 @@ def test_an_idle_queue_is_deleted_in_time(broker: Broker, clock: SteppedClock, j
     assert not exists()
 
 
+@jumps
+def test_an_idle_topic_is_deleted_in_time(broker: Broker, clock: SteppedClock, jumps: tuple[float, ...]) -> None:
+    def paths() -> list[str]:
+        return broker.call(lambda server: [topic.path for topic in server.hosts["contoso"].entities.topics()])
+
+    broker.create_topic("t", auto_delete_on_idle_ms=300_000)
+    step(broker, clock, 100)
+    broker.create_subscription("t", "s")
+    jump(broker, clock, jumps)
+    step(broker, clock, 299 - len(jumps))
+    assert paths() == ["t"]
+    step(broker, clock, 1)
+    assert paths() == []
+
+
 # --- dates ------------------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +233,18 @@ def test_a_scheduled_message_is_due_when_the_clock_is_set_past_its_time(broker: 
         assert peer.quiet(Transfer, 1.2), "it is noticed, and the message is not due yet"
         clock.jump(seconds=1)
         # Nobody tells the broker: it looks by itself.
+        assert body_of(peer.receive(receiver)) == "later"
+
+
+def test_a_message_scheduled_on_a_topic_is_due_when_the_clock_is_set_past_its_time(
+    broker: Broker, clock: SteppedClock
+) -> None:
+    broker.create_topic("t")
+    broker.create_subscription("t", "s")
+    with Peer(broker) as peer:
+        receiver = peer.receiver("t/Subscriptions/s", 1)
+        fill(peer, "t", "later", message_annotations={SCHEDULED: Timestamp(clock.now_ms() + 3_600_000)})
+        clock.jump(seconds=3_600)
         assert body_of(peer.receive(receiver)) == "later"
 
 

@@ -11,6 +11,7 @@ import argparse
 import json
 import mmap
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -370,6 +371,8 @@ def main() -> int:
     parser.add_argument("--without", action="append", default=[], choices=list(STEPS), help="leave a step out")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, and no progress")
     options = parser.parse_args()
+    # Whoever ends the run ends its broker, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
 
     def tell(text: str) -> None:
