@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench faults fuzz compat compliance compiled docs
+.PHONY: help setup demo test lint types bench faults fuzz proof compat compliance compiled docs
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ faults: $(STAMP) ## kill the broker under load, mix everything for half an hour,
 
 fuzz: $(STAMP) ## feed the broker nonsense for a while
 	$(BIN)/python -m pytest --timeout=1800 tests/fuzz $(ARGS)
+
+proof: $(STAMP) ## run the long form of a proof suite: SUITE=http ARGS='--seed 7'; without SUITE, list them
+	$(BIN)/python -m tests.proof $(SUITE) $(ARGS)
 
 compat: $(STAMP) ## run the unmodified official SDKs against the broker
 	$(BIN)/python -m pytest tests/compat $(ARGS)

@@ -294,6 +294,11 @@ class HttpApp:
             self._held_bytes -= len(body)
             if isinstance(error, TimeoutError):
                 raise _Refusal(408, "The body did not come in time.") from None
+            if isinstance(error, web.RequestPayloadError):
+                raise _Refusal(400, "The body cannot be read: its encoding or its chunks are wrong.") from None
+            if isinstance(error, ConnectionError):
+                # Nobody reads this; a client that goes is no failure of ours.
+                raise _Refusal(400, "The connection was lost in the middle of the body.") from None
             raise
         return bytes(body)
 

@@ -104,5 +104,8 @@ def _meaning(error: Exception, path: str) -> tuple[int, int, str, dict[str, str]
         return 409, 40900, error.text, {}
     if isinstance(error, ServerBusyError):
         return 503, 50300, error.text, {}
+    if isinstance(error, ServiceError) and error.status < 500:
+        # What only the data plane refuses: a lock that is lost, an entity that is disabled.
+        return error.status, error.status * 100, error.text, {}
     logger.error("unexpected failure of an admin request on /%s", path, exc_info=error)
     return 500, 50000, "The service was unable to process the request; please retry the operation.", {}

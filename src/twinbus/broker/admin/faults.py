@@ -64,6 +64,6 @@ def fault_of(body: bytes) -> Fault:
             )
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise ArgumentError(f"The field '{name}' of a fault must be a {kind.__name__}.")
-    if "mode" not in fields:
+    if fields.get("mode") is None:
         raise ArgumentError("A fault needs its 'mode'.")
     return Fault(**{name: value for name, value in fields.items() if value is not None})

@@ -39,6 +39,7 @@ from twinbus.errors import (
     NotAllowedError,
     QuotaExceededError,
     ServiceError,
+    SessionLockLostError,
 )
 from twinbus.ledger.words import Kind
 from twinbus.limits import BATCH_MESSAGES_MAX, REST_TIMEOUT_S_DEFAULT, REST_TIMEOUT_S_MAX
@@ -118,7 +119,7 @@ class RestApi:
         except EntityNotFoundError as error:
             # The service says "gone" here, where its administration says "not found".
             return refusal(AdminError(410, error.text), self._host.tracker, place.entity)
-        except MessageLockLostError as error:
+        except (MessageLockLostError, SessionLockLostError) as error:
             return refusal(AdminError(404, error.text), self._host.tracker, place.entity)
         except (MessageTooLargeError, QuotaExceededError) as error:
             return refusal(AdminError(403, error.text), self._host.tracker, place.entity)

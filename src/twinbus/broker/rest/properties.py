@@ -128,7 +128,10 @@ def batch_of(body: bytes) -> list[AmqpMessage]:
             except ValueError:
                 raise ArgumentError("A Body that is said to be base64 is not.") from None
         else:
-            content = text.encode()
+            try:
+                content = text.encode()
+            except UnicodeEncodeError:
+                raise ArgumentError("A Body has half of a surrogate pair, which is no text.") from None
         own = item.get("UserProperties") or {}
         if not isinstance(own, dict) or any(isinstance(value, list | dict) for value in own.values()):
             raise ArgumentError("UserProperties is an object of plain values.")

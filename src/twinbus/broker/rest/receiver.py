@@ -84,7 +84,12 @@ class OneReceiver:
     def feed(self, now_ms: int, facts: Facts) -> int:
         if self._future.done():
             return 0
-        messages = self._dispatcher.queue.acquire(1, now_ms, facts)
+        try:
+            messages = self._dispatcher.queue.acquire(1, now_ms, facts)
+        except ServiceError as error:
+            # The entity is disabled, perhaps since the request began to wait.
+            self._future.set_exception(error)
+            return 0
         if not messages:
             return 0
         token = messages[0].token
