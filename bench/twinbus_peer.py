@@ -56,7 +56,12 @@ class TwinbusPeer:
         lines = [f"[namespaces.{NAMESPACE}]", f"port = {self.port}"]
         for queue in queues:
             # Five minutes: a measurement must not meet a lapsing lock. And room for a million kilobytes.
-            lines += [f"[namespaces.{NAMESPACE}.queues.{queue}]", 'lock_duration = "PT5M"', "max_megabytes = 5120"]
+            lines += [
+                f"[namespaces.{NAMESPACE}.queues.{queue}]",
+                'lock_duration = "PT5M"',
+                "max_megabytes = 5120",
+                "max_message_bytes = 104857600",
+            ]
         # Tables of topics, as the configuration has them.
         lines += topics or []
         (self.folder / "twinbus.toml").write_text("\n".join(lines) + "\n")
