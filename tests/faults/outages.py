@@ -130,8 +130,10 @@ class Broker:
 class Stage:
     """Two brokers, a proxy before the primary, and three processes that know nothing of what is done to them."""
 
-    def __init__(self, folder: Path, seed: int, planted: Path | None, given_up_s: float) -> None:
+    def __init__(self, folder: Path, seed: int, planted: Path | None, given_up_s: float, *, sync: bool = False) -> None:
         self.folder = folder
+        # Whether the application uses the client of threads.
+        self._sync = sync
         # Where chance comes from.
         self.rng = Random(seed)
         self.seed = seed
@@ -164,6 +166,8 @@ class Stage:
         command = [sys.executable, str(LOAD), role, "--primary", primary or self.primary.connection_string]
         command += ["--secondary", self.secondary.connection_string, "--ca", str(bundle)]
         command += ["--log", str(self.folder / role), "--seed", str(self.seed)]
+        if self._sync:
+            command.append("--sync")
         environment = os.environ if planted is None else {**os.environ, "PYTHONPATH": str(planted)}
         with (self.folder / f"{role}.errors").open("wb") as errors:
             self._processes[role] = subprocess.Popen(command, stdout=errors, stderr=errors, env=environment)
@@ -360,8 +364,10 @@ class Result:
         return f"{self.name} (seed {self.seed}, {self.seconds:.0f} s): {self.report}{'' if self.good else ' BAD'}"
 
 
-async def _run(name: str, seed: int, folder: Path, planted: Path | None, given_up_s: float) -> Report:
-    stage = Stage(folder, seed, planted, given_up_s)
+async def _run(
+    name: str, seed: int, folder: Path, planted: Path | None, given_up_s: float, sync: bool = False
+) -> Report:
+    stage = Stage(folder, seed, planted, given_up_s, sync=sync)
     try:
         await stage.open()
         await OUTAGES[name](stage)
@@ -384,11 +390,13 @@ def _is_back(log: list[Entry]) -> bool:
     return len(over) == len(back)
 
 
-def run(name: str, seed: int = 1, *, planted: Path | None = None, given_up_s: float = GIVEN_UP_S) -> Result:
+def run(
+    name: str, seed: int = 1, *, planted: Path | None = None, given_up_s: float = GIVEN_UP_S, sync: bool = False
+) -> Result:
     """One outage; raises when it cannot be carried out, and leaves the judgement to the caller."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="twinbus-outage-") as folder:
-        report = asyncio.run(_run(name, seed, Path(folder), planted, given_up_s))
+        report = asyncio.run(_run(name, seed, Path(folder), planted, given_up_s, sync))
     return Result(name, seed, time.monotonic() - started, report)
 
 
@@ -396,11 +404,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=OUTAGES, metavar="NAME", help=", ".join(OUTAGES))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sync", action="store_true", help="the application uses the client of threads")
     parser.add_argument("--json", action="store_true", help="JSON, a line for each outage")
     options = parser.parse_args()
     good = True
     for name in [options.only] if options.only else OUTAGES:
-        result = run(name, options.seed)
+        result = run(name, options.seed, sync=options.sync)
         good = good and result.good
         if options.json:
             print(json.dumps({**asdict(result), "good": result.good}), flush=True)

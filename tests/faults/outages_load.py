@@ -14,6 +14,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
 from random import Random
@@ -66,9 +67,20 @@ def stopped() -> asyncio.Event:
 def watch_sdk(log: Log, current: ContextVar[str]) -> None:
     """Log every try that the paired sender makes on the SDK's, for the message that is being sent."""
     from azure.servicebus import ServiceBusMessage
+    from azure.servicebus import ServiceBusSender as SyncSender
     from azure.servicebus.aio import ServiceBusSender
 
     send = ServiceBusSender.send_messages
+    send_sync = SyncSender.send_messages
+
+    def watched_sync(self: SyncSender, message: Any, **options: Any) -> None:
+        if isinstance(message, ServiceBusMessage) and message.content_type == PING:
+            send_sync(self, message, **options)
+            return
+        name = current.get()
+        log(Did.TRIED, name)
+        send_sync(self, message, **options)
+        log(Did.ANSWERED, name)
 
     async def watched(self: ServiceBusSender, message: Any, **options: Any) -> None:
         # A watcher is started by a send, and what it sends are pings.
@@ -81,13 +93,21 @@ def watch_sdk(log: Log, current: ContextVar[str]) -> None:
         log(Did.ANSWERED, name)
 
     ServiceBusSender.send_messages = watched  # type: ignore[method-assign,assignment]
+    SyncSender.send_messages = watched_sync  # type: ignore[method-assign,assignment]
 
 
-async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int) -> None:
+async def call(method: Any, *arguments: Any, **options: Any) -> Any:
+    """Await a call of either colour."""
+    if asyncio.iscoroutinefunction(method):
+        return await method(*arguments, **options)
+    return await asyncio.to_thread(method, *arguments, **options)
+
+
+async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync: bool) -> None:
     from azure.servicebus import ServiceBusMessage
 
-    from twinbus.paired import PairedEvent
-    from twinbus.paired.aio import PairedServiceBusClient
+    from twinbus import paired
+    from twinbus.paired import PairedEvent, aio
 
     current: ContextVar[str] = ContextVar("current")
     watch_sdk(log, current)
@@ -107,7 +127,7 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int) -> N
             log(Did.SENT, name)
             message = ServiceBusMessage(body_of(name), message_id=name, application_properties={"number": number})
             try:
-                await sender.send_messages(message, timeout=SEND_TIMEOUT_S)
+                await call(sender.send_messages, message, timeout=SEND_TIMEOUT_S)
             except Exception as error:
                 log(Did.RAISED, name)
                 print(f"{name}: {error!r}", file=sys.stderr)
@@ -115,7 +135,9 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int) -> N
                 log(Did.RETURNED, name)
             await asyncio.sleep(PACE_S * rng.uniform(0.5, 1.5))
 
-    client = PairedServiceBusClient.from_connection_strings(
+    package: Any = paired if sync else aio
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * WORKERS * len(SOURCES)))
+    client = package.PairedServiceBusClient.from_connection_strings(
         primary,
         secondary,
         primary_name="contoso",
@@ -130,12 +152,15 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int) -> N
         admin_options={"connection_verify": str(ca)},
     )
     # The syphon, which starts when something was sent, looks for the backlog queues once.
-    await client.wait_until_paired()
-    async with client, asyncio.TaskGroup() as group:
-        for entity in SOURCES:
-            for worker in range(WORKERS):
-                sender = client.get_topic_sender(entity) if entity == TOPIC else client.get_queue_sender(entity)
-                group.create_task(work(sender, entity, worker))
+    await call(client.wait_until_paired)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for entity in SOURCES:
+                for worker in range(WORKERS):
+                    sender = client.get_topic_sender(entity) if entity == TOPIC else client.get_queue_sender(entity)
+                    group.create_task(work(sender, entity, worker))
+    finally:
+        await call(client.close)
 
 
 # --- the receiver -----------------------------------------------------------------------------------------------------
@@ -246,12 +271,13 @@ def main() -> int:
     parser.add_argument("--ca", type=Path, required=True)
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sync", action="store_true", help="send with the client of threads")
     options = parser.parse_args()
     logging.getLogger("azure").setLevel(logging.CRITICAL)
     with options.log.open("a") as file:
         log = Log(file)
         if options.role == "send":
-            asyncio.run(send(log, options.primary, options.secondary, options.ca, options.seed))
+            asyncio.run(send(log, options.primary, options.secondary, options.ca, options.seed, options.sync))
         elif options.role == "receive":
             asyncio.run(receive(log, options.primary))
         else:

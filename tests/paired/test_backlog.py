@@ -142,6 +142,17 @@ async def test_without_the_right_to_manage_the_queues_are_taken_for_granted(
     await pair.in_backlog(1, names=2)
 
 
+async def test_queues_that_exist_are_not_asked_to_be_created(
+    pair: Pair, admin: ServiceBusAdministrationClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in backlog_names("contoso", 3):
+        admin.create_queue(name)
+    refuse_settings(monkeypatch, only="")
+    async with pair.client() as client:
+        await call(client.wait_until_paired)
+        assert client.missing_backlog_queues == {}
+
+
 def refuse_settings(monkeypatch: pytest.MonkeyPatch, only: str) -> None:
     """Have the service refuse queues whose name ends so."""
     from azure.core.exceptions import HttpResponseError

@@ -371,6 +371,44 @@ async def test_when_all_backlog_queues_are_out_sends_wait_in_their_time(pair: Pa
     assert bodies(await pair.in_backlog(1, names=1)) == [b"late"]
 
 
+async def test_a_stale_link_to_the_backlog_is_opened_again(pair: Pair) -> None:
+    """The service takes idle links down: that is no failure of the queue."""
+    async with pair.sender(backlog_queue_count=1, **AT_ONCE) as sender:
+        with pair.primary.fault("refusing", "orders"):
+            await call(sender.send_messages, ServiceBusMessage("1"))
+            pair.secondary.call(lambda server: server.hosts["fabrikam"].cut_connections())
+            await asyncio.sleep(0.2)
+            await call(sender.send_messages, ServiceBusMessage("2"))
+        assert pair.told("backlog-queue-out") == []
+    assert bodies(await pair.in_backlog(2, names=1)) == [b"1", b"2"]
+
+
+async def test_a_send_to_a_backlog_that_is_away_ends_with_the_callers_time(pair: Pair) -> None:
+    async with pair.sender(backlog_queue_count=2, failover_interval=0, ping_primary_interval=60) as sender:
+        await call(sender.paired_client.wait_until_paired)
+        with pair.primary.fault("refusing", "orders"), pair.secondary.fault("refusing"):
+            for timeout in (0.5, 1.5):
+                started = time.monotonic()
+                with pytest.raises(ServiceBusError):
+                    await call(sender.send_messages, ServiceBusMessage("x"), timeout=timeout)
+                assert time.monotonic() - started > timeout * 0.9
+        assert len(pair.told("backlog-queue-out")) == 2
+
+
+@pytest.mark.parametrize(("namespace", "address"), [("a.example.net", ""), ("a.example.net:8443", ":8443")])
+def test_the_address_of_administration(namespace: str, address: str) -> None:
+    from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+
+    from twinbus.paired._async.namespaces import AsyncNamespace
+    from twinbus.paired._sync.namespaces import Namespace
+
+    expiry = f"SharedAccessSignature sr=x&sig=y&se={int(time.time()) + 3600}&skn=n"
+    for credential in (AzureNamedKeyCredential("n", "k"), AzureSasCredential(expiry)):
+        for kind in (Namespace, AsyncNamespace):
+            admin: Any = kind.of_credential(namespace, credential).admin()
+            assert admin._endpoint == f"https://a.example.net{address}"
+
+
 # --- order, closing, faults ------------------------------------------------------------------------------------------
 
 
