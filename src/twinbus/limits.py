@@ -232,6 +232,7 @@ FAILOVER_INTERVAL_S_MAX: Final = 3_600.0
 PING_INTERVAL_S_DEFAULT: Final = 60.0
 PING_INTERVAL_S_MIN: Final = 1.0
 PING_INTERVAL_S_MAX: Final = 1_800.0
+PING_BYTES: Final = 150  # of one ping, as the SDK encodes it
 PING_TIMEOUT_S_MIN: Final = 3.0  # a new connection by TLS over a long way takes this
 TRY_TIMEOUT_S_DEFAULT: Final = 10.0
 TRY_TIMEOUT_S_MIN: Final = 2.0  # the SDK takes a second to say that an entity does not exist

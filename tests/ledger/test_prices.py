@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from twinbus.errors import ConfigError
 from twinbus.ledger import files
-from twinbus.ledger.prices import Sheet, Tier, Tiers
+from twinbus.ledger.prices import GIGABYTE, Sheet, Tier, Tiers
 from twinbus.ledger.words import Kind
 
 STANDARD = Sheet.load("standard")
@@ -92,6 +92,22 @@ def test_a_month_costs_the_same_however_it_is_cut(pieces: list[int], per: int) -
 def test_units_are_never_negative() -> None:
     with pytest.raises(ValueError, match="never negative"):
         STANDARD.operations_cost(0, -1)
+
+
+def test_bandwidth_by_tier(tmp_path: Path) -> None:
+    path = tmp_path / "carried.toml"
+    tiers = 'tiers = [{ up_to = 100, price = "0" }, { price = "0.02" }]'
+    path.write_text(TEXT.replace("[bandwidth]", f"[bandwidth]\n{tiers}").replace('tiers = [{ price = "0" }]\n', "", 1))
+    sheet = Sheet.load(path)
+    assert sheet.bandwidth_cost(0, 100 * GIGABYTE) == 0
+    assert sheet.bandwidth_cost(100 * GIGABYTE, 50 * GIGABYTE) == 1
+    assert sheet.bandwidth_cost(99 * GIGABYTE, 51 * GIGABYTE) == 1
+    assert STANDARD.bandwidth_cost(0, 10**15) == 0
+    path.write_text(TEXT.partition("[bandwidth]")[0])
+    assert Sheet.load(path).bandwidth_cost(0, 10**15) == 0
+    path.write_text(TEXT.replace("[bandwidth]", "[bandwidth]\nper = 1"))
+    with pytest.raises(ConfigError, match=r"'bandwidth\.per' is not known"):
+        Sheet.load(path)
 
 
 def test_a_sheet_of_ones_own(tmp_path: Path) -> None:

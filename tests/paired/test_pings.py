@@ -13,8 +13,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from tests.paired.pairs import Pair, call
+from twinbus.limits import PING_BYTES
 from twinbus.paired import State
 from twinbus.paired.receiving import PING_CONTENT_TYPE
+from twinbus.paired.sdk_internals import encoded
 
 PINGS = list[tuple[float, ServiceBusMessage]]
 
@@ -73,4 +75,14 @@ async def test_an_entity_with_sessions_can_be_pinged(pair: Pair) -> None:
             await call(sender.send_messages, ServiceBusMessage("x", session_id="s"))
         await pair.until("failed-back")
         assert pair.told("ping-refused") == []
+    await pair.in_backlog(1)
+
+
+async def test_a_ping_has_the_bytes_that_plans_count(pair: Pair, pings: PINGS) -> None:
+    async with pair.sender(failover_interval=0) as sender:
+        with pair.primary.fault("refusing", "orders"):
+            await call(sender.send_messages, ServiceBusMessage("x"))
+        await pair.until("failed-back")
+    (payload,) = encoded(pings[-1][1])
+    assert PING_BYTES - 30 < len(payload) <= PING_BYTES + 30
     await pair.in_backlog(1)

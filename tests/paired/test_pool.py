@@ -56,3 +56,12 @@ def test_the_pool_of_threads_loses_nothing() -> None:
         [each.result() for each in [threads.submit(use) for _ in range(16)]]
     assert 1 <= most <= 3
     assert len(pool.free) == len(pool.all) <= 3
+
+
+async def test_what_is_not_good_comes_last() -> None:
+    for pool in (AsyncPool(object, 3), Pool(object, 3)):
+        one, two, three = pool.make(), pool.make(), pool.make()
+        pool.give(one)
+        pool.give(two, good=False)
+        pool.give(three)
+        assert [pool.take_free() for _ in range(4)] == [three, one, two, None]

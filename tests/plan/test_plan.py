@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from random import Random
 from statistics import fmean, stdev
@@ -12,8 +13,9 @@ import pytest
 
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError
-from twinbus.ledger.prices import Sheet
+from twinbus.ledger.prices import GIGABYTE, Sheet, Tier, Tiers
 from twinbus.ledger.words import Stage
+from twinbus.limits import PING_BYTES
 from twinbus.paired.rotation import Rotation
 from twinbus.plan.load import Load
 from twinbus.plan.outage import backlog_at, idle_polls, outage_of
@@ -53,6 +55,16 @@ def test_large_messages_count_for_several_units() -> None:
     plan = plan_of(Load(rate=10, outage_s=600, size_bytes=96 * 1024), STANDARD)
     assert plan.load.units == 2
     assert plan.bill.units == 8 * plan.outage.diverted + plan.outage.pings
+
+
+def test_bandwidth_is_that_of_four_stages_and_of_pings() -> None:
+    load = Load(rate=100, outage_s=600, size_bytes=10_000)
+    dear = replace(STANDARD, bandwidth=Tiers(GIGABYTE, (Tier(GIGABYTE, Decimal(0)), Tier(None, Decimal("0.02")))))
+    bill = plan_of(load, dear).bill
+    carried = 60_000 * 2 * (10_000 + load.backlog_bytes) + 9 * PING_BYTES
+    assert bill.bandwidth_bytes == carried
+    assert bill.bandwidth_list_amount == Decimal("0.02") * carried / GIGABYTE
+    assert plan_of(load, STANDARD).bill.bandwidth_list_amount == 0
 
 
 def test_the_bill_by_the_month_and_at_list_price() -> None:

@@ -263,6 +263,10 @@ def _show_bill(answer: Plan) -> None:
         f"on the bill: {money(bill.extra_amount, bill.currency)} more by the outage, "
         f"{money(bill.amount, bill.currency)} in all, after {bill.used:,} units this month (price sheet {bill.sheet})"
     )
+    typer.echo(
+        f"bandwidth: {bill.bandwidth_bytes / 1e9:,.3f} GB at all stages, "
+        f"{money(bill.bandwidth_list_amount, bill.currency)} at list price"
+    )
 
 
 def _show_alternatives(answer: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Price sheets: what operations, connections and the mere existence of a namespace cost.
+"""Price sheets: what operations, connections, bandwidth and the mere existence of a namespace cost.
 
 Rules:
 - A sheet is a TOML file; ours are in `sheets/`, and anybody can write one (docs/prices.md).
@@ -30,6 +30,8 @@ DECIMALS: Final = 12
 PRICE_DECIMALS: Final = 9
 PRICE_MAX: Final = Decimal(100_000)
 _SCALE: Final = 10**DECIMALS
+# A price of bandwidth is for so many bytes.
+GIGABYTE: Final = 10**9
 _COUNT_MAX: Final = 10**15
 _TIERS_MAX: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -83,6 +85,8 @@ class Sheet:
     operations: Tiers
     # What a month's connections cost, by hours of one connection.
     connections: Tiers
+    # What a month's bandwidth costs, by bytes of messages at every stage.
+    bandwidth: Tiers = Tiers(GIGABYTE, (Tier(None, Decimal(0)),))
     # The step that a message's size is counted in; 0: every operation is one unit.
     step_bytes: int = OPERATION_STEP_BYTES
     # Kinds of operation that cost nothing.
@@ -112,7 +116,7 @@ class Sheet:
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{where} is not TOML: {error}.") from None
         section = _Section(where, "", found)
-        section.only("name", "currency", "base", "operations", "connections")
+        section.only("name", "currency", "base", "operations", "connections", "bandwidth")
         base = section.section("base")
         base.only("per_hour")
         operations = section.section("operations")
@@ -120,16 +124,27 @@ class Sheet:
         connections = section.section("connections")
         connections.only("hours", "tiers")
         hours = connections.number("hours", 1, 10_000)
+        bandwidth = cls.bandwidth_of(section)
         return cls(
             name=section.text("name", _NAME, "letters, digits and . _ -, at most 64"),
             currency=section.text("currency", _CURRENCY, "three capital letters, as in USD"),
             base_per_hour=base.price("per_hour"),
             operations=Tiers(operations.number("per", 1, 10**9), operations.tiers(1)),
             connections=Tiers(hours, connections.tiers(hours)),
+            bandwidth=bandwidth,
             step_bytes=operations.step(),
             free_kinds=operations.kinds(),
             refused=operations.flag("refused"),
         )
+
+    @staticmethod
+    def bandwidth_of(sheet: _Section) -> Tiers:
+        """Prices of bandwidth; a sheet without them charges nothing."""
+        if not sheet.has("bandwidth"):
+            return Tiers(GIGABYTE, (Tier(None, Decimal(0)),))
+        section = sheet.section("bandwidth")
+        section.only("tiers")
+        return Tiers(GIGABYTE, section.tiers(GIGABYTE))
 
     def billed(self, kind: str, outcome: str) -> bool:
         """Whether operations of that kind with that outcome cost anything."""
@@ -142,6 +157,10 @@ class Sheet:
     def operations_cost(self, units_so_far: int, units: int) -> Decimal:
         """What `units` cost after `units_so_far` in the same month and namespace."""
         return self.operations.cost(units_so_far, units)
+
+    def bandwidth_cost(self, bytes_so_far: int, size_bytes: int) -> Decimal:
+        """What so many bytes cost after `bytes_so_far` in the same month and namespace."""
+        return self.bandwidth.cost(bytes_so_far, size_bytes)
 
     def base_cost(self, hours: Decimal | int) -> Decimal:
         """What a namespace costs for being there that long."""
@@ -172,6 +191,9 @@ class _Section:
     def _wrong(self, field: str, wanted: str) -> ConfigError:
         has = "is missing" if field not in self._found else "is wrong"
         return ConfigError(f"In {self._where} '{self._path}{field}' {has}: give {wanted}.")
+
+    def has(self, field: str) -> bool:
+        return field in self._found
 
     def only(self, *fields: str) -> None:
         for field in self._found:

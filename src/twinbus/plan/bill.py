@@ -4,6 +4,7 @@ Rules:
 - A diverted message takes four operations (to the backlog, from it, to the primary, and its receiver's), a direct one
   two.
 - An operation counts for one unit for each 64 KB begun. Pings and idle polls are one unit each.
+- Bandwidth is every byte of the four stages and of the pings; what the backlog adds to a message counts there.
 - Two amounts: what the month's bill grows by, given what was used before, and the same units at the list price, the one
   that is paid once the included units are used up.
 """
@@ -15,6 +16,7 @@ from decimal import Decimal
 
 from twinbus.ledger.prices import Sheet
 from twinbus.ledger.words import Stage
+from twinbus.limits import PING_BYTES
 from twinbus.plan.load import Load
 from twinbus.plan.outage import DAY_S, MONTH_DAYS, Outage, idle_polls
 
@@ -48,6 +50,9 @@ class Bill:
     extra_units: int
     extra_amount: Decimal
     extra_list_amount: Decimal
+    # What all of it carries, and what that costs at the list price.
+    bandwidth_bytes: int
+    bandwidth_list_amount: Decimal
     # Idle polls of thirty days, outage or none.
     idle_month: int
     idle_list_amount: Decimal
@@ -57,6 +62,12 @@ def list_amount(sheet: Sheet, units: int) -> Decimal:
     """What units cost at the list price: the first of the sheet's that is above nothing."""
     price = next((tier.price for tier in sheet.operations.steps if tier.price), Decimal(0))
     return price * units / sheet.operations.per
+
+
+def bandwidth_list_amount(sheet: Sheet, size_bytes: int) -> Decimal:
+    """What bytes cost at the list price."""
+    price = next((tier.price for tier in sheet.bandwidth.steps if tier.price), Decimal(0))
+    return price * size_bytes / sheet.bandwidth.per
 
 
 def bill_of(load: Load, course: Outage, sheet: Sheet, used: int = 0) -> Bill:
@@ -76,6 +87,7 @@ def bill_of(load: Load, course: Outage, sheet: Sheet, used: int = 0) -> Bill:
     units = sum(line.units for line in lines)
     direct_units = 2 * messages * each
     extra_units = units - direct_units
+    carried = messages * 2 * (load.size_bytes + load.backlog_bytes) + course.pings * PING_BYTES
     idle = round(idle_polls(load.queues, MONTH_DAYS * DAY_S, load.syphons))
     return Bill(
         sheet=sheet.name,
@@ -92,6 +104,8 @@ def bill_of(load: Load, course: Outage, sheet: Sheet, used: int = 0) -> Bill:
         extra_units=extra_units,
         extra_amount=sheet.operations_cost(used + direct_units, extra_units),
         extra_list_amount=list_amount(sheet, extra_units),
+        bandwidth_bytes=carried,
+        bandwidth_list_amount=bandwidth_list_amount(sheet, carried),
         idle_month=idle,
         idle_list_amount=list_amount(sheet, idle),
     )

@@ -131,6 +131,7 @@ class Model:
         found: dict[tuple[Any, ...], tuple[int, int, Decimal]] = {}
         for (namespace, _), records in months.items():
             found |= self._of_operations(namespace, records)
+            found |= self._of_bandwidth(namespace, records)
         peaks: dict[tuple[str, datetime], int] = defaultdict(int)
         times: dict[tuple[str, str], list[datetime]] = defaultdict(list)
         for each in self._of(Connections):
@@ -177,6 +178,27 @@ class Model:
         for key in sorted(key for key, (count, _) in sums.items() if count):
             count, units = sums[key]
             found[key] = (count, units, self.sheet.operations_cost(so_far, units))
+            so_far += units
+        return found
+
+    def _of_bandwidth(
+        self, namespace: str, records: list[Operations]
+    ) -> dict[tuple[Any, ...], tuple[int, int, Decimal]]:
+        if not any(tier.price for tier in self.sheet.bandwidth.steps):
+            return {}
+        has_broker = any(each.source is Source.BROKER for each in records)
+        sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+        for each in records:
+            own = each.source is Source.BROKER or not has_broker
+            # What carries nothing on a day has no row; the tables see sums of days, not records.
+            if own and each.bytes and self.sheet.billed(each.kind, each.outcome):
+                key = (minute(each).date(), namespace, "bandwidth", each.entity, str(each.stage))
+                sums[key] = [sums[key][0] + each.count, sums[key][1] + each.bytes]
+        found = {}
+        so_far = 0
+        for key in sorted(sums):
+            count, units = sums[key]
+            found[key] = (count, units, self.sheet.bandwidth_cost(so_far, units))
             so_far += units
         return found
 

@@ -26,8 +26,8 @@ from tests.spark.ledger.made import DAY_MS, START_MS, Writer, make
 from tests.spark.ledger.model import Model
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError, StoreLockedError
-from twinbus.ledger.prices import Sheet
-from twinbus.ledger.records import Connections, Operations, encode
+from twinbus.ledger.prices import GIGABYTE, Sheet, Tier, Tiers
+from twinbus.ledger.records import Connections, Operations, decode, encode
 from twinbus.ledger.words import Source
 from twinbus.limits import TABLES_KEPT_MS
 from twinbus.spark.ledger import pipeline, schemas
@@ -234,6 +234,22 @@ def test_another_sheet_prices_everything_anew(spark: SparkSession, tmp_path: Pat
     assert Tables(spark, tmp_path / "tables").sheet == "free"
     run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     check(spark, tmp_path / "tables", Model([file], STANDARD))
+
+
+def test_bandwidth_is_charged_at_every_stage(spark: SparkSession, tmp_path: Path) -> None:
+    file = ledger(tmp_path / "ledger")
+    tiers = Tiers(GIGABYTE, (Tier(100_000, Decimal("0.5")), Tier(None, Decimal(2))))
+    carried = replace(STANDARD, name="carried", bandwidth=tiers)
+    run(spark, [tmp_path / "ledger"], tmp_path / "tables", carried)
+    charges = Tables(spark, tmp_path / "tables").charges.where("stage = 'bandwidth'")
+    (total,) = charges.selectExpr("sum(amount) as amount", "sum(units) as units").collect()
+    sizes = sum(
+        record.bytes
+        for record in map(decode, file.read_bytes().splitlines())
+        if isinstance(record, Operations) and carried.billed(record.kind, record.outcome)
+    )
+    assert (total["units"], total["amount"]) == (sizes, carried.bandwidth_cost(0, sizes))
+    assert total["amount"] > 0
 
 
 def test_many_runs_become_few_parts(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusMessage
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import OK, Event, Kind, Stage
-from twinbus.limits import PING_TIMEOUT_S_MIN
+from twinbus.limits import PING_BYTES, PING_TIMEOUT_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.entity import AsyncEntity
 from twinbus.paired.classify import Policy, cause_of
@@ -106,5 +106,7 @@ class AsyncWatcher:
             await channel.leave()
         if self._events.journal is not None:
             outcome = OK if failure is None else cause_of(failure)
-            self._events.journal.operation(self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome)
+            self._events.journal.operation(
+                self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome, size_bytes=PING_BYTES
+            )
         return failure

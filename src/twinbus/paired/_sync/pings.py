@@ -20,7 +20,7 @@ from azure.servicebus import ServiceBusMessage
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import OK, Event, Kind, Stage
-from twinbus.limits import PING_TIMEOUT_S_MIN
+from twinbus.limits import PING_BYTES, PING_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.entity import Entity
 from twinbus.paired.classify import Policy, cause_of
@@ -107,5 +107,7 @@ class Watcher:
             channel.leave()
         if self._events.journal is not None:
             outcome = OK if failure is None else cause_of(failure)
-            self._events.journal.operation(self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome)
+            self._events.journal.operation(
+                self._events.primary, path, Kind.PING, Stage.PING, outcome=outcome, size_bytes=PING_BYTES
+            )
         return failure

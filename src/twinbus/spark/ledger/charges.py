@@ -7,7 +7,7 @@ Rules:
 - Tiers are cumulative by namespace and month, in the order of the rows. Money is DECIMAL and exact: sums of a month are
   the sheet's own figure for it.
 - The base charge runs from the first to the last hour of the month that the ledger tells of; connections are billed by
-  the hour, each with the most there were at once.
+  the hour, each with the most there were at once. Bandwidth is every byte of a billed operation, at every stage.
 - Days are few, however many operations they are of: all that is done with them is one task without an exchange, which
   in a session that has just begun takes a fraction of the time.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 BASE = "base"
 CONNECTIONS = "connections"
+BANDWIDTH = "bandwidth"
 _KEYS = ("date", "namespace", "stage", "entity", "kind")
 _HOUR_S = 3_600
 
@@ -37,7 +38,9 @@ def daily(sums: DataFrame) -> DataFrame:
     """Sums of operations by day: what charges are made of, whatever the sheet."""
     day = F.to_date(F.timestamp_millis("minute")).alias("date")
     return _added(
-        sums.select(day, *KEYS, "count", "units", F.col("minute").alias("first"), F.col("minute").alias("last"))
+        sums.select(
+            day, *KEYS, "count", "units", F.col("minute").alias("first"), F.col("minute").alias("last"), "bytes"
+        )
     )
 
 
@@ -52,6 +55,7 @@ def _added(days: DataFrame) -> DataFrame:
         F.sum("units").cast("bigint").alias("units"),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
+        F.sum("bytes").cast("bigint").alias("bytes"),
     )
 
 
@@ -76,6 +80,8 @@ def charges(days: DataFrame, hours: DataFrame, sheet: Sheet) -> DataFrame:
         .unionByName(_of_base(days, hours, sheet))
         .unionByName(_tiered(_connected(hours), sheet.connections))
     )
+    if any(tier.price for tier in sheet.bandwidth.steps):
+        found = found.unionByName(_tiered(_carried(days, sheet), sheet.bandwidth))
     return found.select(
         "date",
         F.lit(sheet.name).alias("sheet"),
@@ -91,11 +97,26 @@ def charges(days: DataFrame, hours: DataFrame, sheet: Sheet) -> DataFrame:
     )
 
 
+def _billed(sheet: Sheet) -> Column:
+    """Whether the sheet has a price for operations."""
+    billed = ~F.col("kind").isin(sorted(sheet.free_kinds)) if sheet.free_kinds else F.lit(True)
+    return billed if sheet.refused else billed & (F.col("outcome") == OK)
+
+
+def _carried(days: DataFrame, sheet: Sheet) -> DataFrame:
+    """Bytes of billed operations a day, each once; `kind` is the stage that carried them."""
+    broker = F.col("source") == Source.BROKER.value
+    by_month = Window.partitionBy("namespace", month(F.col("date")))
+    told = days.withColumn("has_broker", F.max(broker).over(by_month)).where(broker | ~F.col("has_broker"))
+    found = told.where(_billed(sheet) & (F.col("bytes") > 0)).groupBy("date", "namespace", "stage", "entity")
+    return found.agg(F.sum("count").alias("count"), F.sum("bytes").alias("units")).select(
+        "date", "namespace", F.lit(BANDWIDTH).alias("stage"), "entity", F.col("stage").alias("kind"), "count", "units"
+    )
+
+
 def _charged(days: DataFrame, sheet: Sheet) -> DataFrame:
     """Billed operations a day: of each namespace and month by one source, or by clients and syphons together."""
-    billed = ~F.col("kind").isin(sorted(sheet.free_kinds)) if sheet.free_kinds else F.lit(True)
-    if not sheet.refused:
-        billed = billed & (F.col("outcome") == OK)
+    billed = _billed(sheet)
     units = "units" if sheet.step_bytes else "count"
     broker = F.col("source") == Source.BROKER.value
     stage, kind = F.col("stage"), F.col("kind")

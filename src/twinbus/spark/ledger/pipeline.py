@@ -335,7 +335,7 @@ def repr_of(sheet: Sheet) -> str:
     kinds = ",".join(sorted(sheet.free_kinds))
     return (
         f"{sheet.name} {sheet.currency} {sheet.base_per_hour} {sheet.operations} {sheet.connections} "
-        f"{sheet.step_bytes} {kinds} {sheet.refused}"
+        f"{sheet.step_bytes} {kinds} {sheet.refused} {sheet.bandwidth}"
     )
 
 

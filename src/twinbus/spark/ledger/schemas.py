@@ -45,10 +45,11 @@ SUMS: Final = (
     "file string, minute bigint, source string, namespace string, entity string, kind string, stage string, "
     "outcome string, count bigint, bytes bigint, units bigint, lines bigint"
 )
-# Sums of operations by day, and the first and the last minute they are of; `month` is the folder's name.
+# Sums of operations by day, and the first and the last minute they are of (no bytes in tables of
+# before they were charged); `month` is the folder's name.
 DAYS: Final = (
     "date date, source string, namespace string, entity string, kind string, stage string, outcome string, "
-    "count bigint, units bigint, first bigint, last bigint"
+    "count bigint, units bigint, first bigint, last bigint, bytes bigint"
 )
 # Lines that are not summed: records of other types, and what is no record at first sight.
 LINES: Final = "file string, line string, lines bigint"

@@ -196,7 +196,7 @@ class _Gathering:
         amount = Decimal(row["amount"] or 0)
         units = row["units"] or 0
         if stage in FIXED:
-            # Their units are hours, not operations.
+            # Their units are hours or bytes, not operations.
             return Cost(amount=amount, list_amount=amount)
         return Cost(count=row["count"] or 0, units=units, amount=amount, list_amount=list_amount(self._sheet, units))
 

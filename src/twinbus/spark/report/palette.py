@@ -24,13 +24,24 @@ COLOURS: Final[dict[str, tuple[str, str]]] = {
     "poll": ("#a8977a", "#c4b394"),
     "base": ("#8c96a3", "#707b89"),
     "connections": ("#3f72c9", "#6b9bef"),
+    "bandwidth": ("#6f8f2f", "#a3c45e"),
     "other": ("#b4bcc6", "#525c69"),
 }
 
 # Stages in the order of a message's way, then what is there without one.
-STAGES: Final = ("direct", "to-backlog", "from-backlog", "to-primary", "ping", "poll", "connections", "base")
-# Stages that are paid for without an operation.
-FIXED: Final = ("connections", "base")
+STAGES: Final = (
+    "direct",
+    "to-backlog",
+    "from-backlog",
+    "to-primary",
+    "ping",
+    "poll",
+    "bandwidth",
+    "connections",
+    "base",
+)
+# Stages that are not paid for by the operation.
+FIXED: Final = ("bandwidth", "connections", "base")
 STAGE_WORDS: Final = {
     "direct": "direct",
     "to-backlog": "to the backlog",
@@ -38,6 +49,7 @@ STAGE_WORDS: Final = {
     "to-primary": "to the primary",
     "ping": "pings",
     "poll": "idle polls",
+    "bandwidth": "bandwidth",
     "connections": "connections",
     "base": "base charge",
 }

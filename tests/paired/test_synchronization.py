@@ -1,0 +1,114 @@
+"""Waiting, by tasks and by threads: pulses, bounds, and work in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from twinbus.paired.synchronization import AsyncSignal, AsyncTasks, Signal, Tasks, async_bounded, bounded
+
+
+async def test_a_pulse_wakes_everybody_who_waits() -> None:
+    signal = AsyncSignal()
+    waiting = [asyncio.create_task(signal.wait(10)) for _ in range(3)]
+    await asyncio.sleep(0)
+    signal.pulse()
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert await signal.wait(0.01) is False
+    assert await signal.wait(0) is False
+
+
+def test_a_pulse_wakes_every_thread() -> None:
+    signal = Signal()
+    woken: list[bool] = []
+    threads = [threading.Thread(target=lambda: woken.append(signal.wait(10))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(woken) < 3:
+        signal.pulse()
+        time.sleep(0.005)
+    assert woken == [True] * 3
+    assert signal.wait(0.01) is False
+    assert signal.wait(0) is False
+
+
+async def test_a_task_that_takes_too_long_is_given_up() -> None:
+    given_up: list[int] = []
+    with pytest.raises(TimeoutError, match=r"within 0\.0 seconds"):
+        await async_bounded(0.01, lambda: asyncio.sleep(10), lambda: given_up.append(1))
+    assert given_up == [1]
+    assert await async_bounded(5, lambda: asyncio.sleep(0, "done"), lambda: given_up.append(2)) == "done"
+    outer = asyncio.create_task(async_bounded(10, lambda: asyncio.sleep(10), lambda: given_up.append(3)))
+    await asyncio.sleep(0.01)
+    outer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await outer
+    assert given_up == [1, 3]
+
+
+def test_a_thread_that_takes_too_long_is_given_up() -> None:
+    release = threading.Event()
+    given_up: list[int] = []
+
+    def give_up() -> None:
+        given_up.append(1)
+        release.set()
+
+    with pytest.raises(TimeoutError, match=r"within 0\.0 seconds"):
+        bounded(0.01, lambda: release.wait(10), give_up)
+    assert given_up == [1]
+    assert bounded(5, lambda: "done", give_up) == "done"
+    with pytest.raises(KeyError):
+        bounded(5, lambda: {}["x"], give_up)
+    assert given_up == [1]
+
+
+async def test_work_goes_on_in_the_background_of_a_loop() -> None:
+    tasks = AsyncTasks()
+    done: list[str] = []
+
+    async def work(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        done.append(name)
+
+    async def fail() -> None:
+        raise ValueError("mine")
+
+    assert await tasks.within(5, lambda: work("quick", 0)) is True
+    assert await tasks.within(0.01, lambda: work("slow", 0.1)) is False
+    with pytest.raises(ValueError, match="mine"):
+        await tasks.within(5, fail)
+    await asyncio.sleep(0.2)
+    tasks.spawn(work, "spawned", 0)
+    tasks.spawn(work, "never", 60)
+    await tasks.leave(fail, lambda: work("left", 0.05))
+    await asyncio.sleep(0.01)
+    await tasks.finish()
+    await tasks.together(fail, lambda: work("together", 0))
+    assert done == ["quick", "slow", "spawned", "left", "together"]
+
+
+def test_work_goes_on_in_the_background_of_threads() -> None:
+    tasks = Tasks()
+    done: list[str] = []
+    release = threading.Event()
+
+    def slow() -> None:
+        release.wait(10)
+        done.append("slow")
+
+    def fail() -> None:
+        raise ValueError("mine")
+
+    assert tasks.within(5, lambda: done.append("quick")) is True
+    assert tasks.within(0.01, slow) is False
+    with pytest.raises(ValueError, match="mine"):
+        tasks.within(5, fail)
+    release.set()
+    tasks.leave(fail, lambda: done.append("left"))
+    tasks.finish()
+    tasks.together(fail, lambda: done.append("together"))
+    assert sorted(done) == ["left", "quick", "slow", "together"]
