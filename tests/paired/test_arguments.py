@@ -18,7 +18,7 @@ from tests.paired.pairs import FAST, Pair, call, opened
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
 from twinbus.paired import PairedServiceBusClient, PairingOptions
-from twinbus.paired.arguments import admin_options, pairing_options
+from twinbus.paired.arguments import admin_options, from_environment, pairing_options, variable
 
 HOSTS = ("contoso.servicebus.windows.net", "fabrikam.servicebus.windows.net")
 
@@ -208,3 +208,41 @@ def test_tracing_reaches_diverted_messages() -> None:
     own = ReceivedMessage(payload, None, b"").application_properties
     assert own["traceparent"] == "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     assert own["mine"] == 1
+
+
+def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAIRING", "PRIMARY_NAME", "HOLD_SENDS", "MAX_IN_FLIGHT", "TRY_TIMEOUT"):
+        monkeypatch.delenv(f"TWINBUS_{name}", raising=False)
+    assert from_environment({}) == {}
+    monkeypatch.setenv("TWINBUS_PAIRING", "Responsive")
+    monkeypatch.setenv("TWINBUS_PRIMARY_NAME", " contoso ")
+    monkeypatch.setenv("TWINBUS_HOLD_SENDS", "off")
+    monkeypatch.setenv("TWINBUS_MAX_IN_FLIGHT", "4")
+    monkeypatch.setenv("TWINBUS_TRY_TIMEOUT", "2.5")
+    monkeypatch.setenv("TWINBUS_SESSION_ORDER", "")
+    found = from_environment({"max_in_flight": 5})
+    assert found == {
+        "options": PairingOptions.responsive(),
+        "primary_name": "contoso",
+        "hold_sends": False,
+        "max_in_flight": 5,
+        "try_timeout": 2.5,
+    }
+    monkeypatch.setenv("TWINBUS_PAIRING", "default")
+    monkeypatch.setenv("TWINBUS_HOLD_SENDS", "Yes")
+    assert from_environment({})["hold_sends"] is True
+    assert "options" not in from_environment({})
+    for name, value, text in (
+        ("HOLD_SENDS", "maybe", "it must be true or false"),
+        ("MAX_IN_FLIGHT", "2.5", "it must be a number"),
+        ("PAIRING", "eager", "it must be 'default' or 'responsive'"),
+    ):
+        monkeypatch.setenv(f"TWINBUS_{name}", value)
+        with pytest.raises(ValueError, match=f"TWINBUS_{name} is '{value}': {text}"):
+            from_environment({})
+        monkeypatch.delenv(f"TWINBUS_{name}")
+    monkeypatch.setenv("TWINBUS_PRIMARY", " text ")
+    assert variable("PRIMARY") == "text"
+    monkeypatch.setenv("TWINBUS_PRIMARY", "  ")
+    with pytest.raises(ValueError, match="TWINBUS_PRIMARY is not set"):
+        variable("PRIMARY")

@@ -85,4 +85,5 @@ def test_the_old_documentation_read_literally() -> None:
 
 def test_a_cause_is_a_condition_or_a_class() -> None:
     assert cause_of(plain(b"amqp:internal-error")) == "amqp:internal-error"
+    assert cause_of(plain("amqp:text")) == "amqp:text"  # type: ignore[arg-type]
     assert cause_of(ConnectionResetError("host:secret")) == "ConnectionResetError"

@@ -65,6 +65,7 @@ def test_what_listeners_raise_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     heard: list[PairedEvent] = []
     events = Events("a", "b", clock=SteppedClock(), listeners=[fail, heard.append], journal=None)
     events.emit(Event.FAILED_OVER)
+    assert events.flush(5)
     events.close()
     assert len(heard) == 1
     assert "a listener of paired events failed on failed-over" in caplog.text
