@@ -17,7 +17,11 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 
-from twinbus.entities import Message, Namespace, NewMessage, Queue, QueueSettings, records
+from twinbus.entities import records
+from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.namespace import Namespace
+from twinbus.entities.queue import Queue
+from twinbus.entities.settings import QueueSettings
 from twinbus.store.facts import Facts
 
 BURST = 500

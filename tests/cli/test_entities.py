@@ -155,7 +155,7 @@ def test_the_life_of_a_topic(bus: Broker, done: Done, json_of: Any, twinbus: Com
     assert json_of("topic", "show", "news")["default_ttl_ms"] == 7 * 86_400_000
     assert "P7D" in done("topic", "show", "news")
     assert done("topic", "status", "news", "Disabled") == "Disabled\n"
-    assert done("topic", "delete", "news") == "Topic news is deleted.\n"
+    assert done("topic", "delete", "news", "--yes") == "Topic news is deleted.\n"
     code, _, err = twinbus("topic", "show", "news")
     assert code == 1
     assert "could not be found" in err
@@ -170,7 +170,7 @@ def test_the_life_of_a_subscription(bus: Broker, done: Done, json_of: Any, twinb
     assert json_of("subscription", "show", "news", "all")["max_delivery_count"] == 3
     assert json_of("subscription", "show", "news", "all")["active_messages"] == 1
     assert done("subscription", "status", "news", "all", "ReceiveDisabled") == "ReceiveDisabled\n"
-    assert json_of("subscription", "delete", "news", "all") == {"deleted": "all"}
+    assert json_of("subscription", "delete", "news", "all", "--yes") == {"deleted": "all"}
     assert json_of("subscription", "list", "news") == []
     code, _, err = twinbus("subscription", "show", "nws", "all")
     assert code == 1

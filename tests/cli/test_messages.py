@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.cli.conftest import Command, Process, counts
 from twinbus.clock import SystemClock
@@ -305,8 +306,8 @@ def test_subscriptions_by_name_and_by_path(bus: Broker, done: Done, twinbus: Com
     bus.create_topic("news")
     bus.create_subscription("news", "all")
     done("send", "news", "item {n}", "--count", "2")
-    assert done("receive", "news", "--subscription", "all", "--raw") == "item 1\n"
-    assert done("receive", "news/Subscriptions/all", "--raw") == "item 2\n"
+    assert done("receive", "news", "--subscription", "all", "--raw") == "item 1", "one body, byte for byte"
+    assert done("receive", "news/Subscriptions/all", "--raw") == "item 2"
     code, _, err = twinbus("receive", "news/subscriptions/all", "--subscription", "all")
     assert code == 2
     assert "leave --subscription out" in err
@@ -453,7 +454,7 @@ def test_nothing_to_see(twinbus: Command) -> None:
 def test_purge_asks_first(bus: Broker, twinbus: Command, done: Done, monkeypatch: pytest.MonkeyPatch) -> None:
     done("send", "orders", "x", "--count", "3")
     code, _, err = twinbus("purge", "orders")
-    assert (code, err) == (2, "twinbus: What is purged is gone: give --yes to delete the messages of orders.\n")
+    assert (code, err) == (2, "twinbus: Delete 3 messages of orders? Nobody can be asked here: pass --yes.\n")
     for answer, code, left in ((b"n\n", 1, 3), (b"y\n", 0, 0)):
         terminal = Input(answer)
         monkeypatch.setattr(terminal, "isatty", lambda: True)
@@ -491,3 +492,32 @@ def test_purge_without_a_request_that_deletes_many(bus: Broker, done: Done, monk
     done("send", "orders", "x", "--count", "700")
     assert done("purge", "orders", "--yes") == "700 messages of orders deleted.\n"
     assert counts(bus, "orders") == (0, 0)
+
+
+def test_the_number_stands_in_every_text(done: Callable[..., str]) -> None:
+    done(
+        "send",
+        "orders",
+        "order {n}",
+        "--count",
+        "2",
+        "--session",
+        "s-{n}",
+        "--subject",
+        "no {n}",
+        "--message-id",
+        "m{n}",
+    )
+    found = [json.loads(line) for line in done("receive", "orders", "--max", "2", "--json").splitlines()]
+    assert [(each["message_id"], each["session_id"], each["subject"], each["body"]) for each in found] == [
+        ("m1", "s-1", "no 1", "order 1"),
+        ("m2", "s-2", "no 2", "order 2"),
+    ]
+
+
+def test_peek_shows_a_message_on_one_line(done: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    done("send", "orders", "a body that is longer than its column on a narrow terminal", "--session", "s" * 40)
+    monkeypatch.setattr("twinbus.cli.view.console", lambda: Console(width=80))
+    lines = done("peek", "orders").splitlines()
+    assert len(lines) == 2
+    assert all(len(line) <= 80 for line in lines)

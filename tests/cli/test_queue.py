@@ -133,8 +133,11 @@ def test_an_empty_namespace_lists_nothing(command: Command) -> None:
 
 def test_delete(command: Command, broker: Broker) -> None:
     broker.create_queue("orders")
-    assert command("delete", "orders") == (0, "Queue orders is deleted.\n", "")
     code, out, err = command("delete", "orders")
+    assert (code, out) == (2, "")
+    assert "pass --yes" in err, "nobody can be asked without a terminal"
+    assert command("delete", "orders", "--yes") == (0, "Queue orders is deleted.\n", "")
+    code, out, err = command("delete", "orders", "--yes")
     assert (code, out) == (1, "")
     assert err.startswith("twinbus: The messaging entity 'orders' could not be found.")
 

@@ -110,7 +110,7 @@ def test_purge_asks_on_a_terminal(
     assert child.wait(30) == code
     assert counts(bus, "orders")[0] == left
     if code:
-        assert b"twinbus: stopped; nothing was changed." in terminal.rest()
+        assert b"twinbus: Nothing was deleted." in terminal.rest()
 
 
 def test_an_interrupt_at_the_question_changes_nothing(
@@ -122,11 +122,16 @@ def test_an_interrupt_at_the_question_changes_nothing(
     wait_until_asleep(child)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
-    assert (child.returncode, err.strip()) == (1, b"twinbus: stopped; nothing was changed.")
+    assert (child.returncode, err.strip()) == (130, b"")
     assert counts(bus, "orders") == (1, 0)
 
 
-def test_deleting_without_a_terminal_does_not_ask(bus: Broker, process: Process) -> None:
+def test_deleting_without_a_terminal_needs_a_yes(bus: Broker, process: Process) -> None:
     child = process("queue", "delete", "orders")
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, out) == (2, b"")
+    assert b"pass --yes" in err
+    assert counts(bus, "orders") == (0, 0)
+    child = process("queue", "delete", "orders", "--yes")
     out, err = child.communicate(timeout=30)
     assert (child.returncode, out, err) == (0, b"Queue orders is deleted.\n", b"")

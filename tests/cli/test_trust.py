@@ -19,6 +19,11 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_it_makes_the_ca_once_and_says_how_to_use_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = tmp_path / "my data"
+    with pytest.raises(SystemExit):
+        run(["trust", "--data", str(data)])
+    assert "There is no data folder" in capsys.readouterr().err
+    assert not data.exists(), "a slip of the pen makes no folder"
+    data.mkdir()
     text = said(capsys, "--data", str(data))
     ca = data / "ca.pem"
     made = ca.read_text()
@@ -33,6 +38,7 @@ def test_it_makes_the_ca_once_and_says_how_to_use_it(capsys: pytest.CaptureFixtu
 def test_it_goes_by_the_configuration(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = tmp_path / "twinbus.toml"
     config.write_text('data = "here"\n[namespaces.contoso]\n')
+    (tmp_path / "here").mkdir()
     assert json.loads(said(capsys, "--config", str(config), "--json"))["ca"] == str(tmp_path / "here" / "ca.pem")
     config.write_text('tls_certificate = "own.pem"\n[namespaces.contoso]\n')
     assert "clients must trust whoever issued it" in said(capsys, "--config", str(config))

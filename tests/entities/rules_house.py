@@ -6,7 +6,11 @@ import itertools
 from collections.abc import Iterable
 
 from twinbus.clock import SteppedClock
-from twinbus.entities import Message, Namespace, NewMessage, Queue, QueueSettings, Session
+from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.namespace import Namespace
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.entities.settings import QueueSettings
 from twinbus.entities.views import Views
 from twinbus.store.facts import Facts, Table
 

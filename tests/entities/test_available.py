@@ -3,9 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.entities import Message
 from twinbus.entities.available import Available
-from twinbus.entities.message import GONE
+from twinbus.entities.message import GONE, Message
 
 
 def message(seq: int) -> Message:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities import Message, Queue
+from twinbus.entities.message import Message
+from twinbus.entities.queue import Queue
 from twinbus.store.facts import Table
 
 Place = Callable[[House], Message]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new
 
-from twinbus.entities import QueueSettings
+from twinbus.entities.settings import QueueSettings
 from twinbus.limits import TICK_MESSAGES_MAX
 from twinbus.store.facts import Facts, Table
 

@@ -5,9 +5,9 @@ import sys
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities import EffectKind, Message
+from twinbus.entities.effects import EffectKind
 from twinbus.entities.expiry import Expiry
-from twinbus.entities.message import GONE
+from twinbus.entities.message import GONE, Message
 from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX
 from twinbus.store.facts import Table
 

@@ -6,7 +6,10 @@ import pytest
 from rules_house import tag
 from topic_house import TopicHouse, post, rule
 
-from twinbus.entities import Queue, QueueSettings, Relayed, SubscriptionSettings, TopicSettings
+from twinbus.entities.message import Relayed
+from twinbus.entities.queue import Queue
+from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError
 from twinbus.limits import FORWARD_COPIES_MAX
 from twinbus.store.facts import Table

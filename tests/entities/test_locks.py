@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from twinbus.entities import Message
 from twinbus.entities.locks import Locks
+from twinbus.entities.message import Message
 
 
 def locked(seq: int, until_ms: int) -> Message:

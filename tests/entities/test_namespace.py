@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities import EffectKind, QueueSettings
+from twinbus.entities.effects import EffectKind
+from twinbus.entities.settings import QueueSettings
 from twinbus.errors import (
     ArgumentError,
     EntityExistsError,

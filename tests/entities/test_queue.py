@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities import QueueSettings
 from twinbus.entities.sending import SESSION_ID_MISSING_TEXT
+from twinbus.entities.settings import QueueSettings
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,

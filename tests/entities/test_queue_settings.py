@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from twinbus.entities import QueueSettings
+from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ArgumentError
 from twinbus.limits import ENTITY_PATH_CHARS_MAX, UNLIMITED_MS, USER_METADATA_CHARS_MAX
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.entities import Message, Relayed, records
+from twinbus.entities import records
+from twinbus.entities.message import Message, Relayed
 from twinbus.errors import StoreCorruptError
 from twinbus.store.facts import index_key
 

@@ -5,7 +5,8 @@ import random
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities import Namespace, records
+from twinbus.entities import records
+from twinbus.entities.namespace import Namespace
 from twinbus.errors import StoreCorruptError
 from twinbus.store.facts import Table
 

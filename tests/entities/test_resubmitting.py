@@ -4,8 +4,9 @@ import pytest
 from rules_house import House, tag
 from topic_house import TopicHouse
 
-from twinbus.entities import Message, Queue, Relayed
 from twinbus.entities.holding import DEAD_LETTER_REASON
+from twinbus.entities.message import Message, Relayed
+from twinbus.entities.queue import Queue
 from twinbus.entities.resubmitting import Resubmitted
 from twinbus.errors import ArgumentError, EntityDisabledError
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from topic_house import TopicHouse, rule
 
-from twinbus.entities import Relayed, Rule
 from twinbus.entities.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
+from twinbus.entities.message import Relayed
+from twinbus.entities.rule import Rule
 from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, QuotaExceededError
 from twinbus.limits import CORRELATION_RULES_PER_TOPIC_MAX, SQL_RULES_PER_TOPIC_MAX
 from twinbus.store.facts import Table

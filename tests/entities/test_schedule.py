@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new
 
-from twinbus.entities import EffectKind, Message
+from twinbus.entities.effects import EffectKind
+from twinbus.entities.message import Message
 from twinbus.entities.schedule import Schedule
 from twinbus.errors import MessageNotFoundError
 from twinbus.limits import TICK_MESSAGES_MAX

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities import QueueSettings, Session
 from twinbus.entities.accepting import NO_SESSIONS_TEXT, SESSION_NEEDED_TEXT
+from twinbus.entities.session import Session
+from twinbus.entities.settings import QueueSettings
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from rules_house import House, tag
 
-from twinbus.entities import QueueSettings, records
+from twinbus.entities import records
+from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ArgumentError, MessageLockLostError, NotAllowedError
 from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
 from twinbus.store.facts import Table

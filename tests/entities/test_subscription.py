@@ -4,8 +4,9 @@ import pytest
 from rules_house import tag
 from topic_house import TopicHouse, post
 
-from twinbus.entities import Relayed, SubscriptionSettings
 from twinbus.entities.filters import TrueFilter
+from twinbus.entities.message import Relayed
+from twinbus.entities.topic_settings import SubscriptionSettings
 from twinbus.errors import MessageLockLostError, NotAllowedError
 
 

@@ -4,8 +4,10 @@ import pytest
 from rules_house import tag
 from topic_house import TopicHouse, post
 
-from twinbus.entities import QueueSettings, Relayed, SubscriptionSettings, TopicSettings
 from twinbus.entities.filters import CorrelationFilter
+from twinbus.entities.message import Relayed
+from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import (
     ArgumentError,
     EntityDisabledError,

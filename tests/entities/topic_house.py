@@ -8,17 +8,13 @@ from typing import Any
 
 from rules_house import House
 
-from twinbus.entities import (
-    Message,
-    NewMessage,
-    Queue,
-    Rule,
-    Subscription,
-    SubscriptionSettings,
-    Topic,
-    TopicSettings,
-)
 from twinbus.entities.filters import REMOVED, Changes, Properties, SqlAction, SqlFilter
+from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.queue import Queue
+from twinbus.entities.rule import Rule
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import FilterEvaluationError
 from twinbus.store.facts import Table, body_key
 

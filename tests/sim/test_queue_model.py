@@ -25,7 +25,10 @@ from hypothesis.stateful import (
 from queue_model import ACTIVE, DEAD, DEFERRED, MAIN, SCHEDULED, Held, Model
 from rules_house import House, new
 
-from twinbus.entities import Message, Queue, Session, records
+from twinbus.entities import records
+from twinbus.entities.message import Message
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
 from twinbus.entities.states import Place, place
 from twinbus.errors import (
     MessageLockLostError,

@@ -15,7 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from topic_house import TopicHouse, post
 from topic_model import DEAD, RULES, Copy, Model, made
 
-from twinbus.entities import Queue, QueueSettings, SubscriptionSettings, records
+from twinbus.entities import records
+from twinbus.entities.queue import Queue
+from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings
 from twinbus.errors import EntityNotFoundError
 from twinbus.store.facts import Table, body_key, index_numbers
 

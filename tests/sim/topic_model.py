@@ -12,8 +12,8 @@ from typing import Any
 
 from topic_house import rule
 
-from twinbus.entities import Rule
 from twinbus.entities.filters import CorrelationFilter, FalseFilter, TrueFilter
+from twinbus.entities.rule import Rule
 
 DEAD = "/$DeadLetterQueue"
 

@@ -92,7 +92,7 @@ def answer(broker: ConnectionString, ca_file: Path | None, operation: str, body:
         from azure.core.exceptions import AzureError, HttpResponseError
         from azure.servicebus.management import ServiceBusAdministrationClient
     except ImportError:
-        raise ConfigError("Entities of Azure need the official SDK: pip install 'twinbus[paired]'.") from None
+        raise ConfigError("Entities of Azure need the official SDK: pip install azure-servicebus.") from None
     logging.getLogger("azure").setLevel(logging.CRITICAL)
     asked = _OPERATIONS.get(operation)
     if asked is None:

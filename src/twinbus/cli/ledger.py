@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.broker.config import LEDGER_NAME
 from twinbus.cli.folders import default_data
 from twinbus.cli.group import group
 from twinbus.cli.view import show_json, show_table
@@ -200,6 +199,8 @@ def _stopping() -> Iterator[threading.Event]:
 
 def find_ledger(folder: Path) -> Path:
     """The ledger in a data folder; the ledger's own folder is taken too."""
+    from twinbus.broker.config import LEDGER_NAME
+
     for found in (folder / LEDGER_NAME, folder):
         if found.is_dir() and (complete_files(found) or open_files(found)):
             return found

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 class Output:
     """Writes messages to the standard output."""
 
-    def __init__(self, *, as_json: bool, raw: bool = False, body: Body = Body.AUTO) -> None:
+    def __init__(self, *, as_json: bool, raw: bool = False, body: Body = Body.AUTO, one: bool = False) -> None:
         # JSON lines instead of text.
         self._as_json = as_json
         # Bodies alone, as they are.
         self._raw = raw
+        # Behind a raw body: one alone is written byte for byte, of several each ends its line.
+        self._separator = b"" if one else b"\n"
         # How bodies are shown.
         self._body = body
         # The stream below the text.
@@ -51,5 +53,5 @@ class Output:
             return json.dumps(described(message, self._body), ensure_ascii=False).encode(errors="replace") + b"\n"
         if self._raw:
             content = content_of(message)
-            return (content if isinstance(content, bytes) else str(content).encode()) + b"\n"
+            return (content if isinstance(content, bytes) else str(content).encode()) + self._separator
         return block(message, self._body).encode(errors="replace")

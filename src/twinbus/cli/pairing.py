@@ -61,7 +61,7 @@ def need_sdk() -> None:
     try:
         import azure.servicebus  # noqa: F401
     except ImportError:
-        raise ConfigError("This command needs the official SDK: pip install azure-servicebus aiohttp.") from None
+        raise ConfigError("This command needs the official SDK: pip install azure-servicebus.") from None
 
 
 def tls_of(text: str, ca_file: Path | None) -> ssl.SSLContext | None:

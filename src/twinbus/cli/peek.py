@@ -97,4 +97,5 @@ def _show(messages: list[ReceivedMessage], dead: bool) -> None:
     if all(row[2] == "-" for row in rows):
         columns = [*columns[:2], *columns[3:]]
         rows = [[*row[:2], *row[3:]] for row in rows]
-    show_table(columns, rows, ("number", "bytes"))
+    # A row a message, however narrow the terminal: --json has everything.
+    show_table(columns, rows, ("number", "bytes"), ("message id", "session", "enqueued", "reason", "body"))

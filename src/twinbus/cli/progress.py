@@ -7,13 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from twinbus.clock import Clock, MonotonicClock
 
 if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
     from twinbus.paired.syphon.tally import Tally
 
 _NUMBERS = ("depth", "received", "syphoned", "dead-lettered", "tried again", "per second")
@@ -60,6 +60,10 @@ class Progress:
 
     def start(self) -> None:
         if not self._quiet and not self._as_json and sys.stderr.isatty():
+            # Loaded here: they would take longer than most commands.
+            from rich.console import Console
+            from rich.live import Live
+
             self._live = Live(self._table(), console=Console(stderr=True, highlight=False), transient=True)
             self._live.start()
 
@@ -102,6 +106,8 @@ class Progress:
         failing = self._syphon.failing
         if failing:
             state += f"; refusing for now: {', '.join(failing[:5])}"
+        from rich.table import Table
+
         table = Table(box=None, pad_edge=False, header_style="bold", caption=state, caption_justify="left")
         table.add_column("backlog queue", overflow="fold")
         for name in _NUMBERS:

@@ -8,18 +8,18 @@ Rules:
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from twinbus.cli import work
+from twinbus.cli.confirmation import confirm
 from twinbus.cli.entity import SUBSCRIPTIONS, Dead, Entity, Subscription, path_of
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import Target, connected
 from twinbus.cli.view import counted, show_json
 from twinbus.clock import SystemClock
-from twinbus.errors import ConfigError, ServiceError, UnsupportedError
+from twinbus.errors import ServiceError, UnsupportedError
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX
 
 if TYPE_CHECKING:
@@ -58,10 +58,8 @@ def purge(
     before_ms = None if before is None else moment_ms(before, "--before", future=False)
     count = _counted(target, entity, subscription, dead) if before is None and session is None else None
     if not yes:
-        if not sys.stdin.isatty():
-            raise ConfigError(f"What is purged is gone: give --yes to delete the messages of {path}.")
         what = "the messages" if count is None else counted(count, "message")
-        typer.confirm(f"Delete {what} of {path}{'' if before is None else f' from before {before}'}?", abort=True)
+        confirm(f"Delete {what} of {path}{'' if before is None else f' from before {before}'}?")
 
     async def delete(stop: work.Stop) -> tuple[int, bool]:
         async with target.client() as client:

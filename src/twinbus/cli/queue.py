@@ -5,13 +5,13 @@ The connection string's policy needs the right Manage.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from twinbus.cli import settings as of
 from twinbus.cli.completion import queue_names
+from twinbus.cli.confirmation import confirm
 from twinbus.cli.group import group
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import Target, connected
@@ -181,17 +181,17 @@ def show_status(described: dict[str, Any], json: bool) -> None:
 @queues.command()
 @connected
 def delete(target: Target, name: Name, yes: Yes = False, json: Json = False) -> None:
-    """Delete a queue and all its messages. On a terminal it asks first.
+    """Delete a queue and all its messages. Asks first unless you pass --yes.
 
     \b
     Example:
       twinbus queue delete orders
       twinbus queue delete orders --yes
     """
-    if not yes and sys.stdin.isatty():
+    if not yes:
         queue = target.ask("get-queue", {"name": name})["queue"]
         count = sum(queue[f"{kind}_messages"] or 0 for kind in _COUNTS)
-        typer.confirm(f"Delete queue {queue['path']} and its {counted(count, 'message')}?", abort=True)
+        confirm(f"Delete queue {queue['path']} and its {counted(count, 'message')}?")
     target.ask("delete-queue", {"name": name})
     show_deleted("Queue", name, json)
 

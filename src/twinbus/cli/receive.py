@@ -80,7 +80,7 @@ def receive(
     entity: Entity,
     subscription: Subscription = None,
     dead: Dead = False,
-    max: Annotated[int, typer.Option("--max", "-m", metavar="N", min=1, help="At most so many.")] = 1,
+    max: Annotated[int, typer.Option("--max", "-m", metavar="N", min=1, help="Stop after N messages.")] = 1,
     all: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on until Ctrl-C.")] = False,
     wait: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for a message.")] = "5s",
@@ -96,7 +96,7 @@ def receive(
         bool, typer.Option("--delete", help="Receive and delete in one step: faster, and what is lost is lost.")
     ] = False,
     body: Annotated[Body, typer.Option(help="How bodies are shown.")] = Body.AUTO,
-    raw: Annotated[bool, typer.Option("--raw", help="Only the bodies, as they are.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Only the bodies, unchanged; of several, one a line.")] = False,
     json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
 ) -> None:
     """Receive messages. Each is written first and completed then, so that none is lost.
@@ -126,7 +126,7 @@ def receive(
         deferred=deferred or [],
     )
     _check(wish, dead)
-    output = Output(as_json=json, raw=raw, body=body)
+    output = Output(as_json=json, raw=raw, body=body, one=wish.count == 1 and len(wish.deferred) <= 1)
     received, interrupted = work.run(lambda stop: _receive(target, wish, output, stop))
     _tell(wish, received, interrupted)
 

@@ -39,6 +39,8 @@ _LINE_BYTES_MAX = 1 << 28
 _NAMED = 5
 # With this in a body or an id, `--count` writes the number of the message.
 _NUMBER = "{n}"
+# Options in which it stands for the message's number, besides the body.
+_NUMBERED = ("message_id", "session_id", "subject", "correlation_id", "partition_key", "to", "reply_to")
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ def send(
         str | None, typer.Option(metavar="WHEN", help="When it appears: 10m from now, or 2026-11-30T08:00Z.")
     ] = None,
     count: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Send it so often; {n} in body and id is the number.")
+        int, typer.Option(metavar="N", min=1, help="Send it N times; {n} becomes the message's number.")
     ] = 1,
     rate: Annotated[
         float | None, typer.Option(metavar="N", min=0.001, help="Messages a second [as fast as it goes].")
@@ -228,15 +230,16 @@ async def _copies(body: bytes, defaults: dict[str, Any], count: int) -> AsyncGen
     from twinbus.client import Message
 
     made = Message(body=body, **defaults)
-    numbered = count > 1 and _NUMBER.encode() in body
-    named = made.message_id
+    # Every text that holds the mark; with one message it stays as it is.
+    numbered = [name for name in _NUMBERED if count > 1 and _NUMBER in (defaults.get(name) or "")]
+    in_body = count > 1 and _NUMBER.encode() in body
     for number in range(1, count + 1):
-        text = body.replace(_NUMBER.encode(), str(number).encode()) if numbered else body
-        if named is None:
-            name = uuid4().hex
-        else:
-            name = named.replace(_NUMBER, str(number)) if count > 1 else named
-        yield replace(made, body=text, message_id=name)
+        texts = {name: defaults[name].replace(_NUMBER, str(number)) for name in numbered}
+        if in_body:
+            texts["body"] = body.replace(_NUMBER.encode(), str(number).encode())
+        if made.message_id is None:
+            texts["message_id"] = uuid4().hex
+        yield replace(made, **texts)
 
 
 async def _read_lines(name: str, defaults: dict[str, Any], stop: work.Stop) -> AsyncGenerator[Message, None]:

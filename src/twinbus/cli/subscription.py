@@ -5,13 +5,13 @@ The connection string's policy needs the right Manage.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from twinbus.cli import settings as of
 from twinbus.cli.completion import subscription_names, topic_names
+from twinbus.cli.confirmation import confirm
 from twinbus.cli.group import group
 from twinbus.cli.queue import counts, show_deleted, show_status
 from twinbus.cli.settings import Json, Yes
@@ -162,17 +162,15 @@ def status(
 @subscriptions.command()
 @connected
 def delete(target: Target, topic: Topic, name: Name, yes: Yes = False, json: Json = False) -> None:
-    """Delete a subscription and its messages. On a terminal it asks first.
+    """Delete a subscription and its messages. Asks first unless you pass --yes.
 
     \b
     Example:
       twinbus subscription delete news all --yes
     """
-    if not yes and sys.stdin.isatty():
+    if not yes:
         found = target.ask("get-subscription", {"topic": topic, "name": name})["subscription"]
         count = sum(found[f"{kind}_messages"] or 0 for kind in ("active", "scheduled", "deferred", "dead_letter"))
-        typer.confirm(
-            f"Delete subscription {found['name']} of {topic} and its {counted(count, 'message')}?", abort=True
-        )
+        confirm(f"Delete subscription {found['name']} of {topic} and its {counted(count, 'message')}?")
     target.ask("delete-subscription", {"topic": topic, "name": name})
     show_deleted("Subscription", name, json)

@@ -5,13 +5,13 @@ The connection string's policy needs the right Manage.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from twinbus.cli import settings as of
 from twinbus.cli.completion import topic_names
+from twinbus.cli.confirmation import confirm
 from twinbus.cli.group import group
 from twinbus.cli.queue import show_deleted, show_status
 from twinbus.cli.settings import Json, Yes
@@ -158,15 +158,15 @@ def status(
 @topics.command()
 @connected
 def delete(target: Target, name: Name, yes: Yes = False, json: Json = False) -> None:
-    """Delete a topic, its subscriptions and all their messages. On a terminal it asks first.
+    """Delete a topic, its subscriptions and all their messages. Asks first unless you pass --yes.
 
     \b
     Example:
       twinbus topic delete news --yes
     """
-    if not yes and sys.stdin.isatty():
+    if not yes:
         topic = target.ask("get-topic", {"name": name})["topic"]
         many = counted(topic["subscriptions"], "subscription")
-        typer.confirm(f"Delete topic {topic['path']} and its {many}?", abort=True)
+        confirm(f"Delete topic {topic['path']} and its {many}?")
     target.ask("delete-topic", {"name": name})
     show_deleted("Topic", name, json)

@@ -31,13 +31,17 @@ def trust(
     from twinbus.broker.config_file import load_config
     from twinbus.broker.config_toml import TomlConfig
     from twinbus.cli.folders import default_data
+    from twinbus.errors import ConfigError
 
     file = load_config(config) if config is not None else TomlConfig()
     if file.tls_certificate is not None:
         text = f"The broker shows its own certificate, {file.tls_certificate}: clients must trust whoever issued it."
         typer.echo(json.dumps({"certificate": str(file.tls_certificate)}) if as_json else text)
         return
-    ca = ensure_ca((data or file.data or default_data()).expanduser().absolute())
+    folder = (data or file.data or default_data()).expanduser().absolute()
+    if not folder.is_dir():
+        raise ConfigError(f"There is no data folder {folder}. Start the broker once, or name its folder by --data.")
+    ca = ensure_ca(folder)
     if as_json:
         typer.echo(json.dumps({"ca": str(ca), "environment": environment(ca)}, indent=2))
     else:

@@ -25,13 +25,18 @@ def console() -> Console:
     return out if out.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
 
 
-def show_table(columns: list[str], rows: list[list[str]], numbers: tuple[str, ...] = ()) -> None:
-    """A table; the columns in `numbers` are aligned as such."""
+def show_table(
+    columns: list[str], rows: list[list[str]], numbers: tuple[str, ...] = (), shortened: tuple[str, ...] = ()
+) -> None:
+    """A table: `numbers` are aligned as such, `shortened` columns are cut where the line is too long."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        if column in shortened:
+            table.add_column(column, no_wrap=True, overflow="ellipsis")
+        else:
+            table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     console().print(table)
