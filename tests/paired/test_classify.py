@@ -9,7 +9,7 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from azure.servicebus import exceptions as sdk
 
-from twinbus.paired.classify import availability_failure, cause_of, non_transient_error
+from twinbus.paired.classify import availability_failure, cause_of, non_transient_error, of_the_message
 
 
 def plain(condition: bytes | None = None, inner: BaseException | None = None) -> sdk.ServiceBusError:
@@ -83,7 +83,18 @@ def test_the_old_documentation_read_literally() -> None:
     assert not non_transient_error(ValueError())
 
 
+def test_what_the_message_itself_causes() -> None:
+    for error in (sdk.MessageSizeExceededError(), ValueError(), TypeError()):
+        assert of_the_message(error) is True
+    # A certificate that is not trusted is a ValueError to Python, and not the message's fault.
+    for other in (ssl.SSLCertVerificationError("self-signed"), sdk.ServiceBusConnectionError(), KeyError()):
+        assert of_the_message(other) is False
+
+
 def test_a_cause_is_a_condition_or_a_class() -> None:
     assert cause_of(plain(b"amqp:internal-error")) == "amqp:internal-error"
+    error = plain()
+    error._condition = b"amqp:bytes"  # type: ignore[attr-defined]
+    assert cause_of(error) == "amqp:bytes"
     assert cause_of(plain("amqp:text")) == "amqp:text"  # type: ignore[arg-type]
     assert cause_of(ConnectionResetError("host:secret")) == "ConnectionResetError"

@@ -79,3 +79,27 @@ def test_a_listener_that_hangs_forever_fills_no_memory(caplog: pytest.LogCapture
     assert "events were dropped" in caplog.text
     release.set()
     events.close()
+
+
+def test_events_that_come_after_dropped_ones_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    release = threading.Event()
+    heard: list[PairedEvent] = []
+
+    def slow(event: PairedEvent) -> None:
+        release.wait(30)
+        heard.append(event)
+
+    events = Events("a", "b", clock=SteppedClock(), listeners=[slow], journal=None)
+    assert events.flush(0) is True, "nobody has anything to hear"
+    for _ in range(2):
+        for _ in range(10_005):
+            events.emit(Event.DIVERTED)
+        release.set()
+        assert events.flush(20)
+        release.clear()
+    events.emit(Event.FAILED_BACK)
+    release.set()
+    events.close()
+    assert heard[-1].kind == Event.FAILED_BACK
+    assert sum("events were dropped" in record.message for record in caplog.records) == 2
+    assert not [thread for thread in threading.enumerate() if thread.name == "twinbus-events"]

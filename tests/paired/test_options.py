@@ -36,6 +36,11 @@ def test_defaults() -> None:
         ("max_in_flight", 1001, "1001"),
         ("max_in_flight", True, "True"),
         ("max_in_flight", 2.5, "2.5"),
+        ("ping_refusals", -1, "ping_refusals is -1: .*from 0 .never. to 1000000"),
+        ("ping_refusals", 1_000_001, "1000001"),
+        ("ping_refusals", True, "True"),
+        ("ping_refusals", 1.5, "1.5"),
+        ("create_backlog_queues", 1, "create_backlog_queues is 1"),
         ("try_timeout", 1.9, "try_timeout is 1.9: .*2 to 600"),
         ("enable_syphon", "yes", "'yes'"),
         ("primary_name", "", "''"),
@@ -54,6 +59,8 @@ def test_what_is_out_of_range_is_named(name: str, value: Any, text: str) -> None
     [
         ("backlog_queue_count", 1),
         ("backlog_queue_count", 1000),
+        ("ping_refusals", 0),
+        ("ping_refusals", 1_000_000),
         ("max_in_flight", 1),
         ("max_in_flight", 1000),
         ("failover_interval", 0),
@@ -88,7 +95,13 @@ def test_a_send_outlasts_the_interval_unless_it_says_otherwise() -> None:
 def test_the_primarys_name(text: str, label: str | None, plain: str) -> None:
     address = Address.parse(text)
     assert (address.label, address.plain_name) == (label, plain)
-    check_name(plain)
+    assert check_name(plain) == plain
+
+
+def test_the_responsive_preset() -> None:
+    options = PairingOptions.responsive()
+    assert (options.failover_interval, options.ping_primary_interval) == (5, 5)
+    assert (options.try_timeout, options.backlog_pause, options.send_timeout) == (3, 10, 60)
 
 
 def test_backlog_queues_are_numbered_from_zero() -> None:

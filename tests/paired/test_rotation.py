@@ -67,3 +67,17 @@ def test_a_key_always_gets_the_same_queue(rotation: Rotation) -> None:
     rotation.fail("a")
     moved = {key for key, name in picks.items() if rotation.pick(key) != name}
     assert moved == {key for key, name in picks.items() if name == "a"}
+
+
+def test_a_queue_that_is_revived_may_be_picked_at_once() -> None:
+    clock = SteppedClock()
+    rotation = Rotation(["a", "b"], pause_ms=1_000, clock=clock, rng=Random(1))
+    assert rotation.succeed("a") is False
+    assert rotation.fail("a") is True
+    assert rotation.fail("a") is False
+    assert not rotation.usable("a")
+    rotation.revive("a")
+    rotation.revive("b")
+    assert rotation.usable("a")
+    assert rotation.succeed("a") is True
+    assert rotation.fail("b") is True, "one that was not out was not touched"
