@@ -69,34 +69,6 @@ class Signal:
             return seconds > 0 and self._condition.wait_for(lambda: self._pulses != before, seconds)
 
 
-class AsyncLock:
-    """One at a time."""
-
-    def __init__(self) -> None:
-        # asyncio's own.
-        self._lock = asyncio.Lock()
-
-    async def __aenter__(self) -> None:
-        await self._lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-class Lock:
-    """One at a time."""
-
-    def __init__(self) -> None:
-        # One thread may ask again for what it has.
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 class AsyncPool(Generic[T]):
     """Things that one may use at a time; another is made when none is free, up to a bound."""
 
