@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -65,3 +66,31 @@ async def test_what_is_not_good_comes_last() -> None:
         pool.give(two, good=False)
         pool.give(three)
         assert [pool.take_free() for _ in range(4)] == [three, one, two, None]
+
+
+async def test_what_is_free_is_taken_before_another_is_made() -> None:
+    pool = AsyncPool(object, 3)
+    item = await pool.take(1)
+    pool.give(item)
+    assert await pool.take(1) is item
+    assert pool.all == [item]
+
+
+def test_a_thread_that_waits_gets_what_is_given() -> None:
+    pool = Pool(object, 1)
+    item = pool.take(1)
+    taken: list[object] = []
+    waiting = [threading.Thread(target=lambda: taken.append(pool.take(10))) for _ in range(2)]
+    for number, thread in enumerate(waiting, 1):
+        thread.start()
+        while len(pool._waiting) < number:
+            time.sleep(0.001)
+    pool.give(item)
+    while len(taken) < 1:
+        time.sleep(0.001)
+    assert len(pool._waiting) == 1, "one thing, one taker"
+    assert not pool.free
+    pool.give(item)
+    for thread in waiting:
+        thread.join(10)
+    assert taken == [item, item]

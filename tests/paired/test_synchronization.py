@@ -112,3 +112,12 @@ def test_work_goes_on_in_the_background_of_threads() -> None:
     tasks.finish()
     tasks.together(fail, lambda: done.append("together"))
     assert sorted(done) == ["left", "quick", "slow", "together"]
+
+
+def test_slow_work_is_waited_for() -> None:
+    assert bounded(10, lambda: time.sleep(0.1) or "done") == "done"
+    tasks = Tasks()
+    done: list[str] = []
+    tasks.spawn(lambda: (time.sleep(0.1), done.append("spawned")))
+    tasks.finish()
+    assert done == ["spawned"]
