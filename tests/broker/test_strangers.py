@@ -11,8 +11,9 @@ from tests.broker.peer import Peer, connected, text
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import Attached, Detached
 from twinbus.amqp.message import AmqpMessage
-from twinbus.amqp.states import Accepted, Rejected
+from twinbus.amqp.states import Accepted, Declared, Rejected
 from twinbus.amqp.terminus import Coordinator, Source, Target
+from twinbus.amqp.types import Described, ULong
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.auth.sas import sign
@@ -156,13 +157,15 @@ def test_without_a_key_nobody_learns_what_exists(broker: Broker) -> None:
         assert len({error.description.partition(" Resource")[0] for error in errors}) == 1
 
 
-def test_without_a_key_nobody_declares_a_transaction(broker: Broker) -> None:
+def test_a_transaction_may_be_declared_before_the_token_and_does_nothing(broker: Broker) -> None:
+    # The Java client's createTransaction() is the first thing on its connection: the token comes with the first sender.
     with Peer(broker) as peer:
         link = peer.session.attach_sender("c", source=Source("s"), target=Coordinator())
-        peer.flush()
-        detached = peer.wait(Detached, lambda event: event.link is link)
-        assert detached.error is not None
-        assert detached.error.condition == "amqp:unauthorized-access"
+        peer._answered(link)
+        declare = AmqpMessage()
+        declare.value, declare.has_value = Described(ULong(0x31), [None]), True
+        assert isinstance(peer.send(link, declare), Declared)
+        assert peer.refusal(lambda: peer.sender("q")).condition == "amqp:unauthorized-access"
 
 
 def test_send_via_ends_with_the_token_of_its_destination() -> None:
