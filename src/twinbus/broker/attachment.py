@@ -121,8 +121,7 @@ class Attachment:
         self._needs.setdefault(link, []).append((path, right))
 
     def _attach_control(self, link: Link) -> None:
-        # Any right will do here: each piece of work is on a link that has its own.
-        self._connection.require_some_claim("")
+        # No right is needed here: each piece of work is on a link that has its own. The Java client comes here first.
         link.context = ControlLink(self._connection, link)
         link.accept(
             properties=self._properties(),
