@@ -1,5 +1,5 @@
 # `make help` lists the targets. Nothing but Python 3.11 or newer with pip and venv is needed; `make compat` also wants
-# Node and npm, and `make bench` starts RabbitMQ if it is installed.
+# Node and npm, Maven and Java, Go and cargo, and `make bench` starts RabbitMQ if it is installed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench faults fuzz proof compat compliance compiled docs
+.PHONY: help setup demo test lint types bench faults fuzz proof compat matrix compliance compiled docs
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -59,7 +59,11 @@ proof: $(STAMP) ## run the long form of a proof suite: SUITE=http ARGS='--seed 7
 	$(BIN)/python -m tests.proof $(SUITE) $(ARGS)
 
 compat: $(STAMP) ## run the unmodified official SDKs against the broker
-	$(BIN)/python -m pytest tests/compat $(ARGS)
+	$(BIN)/python -m pytest -m '' $(or $(ARGS),tests/compat)
+
+matrix: $(STAMP) ## run the clients' programs and write the table of docs/clients.md from it
+	TWINBUS_RECORD=1 $(BIN)/python -m pytest -m clients tests/compat/test_clients.py $(ARGS)
+	$(BIN)/python -m tests.compat.matrix
 
 compliance: $(STAMP) ## run the official SDK's own live tests against the broker
 	$(BIN)/python compliance/run.py $(ARGS)

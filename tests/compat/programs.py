@@ -1,0 +1,179 @@
+"""Programs in other languages, one a client: built once, kept in a cache, run case by case.
+
+Rules:
+- A program takes the names of cases as arguments and prints a line of JSON for each: `case`, `ok`, and on failure
+  `detail`. It finds its connection strings in the environment (`settings_for`).
+- What was built is kept under a name made of the sources: an unchanged program is never built twice.
+- Without its tools a program is skipped with the reason; in CI (`CI=true`) that is a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+BUILD_TIMEOUT_S = 1_800
+
+# What every program can do, in the order of the table in docs/clients.md. `kill` has a test of its own.
+CASES = (
+    "send",
+    "batch",
+    "settle",
+    "receive-and-delete",
+    "peek",
+    "renew",
+    "sessions",
+    "schedule",
+    "topics",
+    "transactions",
+    "administration",
+    "websocket",
+    "large",
+    "wrong-key",
+    "missing-entity",
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One client's program. `lacks` are cases it cannot have, with the reason."""
+
+    name: str
+    client: str
+    tools: tuple[str, ...]
+    build: tuple[tuple[str, ...], ...]
+    command: tuple[str, ...]
+    lacks: dict[str, str]
+
+    @property
+    def cases(self) -> list[str]:
+        return [case for case in CASES if case not in self.lacks]
+
+    def ready(self) -> Path:
+        """The folder in which it is built; skips the test when it cannot be."""
+        missing = [tool for tool in self.tools if shutil.which(tool) is None]
+        if missing:
+            reason = f"{' and '.join(missing)} not found: {self.client} cannot be run"
+            if os.environ.get("CI") == "true":
+                pytest.fail(reason)
+            pytest.skip(reason)
+        if not self.build:
+            return HERE / self.name
+        built = _cache() / f"{self.name}-{_digest(HERE / self.name)}"
+        if not (built / ".built").exists():
+            shutil.rmtree(built, ignore_errors=True)
+            shutil.copytree(HERE / self.name, built, ignore=shutil.ignore_patterns("target", "node_modules"))
+            for command in self.build:
+                done = subprocess.run(
+                    command, cwd=built, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+                )
+                if done.returncode != 0:
+                    pytest.fail(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+            (built / ".built").touch()
+        return built
+
+    def start(self, built: Path, cases: list[str], settings: dict[str, str]) -> subprocess.Popen[str]:
+        trust = settings.get("COMPAT_TRUST_STORE", "")
+        command = [part.replace("{trust}", trust) for part in self.command]
+        return subprocess.Popen(
+            [*command, *cases],
+            cwd=built,
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "twinbus-compat"
+
+
+def _digest(folder: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not {"target", "node_modules"} & set(path.relative_to(folder).parts):
+            found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+_JAVA = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Djavax.net.ssl.trustStore={trust}")
+_JAVA_PATH = ("-Djavax.net.ssl.trustStorePassword=changeit", "-cp", "target/classes:target/dependency/*", "compat.Main")
+_MAVEN = (("mvn", "-q", "-B", "package", "dependency:copy-dependencies"),)
+
+PROGRAMS = (
+    Program(
+        "python",
+        "azure-servicebus 7.15.0 (Python)",
+        (),
+        (),
+        (sys.executable, "main.py"),
+        {"transactions": "the client has none"},
+    ),
+    Program(
+        "node",
+        "@azure/service-bus 7.9.5 (JavaScript)",
+        ("node", "npm"),
+        (("npm", "ci", "--no-audit", "--no-fund", "--silent"),),
+        ("node", "main.js"),
+        {"transactions": "the client has none"},
+    ),
+    Program(
+        "java",
+        "azure-messaging-servicebus 7.17.14 (Java)",
+        ("mvn", "java", "keytool"),
+        _MAVEN,
+        (*_JAVA, *_JAVA_PATH),
+        {},
+    ),
+    Program(
+        "go",
+        "azservicebus 1.11.0 (Go)",
+        ("go",),
+        (("go", "build", "-o", "compat", "."),),
+        ("./compat",),
+        {"transactions": "the client has none"},
+    ),
+    Program(
+        "jms",
+        "Qpid JMS 2.7.0",
+        ("mvn", "java", "keytool"),
+        _MAVEN,
+        (*_JAVA, *_JAVA_PATH),
+        {
+            "renew": "JMS has no locks to renew",
+            "sessions": "a session is received by a filter that JMS cannot express: refused with the reason",
+            "schedule": "the client wants a capability that the broker does not offer, and says so",
+            "administration": "JMS has none",
+            "receive-and-delete": "JMS has no such mode",
+        },
+    ),
+    Program(
+        "rust",
+        "fe2o3-amqp 0.14.1 (Rust)",
+        ("cargo",),
+        (("cargo", "build", "--release", "--quiet"),),
+        ("target/release/compat",),
+        {
+            "administration": "an AMQP client: it has none",
+            "peek": "an AMQP client: it browses no other way than by requests of its own",
+            "renew": "as for peek",
+            "transactions": "commit and rollback work, but the client waits for ever for some declares (4 of 12 runs)",
+        },
+    ),
+)
