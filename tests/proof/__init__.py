@@ -6,9 +6,12 @@ __all__ = ["SUITES"]
 
 
 def _suites() -> dict[str, Suite]:
-    from tests.proof import web
+    from tests.proof import crash, elf, web
 
-    return {"http": web.SUITE}
+    found = {"http": web.SUITE}
+    if elf.SUPPORTED:
+        found["crash"] = crash.SUITE
+    return found
 
 
 SUITES = _suites()
