@@ -6,12 +6,18 @@ __all__ = ["SUITES"]
 
 
 def _suites() -> dict[str, Suite]:
-    from tests.proof import crash, elf, web
+    from tests.proof import crash, damage, decoders, elf, full_disk, simulation, web
 
     found = {"http": web.SUITE}
     if elf.SUPPORTED:
         found["crash"] = crash.SUITE
-    return found
+    return found | {
+        "damage": damage.SUITE,
+        "full-disk": full_disk.SUITE,
+        "simulation": simulation.SUITE,
+        "models": simulation.MODELS,
+        "decoders": decoders.SUITE,
+    }
 
 
 SUITES = _suites()

@@ -6,6 +6,7 @@ bytes, no two live locks for a message, dead letters with the right reason, rows
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable
 from functools import partial
@@ -583,8 +584,14 @@ def test_queue_follows_the_model(machine: type[QueueMachine]) -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("machine", [QueueMachine, SessionQueueMachine])
 def test_a_long_walk(machine: type[QueueMachine], seed: int) -> None:
-    """The same commands for much longer, weighted as a busy queue sees them. The seed replays a run."""
+    walk(machine, seed, 800)
+
+
+def walk(machine: type[QueueMachine], seed: int, count: int) -> str:
+    """The same commands for much longer, weighted as a busy queue sees them. The seed replays a run; the answer is a
+    digest of all it wrote."""
     randomness = random.Random(seed)
+    trace = hashlib.sha256()
     choice = randomness.choice
     walker = machine()
     walker.build(seed % 2 == 0, seed % 3 > 0, choice([1, 3, 5]), choice([None, 30]))
@@ -618,8 +625,11 @@ def test_a_long_walk(machine: type[QueueMachine], seed: int) -> None:
             (6, lambda: walker.use_session(choice(SESSIONS), choice(["release", "renew", "set", "clear", "set"]))),
         ]
     weights = [weight for weight, _ in steps]
-    for _, step in randomness.choices(steps, weights, k=800):
+    for _, step in randomness.choices(steps, weights, k=count):
         step()
         walker.counts()
         walker.deadlines()
+        rows = walker.house.tables.rows[Table.INDEX]
+        trace.update(repr((walker.now, walker.house.queue.counts, walker.house.queue.size_bytes, rows)).encode())
     walker.teardown()
+    return trace.hexdigest()
