@@ -96,11 +96,11 @@ class Pair:
             client._pair.events.flush(5)
         return [event for event in self.events if event.kind == kind]
 
-    async def until(self, kind: str, seconds: float = 10) -> float:
+    async def until(self, kind: str, seconds: float = 45) -> float:
         """Wait for an event; returns how long it took."""
         return await self.until_count(kind, 1, seconds)
 
-    async def until_count(self, kind: str, count: int, seconds: float = 10) -> float:
+    async def until_count(self, kind: str, count: int, seconds: float = 45) -> float:
         """Wait for so many events; returns how long it took."""
         started = time.monotonic()
         while len(self.told(kind)) < count:

