@@ -134,8 +134,7 @@ class Mixed:
             self.broker.stop()
         else:
             self.broker.kill()
-        # A message that was read a moment ago may be in both places only over a death.
-        self.run.log(Did.KILLED)
+        self.run.log(Did.STOPPED if orderly else Did.KILLED)
 
     def admin(self, *questions: tuple[str, dict[str, Any]]) -> None:
         talk = Talk(self.run)

@@ -4,7 +4,8 @@ Each accepted message is received, or left, or was in an entity when that was de
 purpose. Besides:
 
 - Receive-and-delete has no answer. A reader that reads to the end loses nothing, over AMQP and over HTTP, but what it
-  got last may come again after a kill. A reader that vanishes may take with it what its socket held, in bytes.
+  got last may come again after a kill or a stop. A reader that vanishes may take with it, in bytes, what its socket
+  held.
 - What was sent or settled when the broker died is in doubt and may have gone either way.
 - A refusal, a connection cut without need and a body that is not whole are faults, whatever became of the message.
 """
@@ -38,6 +39,7 @@ class Did(enum.StrEnum):
     DELETED = "deleted"
     # To everybody.
     KILLED = "killed"
+    STOPPED = "stopped"  # in good order
     # Faults, told in words.
     BROKEN = "broken"  # a body that is not what was sent
     REFUSED = "refused"
@@ -45,6 +47,7 @@ class Did(enum.StrEnum):
 
 
 FAULTS = (Did.BROKEN, Did.REFUSED, Did.CUT)
+OF_ALL = (Did.KILLED, Did.STOPPED)
 OF_PLACES = (Did.DELETING, Did.DELETED)
 HISTORIES_MAX = 5
 
@@ -57,7 +60,7 @@ class Entry(NamedTuple):
     place: str = ""
     # The message, or the words of a fault.
     name: str = ""
-    # Bytes of a message sent or unread; of one received, how often the broker had died before.
+    # Bytes of a message sent or unread; of one received, how often the broker had ended before.
     amount: int = 0
 
 
@@ -98,6 +101,7 @@ class MixedReport:
     # Unread by readers that vanished: allowed, up to what their sockets held.
     unread: int = 0
     kills: int = 0
+    stops: int = 0
     lost: list[str] = field(default_factory=list)
     resurrected: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
@@ -117,7 +121,8 @@ class MixedReport:
             f"accepted {self.accepted} = completed {self.completed} + taken {self.taken} + left {self.left} + deleted "
             f"with their entity {self.deleted} + damaged {self.damaged} + in doubt {self.in_doubt} + unread "
             f"{self.unread}; "
-            f"deliveries {self.received}, dead-lettered {self.buried}, kills {self.kills}; LOST {len(self.lost)}, "
+            f"deliveries {self.received}, dead-lettered {self.buried}, kills {self.kills}, "
+            f"stops {self.stops}; LOST {len(self.lost)}, "
             f"RESURRECTED {len(self.resurrected)}, UNEXPECTED {len(self.unexpected)}, FAULTS {len(self.faults)}"
         )
 
@@ -139,6 +144,8 @@ class Replay:
         match did:
             case Did.KILLED:
                 self.report.kills += 1
+            case Did.STOPPED:
+                self.report.stops += 1
             case Did.VANISHED:
                 self.unread_bytes[place] = self.unread_bytes.get(place, 0) + amount
             case Did.DELETING:
@@ -182,8 +189,8 @@ class Replay:
                     fate.found += 1
 
     def _taken_for_good(self, fate: Fate) -> bool:
-        """A removal is written right after the last byte: only a kill in that moment brings the message back."""
-        return fate.taken_in == self.report.kills
+        """Within one life of the broker: over its end, what was written last may be given once more."""
+        return fate.taken_in == self.report.kills + self.report.stops
 
     def judge(self) -> MixedReport:
         missing: dict[str, list[tuple[str, Fate]]] = {}
@@ -243,7 +250,7 @@ def check(log: Iterable[Entry]) -> MixedReport:
         told = [
             f"{at} {entry.did} {entry.amount or ''}".strip()
             for at, entry in enumerate(entries)
-            if entry.name == name or entry.did is Did.KILLED or (entry.place == place and entry.did in OF_PLACES)
+            if entry.name == name or entry.did in OF_ALL or (entry.place == place and entry.did in OF_PLACES)
         ]
         report.histories[name] = ", ".join(told)
     return report

@@ -15,7 +15,7 @@ def test_every_message_is_accounted_for() -> None:
     # A run in which nothing happened would prove nothing.
     assert min(report.completed, report.taken, report.left) > 50
     assert min(report.deleted, report.damaged) > 0
-    assert report.kills > 3
+    assert min(report.kills, report.stops) > 1
 
 
 @pytest.mark.timeout(300)
