@@ -28,6 +28,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.auth.jwt_issuer import ISSUER, Issuer
 from tests.broker.peer import Peer, text
 from twinbus.amqp.events import Closed
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.states import Rejected
 from twinbus.auth.claims import decide
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policies, Policy, Right
@@ -155,7 +157,6 @@ def drive_amqp(connect: Callable[[], Peer], secrets: Secrets) -> None:
         secrets.jwt(iss="https://other.example"),
         secrets.jwt(roles=["nothing"]),
         secrets.jwt() + "x",
-        "SharedAccessSignature " + "x" * 70_000 + PRIMARY,
     ]
     with connect() as peer:
         for token in bad:
@@ -164,7 +165,11 @@ def drive_amqp(connect: Callable[[], Peer], secrets: Secrets) -> None:
             assert int(properties["status-code"]) >= 400
             answers.append(str(properties))
         answers.append(str(peer.request("$cbs", "put-tokens", secrets.token(PRIMARY)).application_properties))
-        answers.append(str(peer.request("$cbs", "put-token", {"token": PRIMARY}, name="x").application_properties))
+        # Too large, and not a text: refused before they are decoded.
+        for odd in ("SharedAccessSignature " + "x" * 70_000 + PRIMARY, {"token": PRIMARY}):
+            refused = peer.send(peer.sender("$cbs"), AmqpMessage.of_value(odd))
+            assert isinstance(refused, Rejected)
+            answers.append(str(refused.error))
         answers.append(peer.refusal(lambda: peer.sender("orders")).description)
     with connect() as peer:
         assert peer.put_token("sb://localhost/", secrets.token(SECONDARY)) == 202

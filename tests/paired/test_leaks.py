@@ -52,6 +52,7 @@ async def test_a_half_open_primary_leaves_nothing_behind(pair: Pair) -> None:
             # One thread more may keep a connection to the backlog alive.
             await until_at_most(base_threads, inner[0] + 2, "threads after the outage")
         await until_at_most(base_threads, outer[0] + 1, "threads after closing")
-    await until_at_most(descriptors, outer[1], "descriptors after closing")
+    # The brokers of this process may keep a descriptor or two of their own; every hung opening used to keep one.
+    await until_at_most(descriptors, outer[1] + 2, "descriptors after closing")
     await pair.in_primary(2)
     await pair.in_backlog(4)
