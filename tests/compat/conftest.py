@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -23,7 +24,10 @@ def node() -> str:
         pytest.skip(reason)
     lock = FOLDER / "package-lock.json"
     stamp = FOLDER / "node_modules" / ".twinbus-lock.json"
-    if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=FOLDER, check=True)
-        shutil.copyfile(lock, stamp)
+    # One process at a time: an installation begins by removing the one that others may be using.
+    with (FOLDER / "package.json").open() as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
+            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=FOLDER, check=True)
+            shutil.copyfile(lock, stamp)
     return "node"
