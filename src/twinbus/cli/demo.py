@@ -104,7 +104,15 @@ async def _run(folder: Path, plan: Plan, as_json: bool) -> Story:
     # Told to stop, or with nobody left who looks, it takes its processes with it.
     running = asyncio.current_task()
     assert running is not None
-    stop = running.cancel
+    stopping = False
+
+    def stop() -> None:
+        # Once: a second cancellation would end the tidying up that the first one began.
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            running.cancel()
+
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
 
     class Watched(Console):
