@@ -16,8 +16,8 @@ SOURCE = Path("src/twinbus")
 HOT = (
     *sorted((SOURCE / "amqp").glob("*.py")),
     *sorted((SOURCE / "entities").glob("*.py")),
-    SOURCE / "broker" / "intake.py",
-    SOURCE / "broker" / "stored.py",
+    SOURCE / "broker" / "messages" / "intake.py",
+    SOURCE / "broker" / "messages" / "stored.py",
     SOURCE / "store" / "facts.py",
 )
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from twinbus.broker.config_file import load_config
-from twinbus.broker.config_toml import QUEUE_KEYS
+from twinbus.broker.configuration.file import load_config
+from twinbus.broker.configuration.toml import QUEUE_KEYS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "compliance").glob("*.md")])

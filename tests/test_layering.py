@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "twinbus"
-BASE = {"errors", "limits", "clock"}
+BASE = {"errors", "limits", "clock", "durations"}
 
 # Part -> the parts of ours it may import, itself apart.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
     "clock": set(),
+    "durations": {"errors", "limits"},
     "amqp": BASE,
     "auth": BASE,
     "store": BASE,
@@ -32,6 +33,27 @@ ALLOWED: dict[str, set[str]] = {
     "testing": BASE | {"auth", "entities", "broker"},
     "testing_plugin": {"testing"},
 }
+# The rooms of the broker, and its files outside of them: each imports only what stands above it. Types may be named
+# in any direction.
+ROOMS = (
+    "memory",
+    "tuning",
+    "configuration",
+    "metering",
+    "commits",
+    "security",
+    "messages",
+    "links",
+    "nodes",
+    "faults",
+    "connections",
+    "http",
+    "timers",
+    "clock_watch",
+    "host",
+    "configured",
+    "server",
+)
 ASYNCIO = {"broker", "client", "paired", "cli", "demo", "testing"}
 # Calls that read the time of day, or wait: time goes through `clock`. A monotonic clock only measures.
 WALL_TIME = {
@@ -112,6 +134,22 @@ def test_a_part_imports_only_what_it_may() -> None:
         for where, name in imports(path)
         if not may_import(part_of(path), name)
     ]
+    assert wrong == []
+
+
+def test_a_room_of_the_broker_imports_only_rooms_above_it() -> None:
+    wrong = []
+    for path in FILES:
+        if part_of(path) != "broker" or path == SOURCE / "broker" / "__init__.py":
+            continue
+        room = path.relative_to(SOURCE).parts[1].removesuffix(".py")
+        assert room in ROOMS, "say in ROOMS where a new room of the broker stands"
+        above = ROOMS[: ROOMS.index(room) + 1]
+        wrong += [
+            f"{where} imports {name}"
+            for where, name in imports(path, with_typing=False)
+            if name.startswith("twinbus.broker.") and name.split(".")[2] not in above
+        ]
     assert wrong == []
 
 

@@ -34,10 +34,10 @@ from twinbus.auth.claims import decide
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.auth.sas import parse, sign
-from twinbus.broker.certificates import ensure_ca
-from twinbus.broker.config import BrokerConfig, NamespaceConfig
-from twinbus.broker.config_file import load_config
-from twinbus.broker.keys import with_keys
+from twinbus.broker.configuration.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.file import load_config
+from twinbus.broker.security.certificates import ensure_ca
+from twinbus.broker.security.keys import with_keys
 from twinbus.cli.main import run
 from twinbus.client import BusClient
 from twinbus.errors import TwinbusError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.auth.jwt_issuer import Issuer
 from twinbus import limits
-from twinbus.broker.config_file import load_config
-from twinbus.broker.jwt_keys import jwt_verifier
+from twinbus.broker.configuration.file import load_config
+from twinbus.broker.security.jwt_keys import jwt_verifier
 
 PAGE = (Path(__file__).parent.parent / "docs" / "security.md").read_text()
 UNITS = {"s": 1_000, "KiB": 1_024, "MiB": 1_024**2, "": 1}

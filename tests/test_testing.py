@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from twinbus.auth.policies import DEVELOPMENT_KEY
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ConfigError, EntityExistsError, EntityNotFoundError
 from twinbus.testing import Broker

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from twinbus.broker.certificates import ensure_ca
-from twinbus.broker.config import LEDGER_NAME, BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.config import LEDGER_NAME, BrokerConfig, NamespaceConfig
 from twinbus.broker.faults import Fault
+from twinbus.broker.security.certificates import ensure_ca
 from twinbus.broker.server import Endpoint, Server
 from twinbus.clock import Clock
 from twinbus.entities.filters import SqlAction, SqlFilter

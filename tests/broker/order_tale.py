@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.auth.policies import Right
-from twinbus.broker.browsing import browse
 from twinbus.broker.host import NamespaceHost
+from twinbus.broker.messages.browsing import browse
 from twinbus.clock import SteppedClock
 from twinbus.entities.filters import FalseFilter, TrueFilter
 from twinbus.entities.message import NewMessage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.broker.addresses import Address, parse, path_of
+from twinbus.broker.links.addresses import Address, parse, path_of
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from twinbus.amqp.types import Int
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policy, Right
 from twinbus.auth.sas import sign
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker

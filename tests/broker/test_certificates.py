@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.hazmat.primitives.serialization import load_pem_private_key as load_key
 
-from twinbus.broker import authority
-from twinbus.broker.certificates import Certificates, ensure_ca, served_names
+from twinbus.broker.security import authority
+from twinbus.broker.security.certificates import Certificates, ensure_ca, served_names
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError
 
@@ -148,7 +148,7 @@ def test_a_foreign_ca_certificate_is_replaced_and_a_damaged_key_is_told(tmp_path
 
 def test_two_processes_agree(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from twinbus.broker.certificates import Certificates\n"
+        "import sys; from pathlib import Path; from twinbus.broker.security.certificates import Certificates\n"
         "Certificates(Path(sys.argv[1]), ['contoso']).load()"
     )
     both = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(3)]
@@ -160,7 +160,7 @@ def test_two_processes_agree(tmp_path: Path) -> None:
 def test_a_kept_certificate_needs_no_cryptography(tmp_path: Path) -> None:
     Certificates(tmp_path, ["contoso"]).load()
     script = (
-        "import sys; from pathlib import Path; from twinbus.broker.certificates import Certificates\n"
+        "import sys; from pathlib import Path; from twinbus.broker.security.certificates import Certificates\n"
         "Certificates(Path(sys.argv[1]), ['contoso']).load(); print('cryptography' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=30)

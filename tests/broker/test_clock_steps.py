@@ -17,8 +17,8 @@ from twinbus.amqp.states import STATE_ACCEPTED, STATE_RELEASED, Accepted, Reject
 from twinbus.amqp.types import ARRAY_OF_UUID, Array, Symbol, Timestamp
 from twinbus.auth.policies import Policy, Right
 from twinbus.auth.sas import sign
-from twinbus.broker.attachment import ticks
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.connections.attachment import ticks
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import IDLE_TIMEOUT_MS

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.auth.policies import ALL_RIGHTS, Policy, Right
-from twinbus.broker.config import BrokerConfig, KeylessPolicy, NamespaceConfig, is_loopback
-from twinbus.broker.config_file import blank_comments, load_config, parse_json
+from twinbus.broker.configuration.config import BrokerConfig, KeylessPolicy, NamespaceConfig, is_loopback
+from twinbus.broker.configuration.file import blank_comments, load_config, parse_json
 from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ConfigError
 from twinbus.limits import CONFIG_FILE_BYTES_MAX, NAMESPACES_MAX, UNLIMITED_MS

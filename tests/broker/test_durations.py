@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.broker.durations import format_ms, parse_ms
+from twinbus.durations import format_ms, parse_ms
 from twinbus.errors import ConfigError
 from twinbus.limits import UNLIMITED_MS
 

@@ -18,9 +18,9 @@ from tests.broker.peer import Peer, decoded
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, AmqpError, state_rejected
 from twinbus.amqp.types import Int, Symbol, UByte, UInt
-from twinbus.broker.intake import Intake
-from twinbus.broker.message_view import StoredView
-from twinbus.broker.stored import render
+from twinbus.broker.messages.intake import Intake
+from twinbus.broker.messages.message_view import StoredView
+from twinbus.broker.messages.stored import render
 from twinbus.client.fields import read_fields
 from twinbus.entities.filters import CorrelationFilter
 from twinbus.entities.message import Message

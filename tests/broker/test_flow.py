@@ -18,7 +18,7 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, state_modified
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import ARRAY_OF_LONG, Array, Int, UInt
-from twinbus.broker.patience import unsent_bytes
+from twinbus.broker.connections.patience import unsent_bytes
 from twinbus.broker.server import Server
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH

@@ -14,7 +14,7 @@ from tests.broker.peer import Peer, text
 from tests.broker.test_rest import ask
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.states import Accepted
-from twinbus.broker.rest.api import BATCH_TYPE
+from twinbus.broker.http.rest.api import BATCH_TYPE
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 

@@ -11,8 +11,8 @@ from tests.auth.jwt_issuer import ISSUER, Issuer
 from tests.broker.admin.desk import Desk
 from tests.broker.peer import Peer
 from twinbus.auth.policies import Right
-from twinbus.broker.config_file import load_config
-from twinbus.broker.jwt_keys import jwt_verifier
+from twinbus.broker.configuration.file import load_config
+from twinbus.broker.security.jwt_keys import jwt_verifier
 from twinbus.errors import ConfigError
 from twinbus.testing import Broker
 

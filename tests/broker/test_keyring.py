@@ -15,8 +15,8 @@ from tests.broker.peer import Peer
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import ALL_RIGHTS, ROOT_KEY_NAME, Policy, Right
 from twinbus.auth.sas import sign
-from twinbus.broker.config import KeylessPolicy, NamespaceConfig
-from twinbus.broker.keys import KEYS_FILE
+from twinbus.broker.configuration.config import KeylessPolicy, NamespaceConfig
+from twinbus.broker.security.keys import KEYS_FILE
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import POLICIES_PER_SCOPE_MAX
 from twinbus.testing import Broker
@@ -208,7 +208,7 @@ def test_a_file_that_cannot_be_written_changes_nothing(broker: Broker, monkeypat
         raise OSError(28, "No space left on device")
 
     before = ConnectionString.parse(broker.connection_string())
-    monkeypatch.setattr("twinbus.broker.keys.write_private", broken)
+    monkeypatch.setattr("twinbus.broker.security.keys.write_private", broken)
     assert refused(broker, "rotate-key", name=ROOT_KEY_NAME, which="primary")[0] == 500
     monkeypatch.undo()
     assert ConnectionString.parse(broker.connection_string()).key == before.key

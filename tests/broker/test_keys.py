@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from twinbus.auth.policies import ALL_RIGHTS, DEVELOPMENT_KEY, ROOT_KEY_NAME, Policy, Right
-from twinbus.broker.config import BrokerConfig, KeylessPolicy, NamespaceConfig
-from twinbus.broker.keys import KEYS_FILE, with_keys, write_private
+from twinbus.broker.configuration.config import BrokerConfig, KeylessPolicy, NamespaceConfig
+from twinbus.broker.security.keys import KEYS_FILE, with_keys, write_private
 from twinbus.errors import ConfigError
 
 

@@ -22,7 +22,9 @@ from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Symbol
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
-from twinbus.broker import cbs, connection, host, patience
+from twinbus.broker import host
+from twinbus.broker.connections import connection, patience
+from twinbus.broker.nodes import cbs
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
 from twinbus.limits import CHANNEL_MAX, IDLE_TIMEOUT_MS, LINKLESS_TIMEOUT_MS, TOKEN_EXPIRY_GRACE_MS

@@ -21,9 +21,10 @@ from tests.broker.loops import LOOPS, broker_on
 from tests.broker.peer import Peer, body_of, connected, text
 from twinbus.amqp.events import Closed
 from twinbus.amqp.states import Accepted
-from twinbus.broker import doorway, http_app, listener
-from twinbus.broker.config import NamespaceConfig
-from twinbus.broker.doorway import Speech, speech_of
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.connections import doorway, listener
+from twinbus.broker.connections.doorway import Speech, speech_of
+from twinbus.broker.http import app as http_app
 from twinbus.testing import Broker
 
 SHORT_MS = 400

@@ -14,8 +14,9 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, Declared, Rejected, state_transactional
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.amqp.types import Described, Int, ULong
-from twinbus.broker import intake, transactions
+from twinbus.broker.links import transactions
 from twinbus.broker.memory import Account, Memory, MemoryKind
+from twinbus.broker.messages import intake
 from twinbus.broker.server import Server
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import ANSWER_BYTES_MAX
@@ -181,7 +182,7 @@ def test_every_kind_has_a_bound_on_every_level() -> None:
 
 
 def test_metrics_show_what_is_held(broker: Broker) -> None:
-    from twinbus.broker.metrics import render_metrics
+    from twinbus.broker.metering.metrics import render_metrics
 
     shown = broker.call(lambda server: render_metrics(server.hosts["contoso"]))
     assert 'twinbus_held_bytes{namespace="contoso",kind="partial"} 0' in shown

@@ -12,9 +12,9 @@ import pytest
 from twinbus.amqp.codec import decode
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Byte, Described, Float32, Int, Symbol, Timestamp, UInt, ULong
-from twinbus.broker.changes import SYSTEM, changed
-from twinbus.broker.intake import Intake
-from twinbus.broker.message_view import StoredView, StoredViews
+from twinbus.broker.messages.changes import SYSTEM, changed
+from twinbus.broker.messages.intake import Intake
+from twinbus.broker.messages.message_view import StoredView, StoredViews
 from twinbus.entities.filters import REMOVED, SYSTEM_PROPERTIES, Changes
 from twinbus.entities.message import Message, NewMessage, Relayed
 from twinbus.errors import FilterEvaluationError, StoreCorruptError

@@ -33,9 +33,9 @@ from twinbus.amqp.states import (
 )
 from twinbus.amqp.types import Int, Timestamp
 from twinbus.auth.connection_string import ConnectionString
-from twinbus.broker.intake import BATCH_FORMAT, PING_CONTENT_TYPE
-from twinbus.broker.metrics import render_metrics
-from twinbus.broker.scribe import Scribe
+from twinbus.broker.messages.intake import BATCH_FORMAT, PING_CONTENT_TYPE
+from twinbus.broker.metering.metrics import render_metrics
+from twinbus.broker.metering.scribe import Scribe
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock, SystemClock
 from twinbus.entities.settings import QueueSettings
@@ -416,7 +416,7 @@ def test_large_deliveries_are_counted_in_steps(ledger: Path) -> None:
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from twinbus.broker.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.server import Server
 from twinbus.entities.settings import QueueSettings
 

@@ -11,10 +11,10 @@ from http.client import HTTPConnection
 import pytest
 
 from tests.broker.peer import Peer, text
-from twinbus.broker import meter as meter_module
-from twinbus.broker import metrics
-from twinbus.broker.histogram import Histogram
-from twinbus.broker.metrics import may_see_metrics, render_metrics
+from twinbus.broker.metering import meter as meter_module
+from twinbus.broker.metering import metrics
+from twinbus.broker.metering.histogram import Histogram
+from twinbus.broker.metering.metrics import may_see_metrics, render_metrics
 from twinbus.broker.server import Server
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.testing import Broker

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.bad_folders import FAULTS, NOW_MS, SOUND, make, message, opened
-from twinbus.broker.browsing import browse
+from twinbus.broker.messages.browsing import browse
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.store.facts import Table

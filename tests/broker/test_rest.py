@@ -16,7 +16,7 @@ from tests.broker.peer import Peer, body_of, decoded, text
 from twinbus.amqp.types import Symbol
 from twinbus.auth.policies import Policy, Right
 from twinbus.auth.sas import sign
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.broker.peer import Peer, body_of, connected, text
-from twinbus.broker.rest.receiver import OneReceiver
+from twinbus.broker.http.rest.receiver import OneReceiver
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
@@ -140,7 +140,7 @@ def test_a_message_that_cannot_be_shown_stays(broker: Broker, monkeypatch: pytes
     with Peer(broker) as peer:
         peer.send(peer.sender("q"), text("kept"))
     with monkeypatch.context() as planted:
-        planted.setattr("twinbus.broker.rest.api.render", broken)
+        planted.setattr("twinbus.broker.http.rest.api.render", broken)
         client.sendall(f"{method} /q/messages/head?timeout=5 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 500")
     is_untouched(broker)

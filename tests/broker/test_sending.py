@@ -15,7 +15,7 @@ from twinbus.amqp.events import Disposed
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, Rejected, State
 from twinbus.amqp.types import Symbol, Timestamp
-from twinbus.broker.intake import BATCH_FORMAT, PING_CONTENT_TYPE
+from twinbus.broker.messages.intake import BATCH_FORMAT, PING_CONTENT_TYPE
 from twinbus.entities.settings import QueueSettings
 from twinbus.store.lmdb_store import Prepared
 from twinbus.testing import Broker

@@ -14,7 +14,7 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.states import Accepted, Rejected, state_modified
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
-from twinbus.broker.attachment import ticks
+from twinbus.broker.connections.attachment import ticks
 from twinbus.clock import SteppedClock
 from twinbus.testing import Broker
 

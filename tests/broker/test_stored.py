@@ -10,8 +10,8 @@ import pytest
 from twinbus.amqp.codec import encode
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Int, Symbol, Timestamp, UInt, ULong
-from twinbus.broker.intake import BATCH_FORMAT, Intake
-from twinbus.broker.stored import render
+from twinbus.broker.messages.intake import BATCH_FORMAT, Intake
+from twinbus.broker.messages.stored import render
 from twinbus.entities.message import DEFERRED, GONE, Message, Relayed
 from twinbus.errors import ArgumentError, DecodeError
 from twinbus.limits import BATCH_MESSAGES_MAX, TIME_MS_MAX, UNLIMITED_MS

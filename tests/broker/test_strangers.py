@@ -17,8 +17,8 @@ from twinbus.amqp.types import Described, ULong
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.auth.sas import sign
-from twinbus.broker.config import NamespaceConfig
-from twinbus.broker.strangers import Strangers, WrongKeys
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.connections.strangers import Strangers, WrongKeys
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import (

@@ -17,7 +17,7 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, Rejected, state_transactional
 from twinbus.amqp.terminus import Coordinator
 from twinbus.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
-from twinbus.broker.config_file import load_config
+from twinbus.broker.configuration.file import load_config
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
 from twinbus.entities.filters import CorrelationFilter

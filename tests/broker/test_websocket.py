@@ -15,8 +15,8 @@ from tests.broker.loops import LOOPS, broker_on
 from tests.broker.peer import Peer, body_of, connected, text
 from twinbus.amqp.events import Closed
 from twinbus.amqp.states import Accepted
-from twinbus.broker import http_app
-from twinbus.broker.websocket import WebSocketTransport
+from twinbus.broker.connections.websocket import WebSocketTransport
+from twinbus.broker.http import app as http_app
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
 from twinbus.testing import Broker
@@ -269,7 +269,7 @@ def test_a_paused_connection_is_not_read(broker: Broker) -> None:
 
 
 def test_a_silent_peer_is_cut(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinbus.broker.connection.HANDSHAKE_TIMEOUT_MS", 300)
+    monkeypatch.setattr("twinbus.broker.connections.connection.HANDSHAKE_TIMEOUT_MS", 300)
     monkeypatch.setattr(http_app, "HANDSHAKE_TIMEOUT_MS", 100)
     with WebSocketStream(broker) as stream:
         start = time.monotonic()

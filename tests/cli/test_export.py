@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from twinbus.auth.policies import ROOT_KEY_NAME, Policy, Right
-from twinbus.broker.config import NamespaceConfig
-from twinbus.broker.config_file import load_config
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.configuration.file import load_config
 from twinbus.broker.host import NamespaceHost
 from twinbus.cli.main import run
 from twinbus.entities.filters import CorrelationFilter, FalseFilter, SqlAction, SqlFilter, TrueFilter

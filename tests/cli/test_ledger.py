@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from twinbus.broker.config_file import load_config
-from twinbus.broker.config_toml import TomlConfig
+from twinbus.broker.configuration.file import load_config
+from twinbus.broker.configuration.toml import TomlConfig
 from twinbus.cli.main import run
 from twinbus.cli.serve import merged
 from twinbus.clock import SteppedClock

@@ -16,8 +16,8 @@ import pytest
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policy, rights_of
 from twinbus.auth.sas import sign
-from twinbus.broker.config import NamespaceConfig
-from twinbus.broker.config_toml import QUEUE_KEYS
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.configuration.toml import QUEUE_KEYS
 from twinbus.cli import directory
 from twinbus.cli.conversation import Conversation
 from twinbus.cli.main import run

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Command, counts
 from twinbus.auth.policies import Policy, rights_of
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.cli.main import run
 from twinbus.client import BusClient
 from twinbus.testing import Broker

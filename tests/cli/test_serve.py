@@ -21,9 +21,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from twinbus.auth.connection_string import ConnectionString
-from twinbus.broker.certificates import Certificates
-from twinbus.broker.config import BrokerConfig, NamespaceConfig
-from twinbus.broker.config_toml import TomlConfig
+from twinbus.broker.configuration.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.toml import TomlConfig
+from twinbus.broker.security.certificates import Certificates
 from twinbus.broker.server import Endpoint
 from twinbus.cli.main import run
 from twinbus.cli.serve import merged

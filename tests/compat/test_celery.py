@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.auth.connection_string import ConnectionString
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.testing import Broker
 
 if os.environ.get("CI") != "true":

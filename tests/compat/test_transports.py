@@ -21,7 +21,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient as SyncAd
 from python_sdk import COLOURS, RETRIES, aio, call, opened, sync
 from test_node_sdk import FOLDER
 
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.testing import Broker
 
 # What the SDK's own WebSocket transport does in aio: a setting that its HTTP library calls old, and a session that it

@@ -13,7 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.broker.peer import Peer, text
 from tests.browser import Browser
 from twinbus.auth.policies import Policy, Right
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.entities.settings import QueueSettings
 from twinbus.ledger.words import BACKLOG_MARK
 from twinbus.testing import Broker

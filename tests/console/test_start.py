@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 TWINBUS = [sys.executable, "-c", "from twinbus.cli.main import run; run()"]
-ASSETS = list(resources.files("twinbus.broker.console").joinpath("assets").iterdir())
+ASSETS = list(resources.files("twinbus.broker.http.console").joinpath("assets").iterdir())
 
 
 def test_serve_says_where_the_console_is(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_nothing_of_it_is_loaded_before_it_is_asked_for() -> None:
         "import sys\n"
         "from twinbus.testing import Broker\n"
         "with Broker() as broker:\n"
-        "    loaded = [name for name in sys.modules if name.startswith(('twinbus.broker.console', 'aiohttp'))]\n"
+        "    loaded = [name for name in sys.modules if name.startswith(('twinbus.broker.http.console', 'aiohttp'))]\n"
         "    assert loaded == [], loaded\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)

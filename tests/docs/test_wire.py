@@ -8,7 +8,7 @@ import re
 from tests.docs.pages import ROOT
 from twinbus import errors, limits
 from twinbus.amqp.connection import Connection
-from twinbus.broker import management
+from twinbus.broker.nodes import management
 
 PAGE = (ROOT / "docs" / "wire.md").read_text()
 

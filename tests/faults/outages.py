@@ -29,7 +29,7 @@ from outages_proxy import Proxy
 
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
-from twinbus.broker.certificates import ensure_ca
+from twinbus.broker.security.certificates import ensure_ca
 from twinbus.cli.directory import ask
 
 LOAD = Path(__file__).with_name("outages_load.py")

@@ -14,15 +14,15 @@ from typing import Any
 from tests.broker.odd_messages import in_place, others
 from tests.fuzz.fuzz_amqp import OPENING, one_input
 from tests.proof.suite import Budget, Suite
+from twinbus import durations
 from twinbus.amqp import AmqpMessage, decode, encode, locate, skip
 from twinbus.auth import sas
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.jwt import keys_of_jwks
-from twinbus.broker import durations
-from twinbus.broker.admin.queue_xml import queue_values
-from twinbus.broker.admin.xml_in import description_in
-from twinbus.broker.admin.xml_out import ATOM, SERVICE
-from twinbus.broker.rest.properties import batch_of
+from twinbus.broker.http.admin.queue_xml import queue_values
+from twinbus.broker.http.admin.xml_in import description_in
+from twinbus.broker.http.admin.xml_out import ATOM, SERVICE
+from twinbus.broker.http.rest.properties import batch_of
 from twinbus.client import envelope
 from twinbus.entities import records
 from twinbus.entities.filters import SqlAction, SqlFilter

@@ -23,13 +23,13 @@ from tests.broker.odd_messages import PLACES, in_place, others
 from tests.broker.peer import Peer
 from tests.proof.suite import Budget, Suite
 from twinbus.amqp.states import STATE_REJECTED_NO_ERROR, Accepted
-from twinbus.broker.admin.queue_xml import FIELDS as QUEUE_FIELDS
-from twinbus.broker.admin.subscription_xml import FIELDS as SUBSCRIPTION_FIELDS
-from twinbus.broker.admin.topic_xml import FIELDS as TOPIC_FIELDS
-from twinbus.broker.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field
-from twinbus.broker.admin.xml_out import ATOM, INSTANCE, SERVICE
-from twinbus.broker.console import messages as console_messages
-from twinbus.broker.rest.api import BATCH_TYPE
+from twinbus.broker.http.admin.queue_xml import FIELDS as QUEUE_FIELDS
+from twinbus.broker.http.admin.subscription_xml import FIELDS as SUBSCRIPTION_FIELDS
+from twinbus.broker.http.admin.topic_xml import FIELDS as TOPIC_FIELDS
+from twinbus.broker.http.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field
+from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
+from twinbus.broker.http.console import messages as console_messages
+from twinbus.broker.http.rest.api import BATCH_TYPE
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from twinbus.broker.histogram import Histogram
+from twinbus.broker.metering.histogram import Histogram
 from twinbus.errors import StoreError
 from twinbus.limits import PENDING_BYTES_MAX
 from twinbus.store.facts import Facts

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from twinbus.broker.config import NamespaceConfig, RuleConfig, SubscriptionConfig
-from twinbus.broker.rule_wire import sql_filter
+from twinbus.broker.configuration.config import NamespaceConfig, RuleConfig, SubscriptionConfig
+from twinbus.broker.nodes.rule_wire import sql_filter
 from twinbus.entities.filters import CorrelationFilter, Filter, SqlAction
 from twinbus.entities.rule import Rule
 from twinbus.entities.settings import QueueSettings

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.states import State, state_rejected
-from twinbus.broker.consumer import Consumer
-from twinbus.broker.publisher import Publisher
-from twinbus.broker.settlement import kind_of
+from twinbus.broker.links.consumer import Consumer
+from twinbus.broker.links.publisher import Publisher
+from twinbus.broker.links.settlement import kind_of
 from twinbus.errors import (
     ArgumentError,
     EntityNotFoundError,

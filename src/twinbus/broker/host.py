@@ -15,18 +15,18 @@ from twinbus import __version__
 from twinbus.amqp.types import Symbol
 from twinbus.auth.policies import Policy
 from twinbus.broker.commits import CommitLoop
-from twinbus.broker.dispatcher import Dispatcher
+from twinbus.broker.connections.strangers import Strangers, WrongKeys
+from twinbus.broker.connections.tracking import Tracker
 from twinbus.broker.faults import Faults
-from twinbus.broker.intake import Intake
-from twinbus.broker.keyring import Keyring
+from twinbus.broker.links.dispatcher import Dispatcher
+from twinbus.broker.links.senders import Senders
 from twinbus.broker.memory import Memory
-from twinbus.broker.message_view import StoredViews
-from twinbus.broker.meter import Meter
-from twinbus.broker.scribe import Scribe
-from twinbus.broker.senders import Senders
-from twinbus.broker.strangers import Strangers, WrongKeys
+from twinbus.broker.messages.intake import Intake
+from twinbus.broker.messages.message_view import StoredViews
+from twinbus.broker.metering.meter import Meter
+from twinbus.broker.metering.scribe import Scribe
+from twinbus.broker.security.keyring import Keyring
 from twinbus.broker.timers import Timers
-from twinbus.broker.tracking import Tracker
 from twinbus.clock import Clock
 from twinbus.entities.findings import Findings
 from twinbus.entities.namespace import Namespace
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from twinbus.auth.jwt import JwtVerifier
-    from twinbus.broker.admin.api import AdminApi
-    from twinbus.broker.connection import Connection
-    from twinbus.broker.console.console import Console
-    from twinbus.broker.http_app import HttpApp
+    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.http.admin.api import AdminApi
+    from twinbus.broker.http.app import HttpApp
+    from twinbus.broker.http.console.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class NamespaceHost:
     @functools.cached_property
     def admin(self) -> AdminApi:
         """The administration API; loaded with the first request for it, because most processes never get one."""
-        from twinbus.broker.admin.api import AdminApi
+        from twinbus.broker.http.admin.api import AdminApi
 
         return AdminApi(self)
 
@@ -271,7 +271,7 @@ class NamespaceHost:
         return await asyncio.shield(self._http_opening)
 
     async def _open_http(self) -> HttpApp:
-        module = await self.loop.run_in_executor(None, importlib.import_module, "twinbus.broker.http_app")
+        module = await self.loop.run_in_executor(None, importlib.import_module, "twinbus.broker.http.app")
         self._http = module.HttpApp(self)
         return self._http
 

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.auth.policies import Policy
-from twinbus.broker.certificates import Certificates
 from twinbus.broker.clock_watch import ClockWatch
-from twinbus.broker.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.configured import make_entities
+from twinbus.broker.connections.listener import Listener
 from twinbus.broker.host import NamespaceHost
-from twinbus.broker.jwt_keys import jwt_verifier
-from twinbus.broker.keys import with_keys
-from twinbus.broker.listener import Listener
 from twinbus.broker.memory import Memory
-from twinbus.broker.scribe import Scribe
+from twinbus.broker.metering.scribe import Scribe
+from twinbus.broker.security.certificates import Certificates
+from twinbus.broker.security.jwt_keys import jwt_verifier
+from twinbus.broker.security.keys import with_keys
 from twinbus.clock import AnchoredClock, Clock
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.broker.console.console import Console
+    from twinbus.broker.http.console.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Server:
     def console(self) -> Console:
         """The web console of all namespaces."""
         if self._console is None:
-            from twinbus.broker.console.console import Console
+            from twinbus.broker.http.console.console import Console
 
             self._console = Console(self.hosts, self.endpoints, self._clock)
         return self._console

@@ -209,7 +209,7 @@ def _ours(name: str, value: Any) -> Any:
     if name == "max_message_bytes":
         return int(value) * 1024
     if name.endswith("_ms"):
-        from twinbus.broker.durations import parse_ms
+        from twinbus.durations import parse_ms
 
         return parse_ms(str(value))
     return getattr(value, "value", value)

@@ -16,7 +16,7 @@ from twinbus.cli.target import Target, connected
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.broker.export_tree import ExportedNamespace
+    from twinbus.broker.configuration.export_tree import ExportedNamespace
 
 _NODE = "$management"
 
@@ -47,9 +47,9 @@ def export(
       twinbus export --output namespace.toml
       twinbus export --format emulator > config.json
     """
-    from twinbus.broker.export_emulator import write_emulator
-    from twinbus.broker.export_toml import write_toml
-    from twinbus.broker.keys import write_private
+    from twinbus.broker.configuration.export_emulator import write_emulator
+    from twinbus.broker.configuration.export_toml import write_toml
+    from twinbus.broker.security.keys import write_private
 
     chosen = format or (Format.EMULATOR if output is not None and output.suffix.lower() == ".json" else Format.TOML)
     if show_keys and chosen is Format.EMULATOR:
@@ -69,7 +69,7 @@ def export(
 
 def exported(target: Target, *, show_keys: bool = False) -> ExportedNamespace:
     """Everything the namespace has, asked for page by page."""
-    from twinbus.broker.export_tree import tree_of
+    from twinbus.broker.configuration.export_tree import tree_of
     from twinbus.cli.conversation import Conversation
 
     if target.azure:

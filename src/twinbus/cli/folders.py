@@ -36,7 +36,7 @@ def copies_in(folder: Path, to: Path | None) -> Iterator[dict[str, Path]]:
 
     The new folder goes when the block fails: half of a data folder must not look like one.
     """
-    from twinbus.broker.keys import KEYS_FILE, write_private
+    from twinbus.broker.security.keys import KEYS_FILE, write_private
 
     if to is None:
         yield {}

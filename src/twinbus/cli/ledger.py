@@ -199,7 +199,7 @@ def _stopping() -> Iterator[threading.Event]:
 
 def find_ledger(folder: Path) -> Path:
     """The ledger in a data folder; the ledger's own folder is taken too."""
-    from twinbus.broker.config import LEDGER_NAME
+    from twinbus.broker.configuration.config import LEDGER_NAME
 
     for found in (folder / LEDGER_NAME, folder):
         if found.is_dir() and (complete_files(found) or open_files(found)):

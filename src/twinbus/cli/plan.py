@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from twinbus.broker.durations import parse_ms
 from twinbus.cli.chart import area, bar
 from twinbus.cli.pairing import Json
 from twinbus.cli.view import show_json, show_table
+from twinbus.durations import parse_ms
 from twinbus.limits import (
     BACKLOG_QUEUES_DEFAULT,
     PLAN_COUNT_MAX,

@@ -109,7 +109,7 @@ def receive(
       twinbus receive orders --max 10 --then dead-letter --reason unreadable
       twinbus receive orders --deferred 17 --deferred 21
     """
-    from twinbus.broker.durations import parse_ms
+    from twinbus.durations import parse_ms
 
     path = path_of(entity, subscription, dead=dead)
     wish = Wish(

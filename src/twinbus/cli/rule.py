@@ -188,7 +188,7 @@ def described(rule: Any) -> dict[str, Any]:
 
 
 def _filter(selects: Any) -> dict[str, Any]:
-    from twinbus.broker.rule_wire import CORRELATION_FILTER, FALSE_FILTER, TRUE_FILTER
+    from twinbus.broker.nodes.rule_wire import CORRELATION_FILTER, FALSE_FILTER, TRUE_FILTER
 
     if selects.descriptor == TRUE_FILTER:
         return {"type": "true"}

@@ -279,7 +279,7 @@ def _properties(texts: list[str] | None) -> dict[str, Any] | None:
 
 
 def _ttl_ms(text: str | None) -> int | None:
-    from twinbus.broker.durations import parse_ms
+    from twinbus.durations import parse_ms
     from twinbus.limits import UNLIMITED_MS
 
     if text is None:
@@ -296,7 +296,7 @@ def moment_ms(text: str, option: str, *, future: bool) -> int:
     """A time in milliseconds since the Unix epoch: a duration from now, or ago, or a time of the calendar."""
     from datetime import UTC, datetime
 
-    from twinbus.broker.durations import parse_ms
+    from twinbus.durations import parse_ms
 
     try:
         at = datetime.fromisoformat(text)

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.broker.config import LEDGER_NAME, LEDGER_OFF, LOOPBACK, BrokerConfig, NamespaceConfig
-from twinbus.broker.config_file import load_config
-from twinbus.broker.config_toml import TomlConfig
-from twinbus.broker.keys import KEYS_FILE, write_private
+from twinbus.broker.configuration.config import LEDGER_NAME, LEDGER_OFF, LOOPBACK, BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.file import load_config
+from twinbus.broker.configuration.toml import TomlConfig
+from twinbus.broker.security.keys import KEYS_FILE, write_private
 from twinbus.cli.folders import default_data
 from twinbus.cli.view import redacted
 from twinbus.errors import ConfigError, StoreError

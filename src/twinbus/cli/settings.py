@@ -94,7 +94,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def given(options: dict[str, Any]) -> dict[str, Any]:
     """The settings that were given, as the directory takes them. Durations are the options that its fields call
     `..._ms`."""
-    from twinbus.broker.durations import parse_ms
+    from twinbus.durations import parse_ms
 
     durations = ("lock_duration", "default_ttl", "duplicate_window", "auto_delete_on_idle")
     found: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def rows(described: dict[str, Any]) -> list[list[str]]:
 
 
 def _row(field: str, value: Any) -> list[str]:
-    from twinbus.broker.durations import format_ms
+    from twinbus.durations import format_ms
 
     if field in _TIMES:
         return [field.removesuffix("_ms"), time_text(value)]

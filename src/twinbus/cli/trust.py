@@ -27,9 +27,9 @@ def trust(
       twinbus trust --data ./data
       export SSL_CERT_FILE=$(twinbus trust --data ./data --json | jq -r .ca)
     """
-    from twinbus.broker.certificates import ensure_ca
-    from twinbus.broker.config_file import load_config
-    from twinbus.broker.config_toml import TomlConfig
+    from twinbus.broker.configuration.file import load_config
+    from twinbus.broker.configuration.toml import TomlConfig
+    from twinbus.broker.security.certificates import ensure_ca
     from twinbus.cli.folders import default_data
     from twinbus.errors import ConfigError
 

@@ -15,8 +15,8 @@ from azure.servicebus.management._generated.models import (
 from azure.servicebus.management._models import QueueProperties, QueueRuntimeProperties
 
 from twinbus.auth.sas import sign
-from twinbus.broker.admin.errors import AdminResponse
-from twinbus.broker.admin.xml_out import ATOM, INSTANCE, SERVICE
+from twinbus.broker.http.admin.errors import AdminResponse
+from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
 from twinbus.testing import Broker
 
 HOST = "localhost:5300"

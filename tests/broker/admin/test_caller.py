@@ -12,7 +12,7 @@ import pytest
 from tests.broker.admin.desk import HOST, UPDATE, Desk, queue_body, queue_titles, refused
 from twinbus.auth.policies import ALL_RIGHTS, Policy, Right
 from twinbus.auth.sas import sign
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker

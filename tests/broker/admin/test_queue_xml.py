@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from tests.broker.admin.desk import queue_body
 from twinbus.auth.policies import ALL_RIGHTS, Policy, Right
-from twinbus.broker.admin.authorization_xml import policies_in
-from twinbus.broker.admin.feed import Site, entry_text
-from twinbus.broker.admin.queue_xml import queue_entry, queue_values
-from twinbus.broker.admin.resource import message_bytes
-from twinbus.broker.admin.xml_in import description_in
+from twinbus.broker.http.admin.authorization_xml import policies_in
+from twinbus.broker.http.admin.feed import Site, entry_text
+from twinbus.broker.http.admin.queue_xml import queue_entry, queue_values
+from twinbus.broker.http.admin.resource import message_bytes
+from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import STATUSES, QueueSettings

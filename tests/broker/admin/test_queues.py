@@ -21,8 +21,8 @@ from tests.broker.admin.desk import (
     refused,
 )
 from tests.broker.peer import Peer, text
-from twinbus.broker.admin.xml_out import ATOM
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.http.admin.xml_out import ATOM
 from twinbus.testing import Broker
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.broker.admin.feed import Page
-from twinbus.broker.admin.requests import VERSIONS, Kind, authority_of, page_of, target_of, version_of
+from twinbus.broker.http.admin.feed import Page
+from twinbus.broker.http.admin.requests import VERSIONS, Kind, authority_of, page_of, target_of, version_of
 from twinbus.errors import ArgumentError
 
 

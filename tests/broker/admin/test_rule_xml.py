@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.admin.desk import body
-from twinbus.broker.admin.feed import Entry, Site, entry_text
-from twinbus.broker.admin.rule_xml import action_in, filter_in, rule_content
-from twinbus.broker.admin.value_xml import duration_text, values_in, values_out
-from twinbus.broker.admin.xml_in import description_in
-from twinbus.broker.admin.xml_out import SERVICE, description
+from twinbus.broker.http.admin.feed import Entry, Site, entry_text
+from twinbus.broker.http.admin.rule_xml import action_in, filter_in, rule_content
+from twinbus.broker.http.admin.value_xml import duration_text, values_in, values_out
+from twinbus.broker.http.admin.xml_in import description_in
+from twinbus.broker.http.admin.xml_out import SERVICE, description
 from twinbus.entities.filters import CorrelationFilter, FalseFilter, Filter, SqlAction, SqlFilter, TrueFilter
 from twinbus.errors import ArgumentError
 

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.admin.test_queue_xml import SITE, long_ms, make_targets, paths, texts
-from twinbus.broker.admin.feed import entry_text
-from twinbus.broker.admin.resource import message_bytes
-from twinbus.broker.admin.subscription_xml import subscription_entry, subscription_values
-from twinbus.broker.admin.topic_xml import topic_entry, topic_values
-from twinbus.broker.admin.xml_in import description_in
+from twinbus.broker.http.admin.feed import entry_text
+from twinbus.broker.http.admin.resource import message_bytes
+from twinbus.broker.http.admin.subscription_xml import subscription_entry, subscription_values
+from twinbus.broker.http.admin.topic_xml import topic_entry, topic_values
+from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.settings import STATUSES
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings

@@ -26,7 +26,7 @@ from azure.servicebus.management._models import (
 
 from tests.broker.admin.desk import UPDATE, Desk, body, parsed, queue_body, queue_titles, refused
 from tests.broker.peer import text
-from twinbus.broker.admin.xml_out import ATOM
+from twinbus.broker.http.admin.xml_out import ATOM
 from twinbus.broker.server import Server
 from twinbus.limits import UNLIMITED_MS
 from twinbus.testing import Broker

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.broker.admin.desk import body
-from twinbus.broker.admin.errors import AdminError
-from twinbus.broker.admin.feed import Entry, Page, Site, entry_text, feed_text
-from twinbus.broker.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field, description_in, values_of
-from twinbus.broker.admin.xml_out import ATOM, SERVICE, element, escaped, moment
+from twinbus.broker.http.admin.errors import AdminError
+from twinbus.broker.http.admin.feed import Entry, Page, Site, entry_text, feed_text
+from twinbus.broker.http.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field, description_in, values_of
+from twinbus.broker.http.admin.xml_out import ATOM, SERVICE, element, escaped, moment
 from twinbus.errors import ArgumentError
 from twinbus.limits import ADMIN_BODY_BYTES_MAX, UNLIMITED_MS
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.broker.console.window import Window
 from twinbus.auth.policies import Policy, Right
-from twinbus.broker import strangers
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.connections import strangers
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import (

@@ -13,8 +13,8 @@ import pytest
 from tests.broker.console.window import Window, event
 from tests.broker.peer import Peer, text
 from twinbus.auth.policies import Policy, Right
-from twinbus.broker.config import NamespaceConfig
-from twinbus.broker.console import streams
+from twinbus.broker.configuration.config import NamespaceConfig
+from twinbus.broker.http.console import streams
 from twinbus.clock import SystemClock
 from twinbus.entities.filters import CorrelationFilter
 from twinbus.ledger.records import Failover, encode

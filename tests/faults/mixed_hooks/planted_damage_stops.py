@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from twinbus.broker import consumer
 from twinbus.broker.host import NamespaceHost
+from twinbus.broker.links import consumer
 from twinbus.entities.message import Message
 from twinbus.entities.queue import Queue
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from twinbus.broker.consumer import BURST, Consumer
-from twinbus.broker.stored import render
+from twinbus.broker.links.consumer import BURST, Consumer
+from twinbus.broker.messages.stored import render
 from twinbus.limits import WRITE_BUFFER_BYTES_MAX
 from twinbus.store.facts import Facts
 

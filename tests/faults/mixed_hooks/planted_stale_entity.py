@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from twinbus.broker.management import Management
-from twinbus.broker.requests import Request
+from twinbus.broker.nodes.management import Management
+from twinbus.broker.nodes.requests import Request
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from twinbus.auth.policies import Policy, Right
-from twinbus.broker.config import NamespaceConfig
+from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.client import BusClient, Message
 from twinbus.paired.syphon import Syphon
 from twinbus.paired.syphon import intake as intake_module

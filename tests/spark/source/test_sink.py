@@ -331,7 +331,7 @@ def test_duplicate_detection_is_looked_at(
 
 def test_a_key_that_may_only_send_cannot_tell() -> None:
     from twinbus.auth.policies import Policy, Right
-    from twinbus.broker.config import NamespaceConfig
+    from twinbus.broker.configuration.config import NamespaceConfig
     from twinbus.entities.settings import QueueSettings
 
     policy = Policy("sender", frozenset({Right.SEND}), "k" * 44, "l" * 44)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from twinbus.broker.certificates import ensure_ca
+from twinbus.broker.security.certificates import ensure_ca
 from twinbus.client import BusClient, ReceivedMessage
 
 TWINBUS = [sys.executable, "-c", "from twinbus.cli.main import run; run()"]

@@ -1,0 +1,266 @@
+"""The official emulator's `config.json`.
+
+Rules:
+- It is taken as it is: its keys in any case, an empty text for "not set". Besides the emulator's own keys, the
+  service's other queue properties are understood.
+- Namespaces have no port in this file: `--namespace NAME:PORT` gives one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twinbus.broker.configuration.config import (
+    NamespaceConfig,
+    RuleConfig,
+    SubscriptionConfig,
+    TopicConfig,
+    check_unique,
+)
+from twinbus.broker.configuration.section import Section
+from twinbus.entities.settings import QueueSettings, check_path
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
+from twinbus.errors import ArgumentError, ConfigError
+from twinbus.limits import RULE_NAME_CHARS_MAX
+
+_QUEUE = (
+    "AutoDeleteOnIdle",
+    "DeadLetteringOnMessageExpiration",
+    "DefaultMessageTimeToLive",
+    "DuplicateDetectionHistoryTimeWindow",
+    "EnableBatchedOperations",
+    "EnableExpress",
+    "EnablePartitioning",
+    "ForwardDeadLetteredMessagesTo",
+    "ForwardTo",
+    "LockDuration",
+    "MaxDeliveryCount",
+    "MaxMessageSizeInKilobytes",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "Status",
+    "UserMetadata",
+)
+_TOPIC = (
+    "AutoDeleteOnIdle",
+    "DefaultMessageTimeToLive",
+    "DuplicateDetectionHistoryTimeWindow",
+    "EnableBatchedOperations",
+    "EnableExpress",
+    "EnablePartitioning",
+    "FilteringMessagesBeforePublishing",
+    "MaxMessageSizeInKilobytes",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "Status",
+    "SupportOrdering",
+    "UserMetadata",
+)
+_SUBSCRIPTION = (
+    "AutoDeleteOnIdle",
+    "DeadLetteringOnFilterEvaluationExceptions",
+    "DeadLetteringOnMessageExpiration",
+    "DefaultMessageTimeToLive",
+    "EnableBatchedOperations",
+    "ForwardDeadLetteredMessagesTo",
+    "ForwardTo",
+    "LockDuration",
+    "MaxDeliveryCount",
+    "RequiresSession",
+    "Status",
+    "UserMetadata",
+)
+_CORRELATION = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "subject",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "SessionId": "session_id",
+    "Subject": "subject",
+    "To": "to",
+}
+
+
+def read_emulator(document: object, file: str) -> list[NamespaceConfig]:
+    """The namespaces of a parsed `config.json`; `file` is its name, for errors."""
+    top = _section(document, f"{file}:", ("UserConfig",))
+    if "UserConfig" not in top:
+        raise ConfigError(f"{file}: has no 'UserConfig'. Is it the emulator's configuration file?")
+    user = _section(top.get("UserConfig"), f"{file}: UserConfig", ("Namespaces", "Logging"))
+    if "Logging" in user:
+        # Where the emulator writes its log; ours goes where --log-level's reader looks, so only its form is checked.
+        _section(user.get("Logging"), user.place("Logging"), ("Type",)).text("Type")
+    return [_namespace(values, where) for values, where in _each(user, "Namespaces")]
+
+
+def _section(values: object, where: str, names: tuple[str, ...]) -> Section:
+    return Section(values, where, names, fold_case=True)
+
+
+def _each(section: Section, name: str) -> list[tuple[Any, str]]:
+    return [(values, f"{section.place(name)}[{n}]") for n, values in enumerate(section.items(name))]
+
+
+def _properties(section: Section, names: tuple[str, ...]) -> Section:
+    values = section.get("Properties")
+    return _section({} if values is None else values, section.place("Properties"), names)
+
+
+def _namespace(values: object, where: str) -> NamespaceConfig:
+    section = _section(values, where, ("Name", "Queues", "Topics"))
+    return section.make(
+        NamespaceConfig,
+        name=section.need("Name"),
+        queues=[_queue(each, place) for each, place in _each(section, "Queues")],
+        topics=[_topic(each, place) for each, place in _each(section, "Topics")],
+    )
+
+
+def _queue(values: object, where: str) -> QueueSettings:
+    section = _section(values, where, ("Name", "Properties"))
+    path = section.need("Name")
+    properties = _properties(section, _QUEUE)
+    return properties.make(
+        QueueSettings,
+        path=path,
+        lock_duration_ms=properties.duration_ms("LockDuration"),
+        max_megabytes=properties.number("MaxSizeInMegabytes"),
+        requires_duplicate_detection=properties.flag("RequiresDuplicateDetection"),
+        requires_session=properties.flag("RequiresSession"),
+        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
+        dead_letter_on_expiry=properties.flag("DeadLetteringOnMessageExpiration"),
+        duplicate_window_ms=properties.duration_ms("DuplicateDetectionHistoryTimeWindow"),
+        max_delivery_count=properties.number("MaxDeliveryCount"),
+        enable_batched_operations=properties.flag("EnableBatchedOperations"),
+        status=properties.text("Status") or None,
+        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
+        enable_partitioning=properties.flag("EnablePartitioning"),
+        enable_express=properties.flag("EnableExpress"),
+        forward_to=properties.text("ForwardTo") or None,
+        forward_dead_letters_to=properties.text("ForwardDeadLetteredMessagesTo") or None,
+        user_metadata=properties.text("UserMetadata") or None,
+        max_message_bytes=_message_bytes(properties),
+    )
+
+
+def _message_bytes(properties: Section) -> int | None:
+    kilobytes = properties.number("MaxMessageSizeInKilobytes")
+    return None if kilobytes is None else kilobytes * 1024
+
+
+def _topic(values: object, where: str) -> TopicConfig:
+    section = _section(values, where, ("Name", "Properties", "Subscriptions"))
+    path = section.need("Name")
+    properties = _properties(section, _TOPIC)
+    settings = properties.make(
+        TopicSettings,
+        path=path,
+        max_megabytes=properties.number("MaxSizeInMegabytes"),
+        requires_duplicate_detection=properties.flag("RequiresDuplicateDetection"),
+        duplicate_window_ms=properties.duration_ms("DuplicateDetectionHistoryTimeWindow"),
+        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
+        enable_batched_operations=properties.flag("EnableBatchedOperations"),
+        status=properties.text("Status") or None,
+        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
+        enable_partitioning=properties.flag("EnablePartitioning"),
+        enable_express=properties.flag("EnableExpress"),
+        support_ordering=properties.flag("SupportOrdering"),
+        filter_before_publishing=properties.flag("FilteringMessagesBeforePublishing"),
+        user_metadata=properties.text("UserMetadata") or None,
+        max_message_bytes=_message_bytes(properties),
+    )
+    subscriptions = [_subscription(path, each, place) for each, place in _each(section, "Subscriptions")]
+    return make_topic(properties, settings, subscriptions)
+
+
+def _subscription(topic: str, values: object, where: str) -> SubscriptionConfig:
+    section = _section(values, where, ("Name", "Properties", "Rules"))
+    properties = _properties(section, _SUBSCRIPTION)
+    settings = properties.make(
+        SubscriptionSettings,
+        topic=topic,
+        name=section.need("Name"),
+        lock_duration_ms=properties.duration_ms("LockDuration"),
+        requires_session=properties.flag("RequiresSession"),
+        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
+        dead_letter_on_expiry=properties.flag("DeadLetteringOnMessageExpiration"),
+        dead_letter_on_filter_error=properties.flag("DeadLetteringOnFilterEvaluationExceptions"),
+        max_delivery_count=properties.number("MaxDeliveryCount"),
+        enable_batched_operations=properties.flag("EnableBatchedOperations"),
+        status=properties.text("Status") or None,
+        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
+        forward_to=properties.text("ForwardTo") or None,
+        forward_dead_letters_to=properties.text("ForwardDeadLetteredMessagesTo") or None,
+        user_metadata=properties.text("UserMetadata") or None,
+    )
+    return make_subscription(properties, settings, [_rule(each, place) for each, place in _each(section, "Rules")])
+
+
+def _rule(values: object, where: str) -> RuleConfig:
+    section = _section(values, where, ("Name", "Properties"))
+    name = section.need("Name")
+    check_name(name, RULE_NAME_CHARS_MAX, section.place("Name"))
+    properties = _properties(section, ("FilterType", "CorrelationFilter", "SqlFilter", "Action"))
+    kind = (properties.text("FilterType") or "").lower().removesuffix("filter")
+    if kind not in ("", "sql", "correlation"):
+        raise ConfigError(f'{properties.place("FilterType")} must be "Sql" or "Correlation".')
+    has_sql, has_correlation = "SqlFilter" in properties, "CorrelationFilter" in properties
+    if not has_sql and not has_correlation:
+        raise ConfigError(f"{properties.where} has neither 'SqlFilter' nor 'CorrelationFilter'.")
+    action = None
+    if "Action" in properties:
+        action = _section(properties.get("Action"), properties.place("Action"), ("SqlExpression",)).text(
+            "SqlExpression"
+        )
+    # What is there counts; the type decides only when both filters are (tools write "Sql" beside a correlation filter).
+    if has_sql and (kind == "sql" or not has_correlation):
+        sql = _section(properties.get("SqlFilter"), properties.place("SqlFilter"), ("SqlExpression",))
+        return RuleConfig(name=name, kind="sql", sql=sql.need("SqlExpression"), action=action or None)
+    place = properties.place("CorrelationFilter")
+    correlation = _section(properties.get("CorrelationFilter"), place, (*_CORRELATION, "Properties"))
+    values = correlation.get("Properties")
+    return RuleConfig(
+        name=name,
+        kind="correlation",
+        correlation={field: text for key, field in _CORRELATION.items() if (text := correlation.text(key))},
+        correlation_properties=plain_values({} if values is None else values, correlation.place("Properties")),
+        action=action or None,
+    )
+
+
+def make_topic(section: Section, settings: TopicSettings, subscriptions: list[SubscriptionConfig]) -> TopicConfig:
+    """A topic whose subscriptions have names of their own."""
+    text = f"{section.where}: Topic {settings.path!r} has the subscription"
+    check_unique([each.name for each in subscriptions], text)
+    return TopicConfig(settings=settings, subscriptions=subscriptions)
+
+
+def make_subscription(section: Section, settings: SubscriptionSettings, rules: list[RuleConfig]) -> SubscriptionConfig:
+    """A subscription whose rules have names of their own."""
+    check_unique([each.name for each in rules], f"{section.where}: Subscription {settings.name!r} has the rule")
+    return SubscriptionConfig(settings=settings, rules=rules)
+
+
+def check_name(name: str, chars_max: int, where: str) -> None:
+    """A subscription's or rule's name: short, and one path segment (the default rule is `$Default`)."""
+    try:
+        if len(name) > chars_max or "/" in name:
+            raise ArgumentError(f"The name {name!r} must have 1 to {chars_max} characters and no '/'.")
+        check_path(name.removeprefix("$"))
+    except ArgumentError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def plain_values(values: object, where: str) -> dict[str, str | int | float | bool]:
+    """The application properties a correlation filter asks for."""
+    section = Section(values, where, None)
+    found: dict[str, str | int | float | bool] = {}
+    for name in section:
+        value = section.get(name)
+        if not isinstance(value, str | int | float | bool):
+            raise ConfigError(f"{section.place(name)} must be a text, a number, true or false.")
+        found[name] = value
+    return found

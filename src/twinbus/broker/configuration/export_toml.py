@@ -1,0 +1,136 @@
+"""A namespace as our TOML. What is the default is left out: a short file is read, and later defaults apply to it.
+
+Policies come without keys unless these are in the items; the file that reads them back makes new ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from twinbus.broker.configuration.export_tree import (
+    ExportedEntity,
+    ExportedNamespace,
+    ExportedSubscription,
+    Item,
+    is_born_with,
+)
+from twinbus.broker.configuration.toml import QUEUE_KEYS, SUBSCRIPTION_KEYS, TOPIC_KEYS
+from twinbus.durations import format_ms
+from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
+from twinbus.limits import UNLIMITED_MS
+
+_QUEUE = {field: key for key, (field, _) in QUEUE_KEYS.items()}
+_TOPIC = {field: key for key, (field, _) in TOPIC_KEYS.items()}
+_SUBSCRIPTION = {field: key for key, (field, _) in SUBSCRIPTION_KEYS.items()}
+
+
+def write_toml(namespace: ExportedNamespace) -> str:
+    """The file's text; `namespace.warnings` gets what it could not say."""
+    lines: list[str] = []
+    where = ("namespaces", namespace.name)
+    _table(lines, where, {"sku": namespace.sku} if namespace.sku != "Standard" else {})
+    if namespace.jwt:
+        namespace.warnings.append("How JSON web tokens are checked is not exported: it names files of the broker's.")
+    _policies(lines, where, namespace.policies)
+    for queue in namespace.queues:
+        place = (*where, "queues", queue.settings["path"])
+        defaults = QueueSettings(path=queue.settings["path"]).to_json()
+        _table(lines, place, _changed(queue.settings, defaults, _QUEUE))
+        _policies(lines, place, queue.policies)
+    for topic in namespace.topics:
+        _topic(lines, (*where, "topics", topic.settings["path"]), topic, namespace.warnings)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _topic(lines: list[str], where: tuple[str, ...], topic: ExportedEntity, warnings: list[str]) -> None:
+    path = topic.settings["path"]
+    defaults = TopicSettings(path=path).to_json()
+    _table(lines, where, _changed(topic.settings, defaults, _TOPIC))
+    _policies(lines, where, topic.policies)
+    for subscription in topic.subscriptions:
+        _subscription(lines, where, path, subscription, warnings)
+
+
+def _subscription(
+    lines: list[str], where: tuple[str, ...], topic: str, subscription: ExportedSubscription, warnings: list[str]
+) -> None:
+    settings = subscription.settings
+    defaults = SubscriptionSettings(topic=topic, name=settings["name"]).to_json()
+    place = (*where, "subscriptions", settings["name"])
+    _table(lines, place, _changed(settings, defaults, _SUBSCRIPTION))
+    if not subscription.rules:
+        warnings.append(
+            f"{topic}/{settings['name']}: it has no rule and takes nothing; made from this file it takes everything."
+        )
+    for rule in subscription.rules:
+        _table(lines, (*place, "rules", rule["name"]), _rule(f"{topic}/{settings['name']}", rule, warnings))
+
+
+def _rule(place: str, rule: Item, warnings: list[str]) -> Item:
+    chosen, action = rule["filter"], rule["action"]
+    shown: Item = {}
+    if chosen["type"] == "correlation":
+        fields = {name: value for name, value in chosen.items() if name not in ("type", "properties", "label")}
+        if "label" in chosen:
+            fields["subject"] = chosen["label"]
+        values = {name: value for name, value in chosen["properties"].items() if not isinstance(value, dict)}
+        for name in sorted(chosen["properties"].keys() - values.keys()):
+            warnings.append(f"{place}/{rule['name']}: the value of property {name!r} has no form in TOML.")
+        shown["correlation"] = {**fields, **({"properties": values} if values else {})}
+    else:
+        shown["sql"] = {"true": "1=1", "false": "1=0"}.get(chosen["type"]) or chosen["expression"]
+    if action is not None:
+        shown["action"] = action["expression"]
+    for text in (chosen, action or {}):
+        if text.get("parameters"):
+            warnings.append(f"{place}/{rule['name']}: the parameters of its SQL have no place in the file.")
+    return shown
+
+
+def _policies(lines: list[str], where: tuple[str, ...], policies: Iterable[Item]) -> None:
+    for policy in policies:
+        if is_born_with(policy):
+            continue
+        fields = {"rights": list(policy["rights"])}
+        fields |= {name: policy[name] for name in ("primary_key", "secondary_key") if policy.get(name)}
+        _table(lines, (*where, "policies", policy["name"]), fields)
+
+
+def _changed(settings: Item, defaults: Item, names: Mapping[str, str]) -> Item:
+    """What is not the default, by its name in the file."""
+    return {
+        names[field]: _duration(value) if field.endswith("_ms") else value
+        for field, value in settings.items()
+        if field in names and value != defaults[field] and value is not None
+    }
+
+
+def _duration(ms: int) -> str:
+    return "never" if ms >= UNLIMITED_MS else format_ms(ms)
+
+
+def _table(lines: list[str], where: tuple[str, ...], fields: Item) -> None:
+    lines.append(f"[{'.'.join(map(_key, where))}]")
+    lines += [f"{_key(name)} = {_value(value)}" for name, value in fields.items()]
+    lines.append("")
+
+
+def _key(name: str) -> str:
+    plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if plain else _value(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's too, but for the one character that only TOML wants escaped.
+        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_key(name)} = {_value(each)}' for name, each in value.items())} }}"
+    return repr(float(value)) if isinstance(value, float) else str(int(value))

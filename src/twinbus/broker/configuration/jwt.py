@@ -1,0 +1,41 @@
+"""`[namespaces.N.jwt]`: whose JSON web tokens a namespace takes, and what their roles may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinbus.auth.policies import Right, rights_of
+from twinbus.broker.configuration.config import JwtConfig
+from twinbus.broker.configuration.section import Section
+from twinbus.errors import ArgumentError, ConfigError
+
+_KEYS = ("issuer", "audience", "jwks", "public_keys", "roles", "roles_claim")
+
+
+def read_jwt(values: object, where: str, folder: Path) -> JwtConfig:
+    """The table; paths in it are relative to the file's own folder."""
+    section = Section(values, where, _KEYS)
+    jwks, pems = section.text("jwks"), section.texts("public_keys")
+    if not jwks and not pems:
+        raise ConfigError(f"{where} must have 'jwks' or 'public_keys': the keys that tokens are checked with.")
+    return section.make(
+        JwtConfig,
+        issuer=section.need("issuer"),
+        audience=section.text("audience"),
+        jwks=folder / Path(jwks).expanduser() if jwks else None,
+        public_keys=tuple(folder / Path(each).expanduser() for each in pems),
+        roles=_roles(section) if "roles" in section else None,
+        roles_claim=section.text("roles_claim"),
+    )
+
+
+def _roles(section: Section) -> dict[str, frozenset[Right]]:
+    place = section.place("roles")
+    table = Section(section.get("roles"), place, None)
+    roles = {}
+    for name in table:
+        try:
+            roles[name] = rights_of(table.texts(name))
+        except ArgumentError as error:
+            raise ConfigError(f"{table.place(name)}: {error}") from None
+    return roles

@@ -1,0 +1,129 @@
+"""Reading one table of a configuration file with errors that help.
+
+Rules:
+- A key that is not known is an error which names it, where it stands, and the nearest key that exists.
+- A value of the wrong type is an error which says what belongs there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from twinbus.durations import parse_ms
+from twinbus.errors import ArgumentError, ConfigError
+
+T = TypeVar("T")
+
+_KINDS = {str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table"}
+
+
+class Section:
+    """One table: its values under their proper names, and where it stands."""
+
+    def __init__(self, values: object, where: str, names: Iterable[str] | None, *, fold_case: bool = False) -> None:
+        # Where it stands, for errors: `config.json: UserConfig.Namespaces[0]`.
+        self.where = where
+        # The values by proper name.
+        self._values: dict[str, Any] = {}
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where} must be a table, not {_shown(values, where)}.")
+        known = None if names is None else {(name.lower() if fold_case else name): name for name in names}
+        for given, value in values.items():
+            name = given if known is None else known.get(given.lower() if fold_case else given)
+            if name is None:
+                raise ConfigError(_unknown(given, where, list((known or {}).values())))
+            if name in self._values:
+                raise ConfigError(f"{where} has the key {name!r} twice.")
+            self._values[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def place(self, name: str) -> str:
+        """Where a key of it stands."""
+        # A colon ends the file's name: what follows it needs no dot.
+        return f"{self.where}{' ' if self.where.endswith(':') else '.'}{name}"
+
+    def get(self, name: str) -> Any:
+        """The value as it is, None when absent."""
+        return self._values.get(name)
+
+    def need(self, name: str) -> str:
+        """A text that must be there."""
+        value = self.text(name)
+        if not value:
+            raise ConfigError(f"{self.where} has no {name!r}.")
+        return value
+
+    def text(self, name: str) -> str | None:
+        value: str | None = self._typed(name, str)
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value: bool | None = self._typed(name, bool)
+        return value
+
+    def number(self, name: str) -> int | None:
+        value: int | None = self._typed(name, int)
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        """A list, empty when absent."""
+        return self._typed(name, list) or []
+
+    def texts(self, name: str) -> list[str]:
+        """A list of texts, empty when absent."""
+        values = self.items(name)
+        for value in values:
+            if not isinstance(value, str):
+                raise ConfigError(f"{self.place(name)} must hold texts, not {_shown(value, self.place(name))}.")
+        return values
+
+    def duration_ms(self, name: str) -> int | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            shown = _shown(value, self.place(name))
+            raise ConfigError(f'{self.place(name)} must be a duration such as "PT30S" or "30s", not {shown}.')
+        try:
+            return parse_ms(value)
+        except ConfigError as error:
+            raise ConfigError(f"{self.place(name)}: {error}") from None
+
+    def make(self, factory: Callable[..., T], **fields: Any) -> T:
+        """Call `factory` with the fields that are set; its refusal is told with the place."""
+        try:
+            return factory(**{name: value for name, value in fields.items() if value is not None})
+        except (ArgumentError, ConfigError) as error:
+            raise ConfigError(f"{self.where}: {error}") from None
+
+    def _typed(self, name: str, kind: type) -> Any:
+        value = self._values.get(name)
+        # A bool is an int to Python, not to a person.
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            place = self.place(name)
+            raise ConfigError(f"{place} must be {_KINDS[kind]}, not {_shown(value, place)}.")
+        return value
+
+
+def _unknown(given: str, where: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(given.lower(), [name.lower() for name in names], 1, 0.5)
+    text = f"{where} has the unknown key {given!r}"
+    if near:
+        right = next(name for name in names if name.lower() == near[0])
+        return f"{text}: did you mean {right!r}?"
+    return f"{text}. Known keys: {', '.join(sorted(names))}."
+
+
+def _shown(value: object, place: str) -> str:
+    # What stands where policies and keys are may be one.
+    if ".policies" in place or "_key" in place:
+        return _KINDS.get(type(value), "that")
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

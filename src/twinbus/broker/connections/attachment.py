@@ -1,0 +1,345 @@
+"""Putting links on entities: what an attach asks for, whether it may, and who stands behind the link from then on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import AmqpError
+from twinbus.amqp.terminus import Coordinator, Source
+from twinbus.amqp.types import Described, Symbol, ULong
+from twinbus.auth.policies import Right
+from twinbus.broker.links.addresses import CBS, MANAGEMENT, parse
+from twinbus.broker.links.browser import Browser
+from twinbus.broker.links.consumer import Consumer
+from twinbus.broker.links.dispatcher import Dispatcher, SessionWaiter
+from twinbus.broker.links.publisher import Publisher
+from twinbus.broker.links.source_filters import (
+    SESSION_FILTER,
+    check_filters,
+    is_browsing,
+    with_session,
+    without_filters,
+)
+from twinbus.broker.links.transactions import ControlLink
+from twinbus.broker.nodes.cbs import Cbs
+from twinbus.broker.nodes.management import Management
+from twinbus.broker.nodes.requests import ReplyLink, RequestLink, RequestNode
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
+from twinbus.errors import (
+    ArgumentError,
+    EntityDisabledError,
+    NotAllowedError,
+    OperationTimeoutError,
+    ServiceError,
+    UnauthorizedError,
+    UnsupportedError,
+)
+from twinbus.ledger.words import Kind
+from twinbus.limits import (
+    ACCEPT_SESSION_TIMEOUT_MS_DEFAULT,
+    BATCH_BYTES_MAX,
+    MESSAGE_BYTES_DEFAULT,
+    SENDER_CREDIT,
+    TOKEN_MESSAGE_BYTES_MAX,
+)
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+
+LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
+TIMEOUT = "com.microsoft:timeout"
+DESTINATION = "com.microsoft:transfer-destination-address"
+
+# .NET counts 100 ns ticks from the year 1.
+EPOCH_TICKS = 621_355_968_000_000_000
+
+
+def ticks(ms: int) -> int:
+    return EPOCH_TICKS + ms * 10_000
+
+
+class Attachment:
+    """The attach rules of one connection."""
+
+    __slots__ = ("_connection", "_needs")
+
+    def __init__(self, connection: Connection) -> None:
+        # Whose links it attaches.
+        self._connection = connection
+        # Which rights on which paths each link lives on, for when tokens run out.
+        self._needs: dict[Link, list[tuple[str, Right]]] = {}
+
+    def attach(self, link: Link) -> None:
+        entity = ""
+        try:
+            if isinstance(link.target, Coordinator):
+                self._attach_control(link)
+                return
+            terminus = link.source if link.sender else link.target
+            if terminus is None or not terminus.address:
+                raise ArgumentError("The link names no address.")
+            address = parse(str(terminus.address))
+            entity = address.path
+            if address.cbs:
+                self._attach_node(link, CBS, Cbs(self._connection), TOKEN_MESSAGE_BYTES_MAX)
+            elif address.management:
+                self._attach_management(link, entity)
+            elif link.sender:
+                self._attach_consumer(link, entity)
+            else:
+                self._attach_publisher(link, entity)
+            self._connection.host.faults.wrap(link)
+        except ServiceError as error:
+            self._refuse(link, error, entity)
+
+    def expired(self, link: Link) -> ServiceError | None:
+        """The error to detach `link` with when no claim carries it any more."""
+        needs = self._needs.get(link)
+        if needs is None or link.context is None:
+            return None
+        try:
+            for path, right in needs:
+                self._connection.require(path, right)
+        except UnauthorizedError:
+            return UnauthorizedError("ExpiredToken: The token is expired. Put a new one and attach again.")
+        return None
+
+    def forget(self, link: Link) -> None:
+        self._needs.pop(link, None)
+
+    def _refuse(self, link: Link, error: ServiceError, entity: str) -> None:
+        self._connection.refuse(
+            link, self._connection.host.tracker.wire_error(self._connection.addressed(error), entity)
+        )
+
+    def _require(self, link: Link, path: str, right: Right) -> None:
+        self._connection.require(path, right)
+        self._needs.setdefault(link, []).append((path, right))
+
+    def _attach_control(self, link: Link) -> None:
+        # No right is needed here: each piece of work is on a link that has its own. The Java client comes here first.
+        link.context = ControlLink(self._connection, link)
+        link.accept(
+            properties=self._properties(),
+            max_message_size=self._connection.host.request_bytes_max,
+            credit=SENDER_CREDIT,
+        )
+
+    # --- request nodes ----------------------------------------------------------------------------------------------
+
+    def _attach_node(self, link: Link, node: str, handler: RequestNode, request_bytes_max: int) -> None:
+        if link.sender:
+            reply = ReplyLink(self._connection, link, node)
+            link.context = reply
+            self._connection.replies.add(reply)
+            link.accept(
+                source=without_filters(link.source),
+                properties=self._properties(),
+                max_message_size=MESSAGE_BYTES_DEFAULT,
+            )
+        else:
+            link.context = RequestLink(self._connection, link, node, handler)
+            link.accept(properties=self._properties(), max_message_size=request_bytes_max, credit=SENDER_CREDIT)
+
+    def _attach_management(self, link: Link, path: str) -> None:
+        # Before it is looked up: without a key nobody learns what exists.
+        self._connection.require_some_claim(f"{path}/{MANAGEMENT}" if path else MANAGEMENT)
+        if path:
+            self._connection.host.entities.entity(path)  # one that does not exist is refused
+        node = f"{path}/{MANAGEMENT}".lower()
+        self._attach_node(link, node, Management(self._connection, path), self._connection.host.request_bytes_max)
+
+    # --- entities ---------------------------------------------------------------------------------------------------
+
+    def _attach_publisher(self, link: Link, path: str) -> None:
+        host = self._connection.host
+        self._require(link, path, Right.SEND)
+        host.faults.check_attach(path)
+        entity = host.entities.entity(path)
+        destination = (link.properties or {}).get(DESTINATION)
+        if destination is not None:
+            # Sent by way of `path`: our transactions reach any entity of the namespace, so it goes straight there.
+            path = parse(str(destination)).path
+            self._require(link, path, Right.SEND)
+            host.faults.check_attach(path)
+            entity = host.entities.entity(path)
+        if isinstance(entity, Subscription):
+            raise NotAllowedError(f"Messages cannot be sent to '{path}': send to the topic of the subscription.")
+        if entity.owner is not None:
+            raise NotAllowedError(f"Messages cannot be sent to '{path}': a dead-letter queue is only received from.")
+        if entity.settings.status == "Disabled":
+            raise EntityDisabledError(f"The entity '{path}' is disabled.")
+        bytes_max = entity.settings.max_message_bytes
+        senders = host.senders(entity)
+        publisher = Publisher(self._connection, link, senders)
+        link.context = publisher
+        senders.join_publisher(publisher)
+        properties = self._properties()
+        properties[Symbol("com.microsoft:max-message-batch-size")] = ULong(min(bytes_max, BATCH_BYTES_MAX))
+        link.accept(properties=properties, max_message_size=bytes_max, credit=SENDER_CREDIT)
+
+    def _attach_consumer(self, link: Link, path: str) -> None:
+        host = self._connection.host
+        self._require(link, path, Right.LISTEN)
+        host.faults.check_attach(path)
+        queue = host.entities.entity(path)
+        if isinstance(queue, Topic):
+            raise NotAllowedError(f"Messages cannot be received from the topic '{path}': receive from a subscription.")
+        if queue.settings.forward_to is not None and queue.owner is None:
+            raise NotAllowedError(f"A receiver cannot be created on '{path}': its messages are forwarded.")
+        if queue.settings.status in ("Disabled", "ReceiveDisabled"):
+            raise EntityDisabledError(f"Messages cannot be received from '{path}': it is {queue.settings.status}.")
+        assert isinstance(link.source, Source)
+        filters: dict[Any, Any] = link.source.filter or {}
+        check_filters(filters)
+        if is_browsing(link.source):
+            self._attach_browser(link, queue, filters)
+            return
+        sessionful = queue.settings.requires_session and queue.dead_letters is not None
+        if SESSION_FILTER in filters:
+            if not sessionful:
+                raise NotAllowedError(
+                    "A sessionful message receiver cannot be created on an entity that does not require sessions. "
+                    "Ensure RequiresSession is set to true when creating a Queue or Subscription to enable sessionful "
+                    "behavior."
+                )
+            self._attach_session(link, queue, filters[SESSION_FILTER])
+            return
+        if sessionful:
+            raise NotAllowedError(
+                "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
+            )
+        self._consume(link, queue, None)
+        self._accept_plain(link, queue)
+
+    def _attach_browser(self, link: Link, queue: Queue, filters: dict[Any, Any]) -> None:
+        if SESSION_FILTER in filters:
+            raise UnsupportedError("A browser of one session is not available: browse the entity, or peek the session.")
+        # Copies are always settled, whatever was asked for; the answer says so.
+        link.snd_settle_mode = 1
+        dispatcher = self._connection.host.dispatcher(queue)
+        browser = Browser(self._connection, link, dispatcher)
+        link.context = browser
+        dispatcher.join_browser(browser)
+        self._accept_plain(link, queue)
+
+    def _accept_plain(self, link: Link, queue: Queue) -> None:
+        link.accept(
+            source=without_filters(link.source),
+            properties=self._properties(),
+            max_message_size=queue.settings.max_message_bytes,
+        )
+
+    def _attach_session(self, link: Link, queue: Queue, wanted: Any) -> None:
+        host = self._connection.host
+        value = wanted.value if isinstance(wanted, Described) else wanted
+        if value is not None:
+            if not isinstance(value, str):
+                raise ArgumentError("The session filter must hold a session id as a string, or null for any session.")
+            try:
+                session = queue.accept_session(str(value), host.clock.now_ms())
+            except ServiceError as error:
+                host.meter.entity(queue.path).counter(Kind.ACCEPT_SESSION, error.condition).count += 1
+                raise
+            assert session is not None
+            self._grant(link, queue, session)
+            return
+        timeout = (link.properties or {}).get(TIMEOUT)
+        wait_ms = int(timeout) if isinstance(timeout, int) else ACCEPT_SESSION_TIMEOUT_MS_DEFAULT
+
+        dispatcher = host.dispatcher(queue)
+        waiting = _WaitingLink(self, link, queue, dispatcher)
+        link.context = waiting
+        waiter = waiting.waiter
+        dispatcher.wait_for_session(waiter)
+        if not waiter.done:
+            waiter.give_up = host.loop.call_later(wait_ms / 1000, waiting.give_up)
+
+    def grant(self, link: Link, queue: Queue, session: Session) -> None:
+        """A waiting link gets its session."""
+        self._grant(link, queue, session)
+        self._connection.host.faults.wrap(link)
+        self._connection.flush_soon()
+
+    def end(self, link: Link, error: AmqpError) -> None:
+        """A waiting link's entity is gone."""
+        self._connection.refuse(link, error)
+
+    def give_up(self, link: Link, queue: Queue) -> None:
+        self._connection.host.meter.entity(queue.path).counter(Kind.EMPTY_POLL).count += 1
+        self._refuse(
+            link,
+            OperationTimeoutError("No session with messages became available in time. Try again later."),
+            queue.path,
+        )
+
+    def _grant(self, link: Link, queue: Queue, session: Session) -> None:
+        assert isinstance(link.source, Source)
+        wanted = (link.source.filter or {})[SESSION_FILTER]
+        held: Any = Described(wanted.descriptor, session.id) if isinstance(wanted, Described) else session.id
+        properties = self._properties()
+        properties[LOCKED_UNTIL] = ticks(session.locked_until_ms or 0)
+        self._consume(link, queue, session)
+        self._connection.host.meter.entity(queue.path).counter(Kind.ACCEPT_SESSION).count += 1
+        link.accept(
+            source=with_session(link.source, held),
+            properties=properties,
+            max_message_size=queue.settings.max_message_bytes,
+        )
+
+    def _consume(self, link: Link, queue: Queue, session: Session | None) -> None:
+        dispatcher = self._connection.host.dispatcher(queue)
+        consumer = Consumer(self._connection, link, dispatcher, session, deleting=link.snd_settle_mode == 1)
+        link.context = consumer
+        dispatcher.join(consumer)
+
+    def _properties(self) -> dict[Symbol, Any]:
+        return {Symbol("com.microsoft:tracking-id"): self._connection.host.new_id()}
+
+
+class _WaitingLink:
+    """Stands behind a link that has not got its session yet."""
+
+    __slots__ = ("_attachment", "_dispatcher", "_link", "_queue", "waiter")
+
+    def __init__(self, attachment: Attachment, link: Link, queue: Queue, dispatcher: Dispatcher) -> None:
+        # Answers the attach in the end.
+        self._attachment = attachment
+        # The link that waits.
+        self._link = link
+        # The entity whose sessions it wants.
+        self._queue = queue
+        # Where it stands in line.
+        self._dispatcher = dispatcher
+        # Its place in the line.
+        self.waiter = SessionWaiter(self._granted, self._ended)
+
+    def _ended(self, error: AmqpError) -> None:
+        self._attachment.end(self._link, error)
+
+    def _granted(self, session: Session) -> None:
+        self._attachment.grant(self._link, self._queue, session)
+
+    def give_up(self) -> None:
+        if not self.waiter.done:
+            self._dispatcher.stop_waiting(self.waiter)
+            self._link.context = None
+            self._attachment.give_up(self._link, self._queue)
+
+    def on_detached(self, orderly: bool) -> None:
+        self._dispatcher.stop_waiting(self.waiter)
+        if self.waiter.give_up is not None:
+            self.waiter.give_up.cancel()
+
+    def on_transfer(self, event: Any) -> None:
+        """Never called: we send on this link."""
+
+    def on_credit(self) -> None:
+        """Credit is kept by the engine until the session is there."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: Any, settled: bool) -> None:
+        """Nothing was delivered yet."""

@@ -1,0 +1,596 @@
+"""One client's connection: a socket, the AMQP engine, and what hangs on its links.
+
+Bytes go into the engine, its events to the object that stands behind each link; whatever these made the engine say is
+written once per turn of the loop. A peer that closes in good order keeps its locks until they lapse; one that vanishes
+loses them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from twinbus.amqp.connection import Connection as Engine
+from twinbus.amqp.connection import Role
+from twinbus.amqp.events import (
+    Attached,
+    Begun,
+    Closed,
+    Credit,
+    Detached,
+    Disposed,
+    Ended,
+    Event,
+    Opened,
+    SaslInit,
+    Transfer,
+)
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import AmqpError, State
+from twinbus.auth.claims import Claim, decide_key
+from twinbus.auth.policies import Right
+from twinbus.broker.connections.attachment import Attachment
+from twinbus.broker.connections.patience import Patience, drop_unsent, unsent_bytes
+from twinbus.broker.faults import FaultyStream
+from twinbus.broker.links.transactions import Transactions
+from twinbus.broker.memory import Memory, MemoryKind
+from twinbus.broker.nodes.requests import ReplyLinks
+from twinbus.errors import ConnectionForcedError, EntityNotFoundError, ServiceError, UnauthorizedError
+from twinbus.limits import (
+    HANDSHAKE_TIMEOUT_MS,
+    LINKLESS_TIMEOUT_MS,
+    LINKS_PER_CONNECTION_MAX,
+    PARTIAL_BYTES_MAX,
+    STRANGER_FRAME_BYTES_MAX,
+    STRANGER_INPUT_BYTES_MAX,
+    STRANGER_LINKS_MAX,
+    STRANGER_SESSIONS_MAX,
+    TOKEN_EXPIRY_GRACE_MS,
+    TOKEN_MESSAGE_BYTES_MAX,
+    TOKEN_TIMEOUT_MS,
+    WRITE_BUFFER_BYTES_HIGH,
+    WRITE_BUFFER_BYTES_MAX,
+    WRITTEN_LOOK_MS,
+)
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.links.browser import Browser
+    from twinbus.broker.links.consumer import Consumer
+
+logger = logging.getLogger(__name__)
+
+
+class LinkOwner(Protocol):
+    """What stands behind a link."""
+
+    def on_transfer(self, event: Transfer) -> None: ...
+
+    def on_credit(self) -> None: ...
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None: ...
+
+    def on_detached(self, orderly: bool) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """The asyncio side of one AMQP connection."""
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace this connection came in on.
+        self.host = host
+        # The AMQP state machine.
+        # SASL is optional: no mechanism but PLAIN says who the peer is, tokens do.
+        self.engine = Engine(
+            Role.SERVER, container_id=host.container_id, properties=host.open_properties, require_sasl=False
+        )
+        # Where the peer is; "" before it is connected.
+        self.address = ""
+        # Bytes that a peer without a token may still send; None once it has one, or needs none.
+        self._stranger_bytes: int | None = None
+        # What the peer makes us hold.
+        self.memory = Memory(host.memory)
+        self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
+        # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
+        self.claims: dict[str, Claim] = {}
+        # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
+        self.crowded: set[Browser | Consumer] = set()
+        # Consumers with credit that wait for the socket to take what was sent before.
+        self.choked: set[Browser | Consumer] = set()
+        # False from the high-water mark of unsent bytes until the low one.
+        self.writable = True
+        # The socket, None before it is connected and after it is lost.
+        self._transport: asyncio.Transport | None = None
+        # Whether a write is on its way in this turn of the loop.
+        self._flushing = False
+        # The next look at how far marked output is written; None while no mark waits.
+        self._watching: asyncio.TimerHandle | None = None
+        # Nothing is read from the peer while the disk is behind, or while it leaves our answers unread.
+        self._held_back = False
+        self._unread = False
+        # Links that something stands behind.
+        self._links: set[Link] = set()
+        # Answer links of this connection's request nodes.
+        self.replies = ReplyLinks()
+        # Set once the peer closed in good order, or we did.
+        self._orderly = False
+        # Runs out when the peer does not get as far as an open, or a token, in time.
+        self._deadline: asyncio.TimerHandle | None = None
+        # When that is, by the clock; 0 when nothing is awaited.
+        self._deadline_ms = 0
+        # Cuts a peer that dawdles; None before it is connected and after it is lost.
+        self._patience: Patience | None = None
+        # The next heartbeat.
+        self._heartbeat: asyncio.TimerHandle | None = None
+        # The next claim to run out.
+        self._expiry: asyncio.TimerHandle | None = None
+        # Transactions this client has open.
+        self.transactions = Transactions(self.memory[MemoryKind.TRANSACTIONS])
+        # What a fault does to this connection's bytes; None while there was none.
+        self._faulty: FaultyStream | None = None
+        # Puts links on entities; None once the socket is lost.
+        self._attachment: Attachment | None = Attachment(self)
+        # Which method takes which event.
+        self._handlers: dict[type[Event], Any] = {
+            Transfer: self._on_transfer,
+            Disposed: self._on_disposed,
+            Credit: self._on_credit,
+            Attached: self._on_attached,
+            Detached: self._on_detached,
+            Ended: self._on_ended,
+            Begun: self._on_begun,
+            Opened: self._on_opened,
+            SaslInit: self._on_sasl_init,
+            Closed: self._on_closed,
+        }
+
+    # --- the socket -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
+        refusal = self.host.admit(self)
+        if refusal is not None:
+            logger.warning("connection refused: %s", refusal)
+            self._transport.abort()
+            return
+        peer = self._transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        if not self.host.dev:
+            self._confine()
+        self._patience = Patience(self.host.loop, self._transport, self.engine, self._cut)
+        self._set_deadline(HANDSHAKE_TIMEOUT_MS)
+        self.engine.heard(self.host.clock.steady_ms())
+
+    def data_received(self, data: bytes) -> None:
+        fault = self.host.faults.namespace
+        if fault is not None or (self._faulty is not None and self._faulty.behind):
+            self._stream().take(fault, data)
+            return
+        self._receive(data)
+
+    def _stream(self) -> FaultyStream:
+        if self._faulty is None:
+            self._faulty = FaultyStream(self.host, self._receive)
+        return self._faulty
+
+    def _receive(self, data: bytes) -> None:
+        engine = self.engine
+        if self._stranger_bytes is not None:
+            self._stranger_bytes -= len(data)
+            if self._stranger_bytes < 0:
+                self._cut("sent too much before its token")
+                return
+        engine.heard(self.host.clock.steady_ms())
+        try:
+            self._handle(engine.receive(data))
+        except Exception as error:
+            self.close(self.host.tracker.wire_error(error))
+        self.flush()
+        if engine.held_bytes and self._patience is not None:
+            self._patience.half(engine.held_bytes, len(data))
+        if self.host.commits.crowded:
+            self.host.hold_back(self)
+
+    def _handle(self, events: list[Event]) -> None:
+        handlers = self._handlers
+        for event in events:
+            handlers[type(event)](event)
+
+    def eof_received(self) -> bool:
+        # The last moment in which the transport knows what it has written.
+        self.look_at_marks()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        for timer in (self._deadline, self._heartbeat, self._expiry, self._watching):
+            if timer is not None:
+                timer.cancel()
+        if self._patience is not None:
+            self._patience.stop()
+            self._patience = None
+        self._leave_links(self._orderly)
+        # What knows this connection goes, or only the collector could free the two, and it seldom looks.
+        self._handlers = {}
+        self._attachment = None
+        self.engine.lost()
+        self.host.strangers.remove(self)
+        self.host.forget(self)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._unread = False
+        self._read_on()
+        self.flush()
+
+    def room_bytes(self) -> int:
+        """How many bytes of messages may be sent now: the peer has not taken too many others yet."""
+        if not self.writable:
+            return 0
+        engine = self.engine
+        return WRITE_BUFFER_BYTES_HIGH - engine.output_bytes - engine.waiting_bytes
+
+    def make_room(self) -> None:
+        """A delivery was settled: whoever waited for that has another try."""
+        crowded, self.crowded = self.crowded, set()
+        for consumer in crowded:
+            consumer.resume()
+
+    def hold_back(self) -> None:
+        """Read nothing until `relieve`: the disk is behind."""
+        self._held_back = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def relieve(self) -> None:
+        self._held_back = False
+        self._read_on()
+
+    def _read_on(self) -> None:
+        transport = self._transport
+        if self._held_back or self._unread or transport is None or transport.is_closing() or transport.is_reading():
+            return
+        transport.resume_reading()
+        if self._patience is not None:
+            self._patience.resumed()
+
+    def flush_soon(self) -> None:
+        """Write what the engine has to say at the end of this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self.host.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what the engine has to say."""
+        self._flushing = False
+        transport = self._transport
+        if transport is None:
+            return
+        engine = self.engine
+        output = engine.take_output()
+        if output:
+            self._write(transport, output)
+        # A large delivery goes out in steps, each when the socket has taken the one before.
+        while engine.halted and self.writable:
+            self._handle(engine.pump())
+            self._write(transport, engine.take_output())
+        if engine.marks:
+            self.look_at_marks()
+        if self.choked and self.room_bytes() > 0:
+            choked, self.choked = self.choked, set()
+            for consumer in choked:
+                consumer.resume()
+        if engine.closed:
+            transport.close()
+
+    def _write(self, transport: asyncio.Transport, output: bytes) -> None:
+        if self._faulty is not None and self._faulty.lost:
+            return
+        transport.write(output)
+        waiting = transport.get_write_buffer_size()
+        if self._patience is not None:
+            self._patience.written += len(output)
+            if waiting:
+                self._patience.waiting()
+        if waiting > WRITE_BUFFER_BYTES_MAX:
+            # Messages stop long before: these are answers, and whoever leaves them unread need not ask for more.
+            self._unread = True
+            transport.pause_reading()
+
+    def look_at_marks(self) -> None:
+        """Tell consumers how far their messages are written; look again while some are not."""
+        transport = self._transport
+        # A transport that is closing has forgotten what it had not written.
+        if transport is None or not self.engine.marks or transport.is_closing():
+            return
+        for owner, sent in self.engine.written(unsent_bytes(transport)):
+            owner.on_written(sent)
+        if self.engine.marks and self._watching is None:
+            # Transports tell when little is left to write, but not how much is: only asking them does.
+            self._watching = self.host.loop.call_later(WRITTEN_LOOK_MS / 1000, self._look_again)
+
+    def _look_again(self) -> None:
+        self._watching = None
+        self.look_at_marks()
+
+    def close(self, error: AmqpError | None) -> None:
+        """Close the conversation from our side."""
+        # Messages that leave when they are written have this chance.
+        self.flush()
+        self.engine.close(error)
+        self._orderly = True
+        self._leave_links(orderly=True)
+        self.flush()
+
+    def abort(self) -> None:
+        """Cut the socket without a word, as a crash would."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _cut(self, what: str) -> None:
+        logger.info("a client %s: its connection is cut", what)
+        if self._transport is not None:
+            drop_unsent(self._transport)
+        self.abort()
+
+    # --- the peer's words -------------------------------------------------------------------------------------------
+
+    def _on_transfer(self, event: Transfer) -> None:
+        owner = event.link.context
+        if owner is not None:
+            owner.on_transfer(event)
+
+    def _on_disposed(self, event: Disposed) -> None:
+        state = event.state
+        settled = event.settled
+        for delivery_id, link, tag in event.deliveries:
+            owner = link.context
+            if owner is not None:
+                owner.on_disposed(delivery_id, tag, state, settled)
+
+    def _on_credit(self, event: Credit) -> None:
+        owner = event.link.context
+        if owner is not None:
+            owner.on_credit()
+
+    def _on_attached(self, event: Attached) -> None:
+        if not self._links and self._known:
+            self._set_deadline(0)
+        self._links.add(event.link)
+        if self._attachment is not None:
+            self._attachment.attach(event.link)
+
+    def _on_detached(self, event: Detached) -> None:
+        self._leave(event.link, orderly=True)
+
+    def _on_ended(self, event: Ended) -> None:
+        for link in list(self._links):
+            if link.session is event.session:
+                self._leave(link, orderly=True)
+
+    def _on_begun(self, event: Begun) -> None:
+        pass
+
+    def _on_opened(self, event: Opened) -> None:
+        self._set_deadline(LINKLESS_TIMEOUT_MS if self._known else TOKEN_TIMEOUT_MS)
+        self._beat()
+
+    def _on_sasl_init(self, event: SaslInit) -> None:
+        if event.mechanism != "PLAIN":
+            self._handle(self.engine.sasl_outcome(True))
+            return
+        _, _, rest = event.response.partition(b"\0")
+        user, _, password = rest.partition(b"\0")
+        try:
+            claim = decide_key(
+                user.decode("utf-8", "replace"), password.decode("utf-8", "replace"), self.host.policies, self.host.dev
+            )
+        except UnauthorizedError:
+            pause_ms = self.host.wrong_keys.pause_ms(self.address)
+            self.host.loop.call_later(pause_ms / 1000, self._refuse_key)
+            return
+        self.claims[""] = claim
+        self._set_free()
+        self._handle(self.engine.sasl_outcome(True))
+
+    def _refuse_key(self) -> None:
+        if self._transport is not None:
+            self._handle(self.engine.sasl_outcome(False))
+            self.flush()
+
+    def _on_closed(self, event: Closed) -> None:
+        # Our own complaint about broken frames is no orderly end: such a peer is as good as gone.
+        self._orderly = event.error is None
+        self._leave_links(self._orderly)
+
+    # --- rights -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _known(self) -> bool:
+        """Whether the peer has said who it is, or need not."""
+        return bool(self.claims) or self.host.dev
+
+    def _confine(self) -> None:
+        """Until a token is accepted the peer may do little: whoever has no key must not hold up those who have."""
+        engine = self.engine
+        engine.links_max = STRANGER_LINKS_MAX
+        engine.sessions_max = STRANGER_SESSIONS_MAX
+        engine.partial_bytes_max = TOKEN_MESSAGE_BYTES_MAX
+        engine.control_bytes_max = STRANGER_FRAME_BYTES_MAX
+        self._stranger_bytes = STRANGER_INPUT_BYTES_MAX
+        self.host.strangers.add(self)
+
+    def _set_free(self) -> None:
+        if self._stranger_bytes is None:
+            return
+        engine = self.engine
+        engine.links_max = LINKS_PER_CONNECTION_MAX
+        engine.sessions_max = engine.channel_max + 1
+        engine.partial_bytes_max = PARTIAL_BYTES_MAX
+        engine.control_bytes_max = engine.frame_bytes_max
+        self._stranger_bytes = None
+        self.host.strangers.remove(self)
+
+    def evict(self) -> None:
+        """Others want to put a token, and this one had its time."""
+        self._cut("put no token, and others wait")
+
+    def add_claim(self, audience: str, claim: Claim) -> None:
+        self.claims[audience] = claim
+        self._set_free()
+        self._set_deadline(0 if self._links else LINKLESS_TIMEOUT_MS)
+        self._watch_expiry()
+
+    def require(self, path: str, right: str) -> None:
+        """UnauthorizedError unless a live claim grants `right` on `path`."""
+        if self.host.dev:
+            return
+        now_s = self.host.clock.now_ms() / 1000
+        for claim in self.claims.values():
+            if claim.allows(path, right) and not claim.expired(now_s, TOKEN_EXPIRY_GRACE_MS / 1000):
+                return
+        raise UnauthorizedError(
+            f"Unauthorized access. '{right}' claim(s) are required to perform this operation. "
+            f"Resource: 'sb://{self.host.name}/{path}'."
+        )
+
+    def require_some_claim(self, path: str) -> None:
+        """UnauthorizedError unless a live claim grants anything on `path`, or anywhere for ''."""
+        if self.host.dev:
+            return
+        now_s = self.host.clock.now_ms() / 1000
+        for claim in self.claims.values():
+            covering = not path or any(claim.allows(path, right) for right in Right)
+            if covering and not claim.expired(now_s, TOKEN_EXPIRY_GRACE_MS / 1000):
+                return
+        raise UnauthorizedError(
+            "Unauthorized access. A token is required to perform this operation. "
+            f"Resource: 'sb://{self.host.name}/{path}'."
+        )
+
+    def _watch_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if not self.claims or self.host.dev:
+            return
+        first_s = min(claim.expires_s for claim in self.claims.values())
+        wait_s = first_s - self.host.clock.now_ms() / 1000 + TOKEN_EXPIRY_GRACE_MS / 1000
+        # Timers take no longer waits than this, and a look once a day costs nothing.
+        self._expiry = self.host.loop.call_later(min(max(wait_s, 0.05), 86_400), self.check_claims)
+
+    def check_time(self) -> None:
+        """Look at the clock again: it was stepped, or set."""
+        if self._deadline_ms and self.host.clock.steady_ms() >= self._deadline_ms:
+            self._too_slow()
+        elif self.engine.remote_open is not None:
+            self._beat()
+            self.check_claims()
+
+    def check_claims(self) -> None:
+        """Forget claims that ran out and detach the links that no other claim carries."""
+        now_s = self.host.clock.now_ms() / 1000
+        grace_s = TOKEN_EXPIRY_GRACE_MS / 1000
+        self.claims = {name: claim for name, claim in self.claims.items() if not claim.expired(now_s, grace_s)}
+        for link in list(self._links):
+            error = self._attachment.expired(link) if self._attachment is not None else None
+            if error is not None:
+                link.detach(self.host.tracker.wire_error(error))
+                self._leave(link, orderly=True)
+        self._await_more()
+        self.flush_soon()
+        self._watch_expiry()
+
+    # --- links ------------------------------------------------------------------------------------------------------
+
+    def addressed(self, error: ServiceError) -> ServiceError:
+        """An error that names a missing entity by its whole address, as the client calls it."""
+        if not isinstance(error, EntityNotFoundError):
+            return error
+        opened = self.engine.remote_open
+        host = (opened.hostname if opened is not None else None) or self.host.name
+        return EntityNotFoundError(error.text.replace("entity '", f"entity 'sb://{host}/", 1))
+
+    def detach(self, link: Link, error: AmqpError) -> None:
+        """End one link from our side, with the reason."""
+        link.detach(error)
+        self._leave(link, orderly=True)
+        self.flush_soon()
+
+    def refuse(self, link: Link, error: AmqpError) -> None:
+        """Answer an attach with no."""
+        link.refuse(error)
+        self._leave(link, orderly=True)
+        self.flush_soon()
+
+    def _leave(self, link: Link, orderly: bool) -> None:
+        # Whoever leaves right after its last message has it, and nobody else may.
+        self.look_at_marks()
+        self._links.discard(link)
+        if self._attachment is not None:
+            self._attachment.forget(link)
+        owner = link.context
+        if owner is not None:
+            link.context = None
+            owner.on_detached(orderly)
+        self._await_more()
+        if self.crowded:
+            self.make_room()
+
+    def _leave_links(self, orderly: bool) -> None:
+        for link in list(self._links):
+            self._leave(link, orderly)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def _set_deadline(self, wait_ms: int) -> None:
+        """The peer has this long for its next step; 0 for ever."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._deadline_ms = self.host.clock.steady_ms() + wait_ms if wait_ms else 0
+        if wait_ms:
+            self._deadline = self.host.loop.call_later(wait_ms / 1000, self._too_slow)
+
+    def _await_more(self) -> None:
+        """A peer without a token, or without a link, has a while to do something about it."""
+        # A deadline that runs goes on: attaching and detaching must not put it off.
+        if self._deadline_ms or self._transport is None or self.engine.closed:
+            return
+        if not self._known:
+            self._set_deadline(TOKEN_TIMEOUT_MS)
+        elif not self._links:
+            self._set_deadline(LINKLESS_TIMEOUT_MS)
+
+    def _too_slow(self) -> None:
+        self._set_deadline(0)
+        if self.engine.remote_open is None:
+            logger.info("a client did not open its connection in time: it is cut")
+            self.abort()
+        elif self._known:
+            logger.info("a client had no link for a long time: its connection is closed")
+            text = f"The connection was without a link for {LINKLESS_TIMEOUT_MS} milliseconds and is closed."
+            self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))
+        else:
+            logger.info("a client put no valid token in time: its connection is closed")
+            text = "The connection has no valid token: put one to $cbs within 20 seconds."
+            self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))
+
+    def _beat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None
+        now_ms = self.host.clock.steady_ms()
+        next_ms = self.engine.tick(now_ms)
+        if self.engine.timed_out:
+            logger.info("a client fell silent: its connection is cut")
+            self.abort()
+            return
+        self.flush()
+        if next_ms is not None:
+            self._heartbeat = self.host.loop.call_later(max(next_ms - now_ms, 50) / 1000, self._beat)

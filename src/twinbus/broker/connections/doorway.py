@@ -1,0 +1,121 @@
+"""The first bytes of a stream decide who speaks with it: the AMQP engine, or the HTTP server.
+
+Rules:
+- AMQP clients start with `AMQP`, HTTP clients with a method; anything else is cut without a word.
+- After the decision the stream has a new protocol and nothing of this remains in its way.
+- The deadline is its owner's, who hears when the peer needs watching no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, cast
+
+from twinbus.broker.connections.connection import Connection
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+logger = logging.getLogger(__name__)
+
+_METHODS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH ")
+
+
+class Speech(Enum):
+    """What a peer speaks."""
+
+    UNDECIDED = 0
+    AMQP = 1
+    HTTP = 2
+    NONSENSE = 3
+
+
+def speech_of(head: bytes) -> Speech:
+    """What the first bytes say; undecided while they are only the beginning of something known."""
+    if head.startswith(b"AMQP"):
+        return Speech.AMQP
+    if head.startswith(_METHODS):
+        return Speech.HTTP
+    # At most seven bytes can be undecided: no bound on their number is needed.
+    if any(start.startswith(head) for start in (b"AMQP", *_METHODS)):
+        return Speech.UNDECIDED
+    return Speech.NONSENSE
+
+
+class Doorway(asyncio.Protocol):
+    """Holds a stream until its first bytes are known."""
+
+    def __init__(self, host: NamespaceHost, on_end: Callable[[], None]) -> None:
+        # The namespace the peer came to.
+        self._host = host
+        # Told once, when the stream is handed over or lost.
+        self._on_end = on_end
+        # The stream; None before it is connected, and after it is handed over or lost.
+        self._transport: asyncio.Transport | None = None
+        # What the peer has said.
+        self._head = b""
+        # Loads the HTTP server; kept so that it is not collected half way.
+        self._opening: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        self._head += data
+        if self._opening is not None:
+            return
+        speech = speech_of(self._head)
+        if speech is Speech.AMQP:
+            self._hand_over(Connection(self._host))
+        elif speech is Speech.HTTP:
+            # The rest stays in the socket until somebody can read it.
+            self._transport.pause_reading()
+            self._opening = self._host.loop.create_task(self._open_http(self._transport))
+        elif speech is Speech.NONSENSE:
+            self.cut("a client spoke neither AMQP nor HTTP")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._on_end()
+
+    async def _open_http(self, transport: asyncio.Transport) -> None:
+        try:
+            http = await self._host.http()
+        except Exception:
+            logger.exception("the HTTP server cannot be loaded")
+            transport.abort()
+            return
+        if self._transport is None or transport.is_closing():
+            return
+        protocol = http.admit(transport)
+        if protocol is None:
+            self.cut("a client was refused: there are too many HTTP connections")
+            return
+        self._hand_over(protocol)
+        transport.resume_reading()
+
+    def _hand_over(self, protocol: asyncio.Protocol) -> None:
+        transport = self._transport
+        assert transport is not None
+        self._transport = None
+        self._on_end()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if not transport.is_closing():
+            protocol.data_received(self._head)
+
+    def cut(self, reason: str) -> bool:
+        """Drop the stream; False when there is none any more, or not yet."""
+        if self._transport is None:
+            return False
+        logger.info("%s: it is cut", reason)
+        self._transport.abort()
+        return True

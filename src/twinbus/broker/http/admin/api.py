@@ -1,0 +1,199 @@
+"""Requests in, answers out: the whole administration API behind one call.
+
+Rules:
+- Without a good token nobody learns anything: rights come before everything else. As in the service, whoever has one
+  is told what does not exist.
+- A change is checked as a whole before anything is changed, and answered when the disk has it.
+- PUT without If-Match creates, and finding the thing there is a conflict; with If-Match it updates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from twinbus.broker.http.admin.caller import Caller
+from twinbus.broker.http.admin.errors import AdminError, AdminResponse, refusal
+from twinbus.broker.http.admin.feed import ENTRY_TYPE, FEED_TYPE, Entry, Site, entry_text, feed_text, public_text
+from twinbus.broker.http.admin.namespace_xml import namespace_entry
+from twinbus.broker.http.admin.queues import Queues
+from twinbus.broker.http.admin.refusals import missing_right
+from twinbus.broker.http.admin.requests import Kind, Target, authority_of, page_of, target_of, version_of
+from twinbus.broker.http.admin.resource import Call, Resource
+from twinbus.broker.http.admin.rules import Rules
+from twinbus.broker.http.admin.subscriptions import Subscriptions
+from twinbus.broker.http.admin.topics import Topics
+from twinbus.broker.http.admin.xml_in import description_in
+from twinbus.entities.records import NUMBER
+from twinbus.errors import ArgumentError, EntityNotFoundError, ServerBusyError
+from twinbus.limits import ADMIN_COMMIT_TIMEOUT_MS
+from twinbus.store.facts import Table
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+_CREATED_KEY = b"admin.created"
+_DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
+
+
+class AdminApi:
+    """The administration of one namespace."""
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace.
+        self._host = host
+        queues, topics, subscriptions, rules = Queues(host), Topics(host), Subscriptions(host), Rules(host)
+        # What can be found at the path of a single thing, by kind; of several the description decides.
+        self._things: dict[Kind, tuple[Resource, ...]] = {
+            Kind.ENTITY: (queues, topics),
+            Kind.SUBSCRIPTION: (subscriptions,),
+            Kind.RULE: (rules,),
+        }
+        # What can be listed, by kind.
+        self._lists: dict[Kind, Resource] = {
+            Kind.QUEUES: queues,
+            Kind.TOPICS: topics,
+            Kind.SUBSCRIPTIONS: subscriptions,
+            Kind.RULES: rules,
+        }
+        # When the namespace was first served.
+        self._created_ms = self._first_start()
+
+    async def handle(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
+    ) -> AdminResponse:
+        """Answer one request. `path` is as it came, still percent-encoded; the query is decoded."""
+        target: Target | None = None
+        try:
+            target = target_of(path)
+            lowered = {name.lower(): value for name, value in headers.items()}
+            now_ms = self._host.clock.now_ms()
+            caller = Caller(lowered, self._host.policies, now_ms / 1000, self._host.dev, self._host.jwt)
+            verb = method.upper()
+            if verb == "GET" and target.kind is Kind.ENTITY and not target.entity:
+                return self._public(now_ms)
+            authority = authority_of(lowered, self._host.name)
+            if not caller.may_manage(target.path):
+                if verb == "GET" and target.kind is Kind.ENTITY:
+                    self._found(target)
+                raise missing_right(verb, target, authority)
+            site = Site(authority, self._host.name, version_of(query))
+            call = Call(verb, target, lowered, body, site, caller, now_ms)
+            response = self._answer(call, query)
+            if call.method != "GET":
+                await self._durable()
+            return response
+        except Exception as error:
+            return refusal(error, self._host.tracker, path.strip("/") if target is None else target.path)
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, call: Call, query: Mapping[str, str]) -> AdminResponse:
+        kind = call.target.kind
+        if kind is Kind.NAMESPACE:
+            self._only(call, "GET")
+            return self._shown(namespace_entry(self._host.name, self._host.sku, self._created_ms), call, 200)
+        if kind in self._lists:
+            self._only(call, "GET")
+            return self._listed(self._lists[kind], call, query)
+        self._only(call, "GET", "PUT", "DELETE")
+        if not call.target.entity:
+            raise ArgumentError("The path names no entity.")
+        if call.method == "PUT":
+            return self._put(call)
+        resource, found = self._found(call.target)
+        if call.method == "DELETE":
+            self._check_match(resource, found, call)
+            resource.delete(found)
+            return AdminResponse(200)
+        return self._shown(resource.entry(found, call), call, 200, self._etag(resource, found))
+
+    def _put(self, call: Call) -> AdminResponse:
+        name, description = description_in(call.body)
+        things = self._things[call.target.kind]
+        resource = next((thing for thing in things if thing.kind == name), None)
+        if resource is None:
+            wanted = " or a ".join(thing.kind for thing in things)
+            raise ArgumentError(f"A {wanted} belongs here, and the entry has a {name[:60]}.")
+        if "if-match" not in call.headers:
+            found = resource.create(call, description)
+            status = 201
+        else:
+            other, found = self._found(call.target)
+            if other is not resource:
+                raise ArgumentError(f"'{call.target.path}' has a {other.kind}, and the entry brings a {name}.")
+            self._check_match(resource, found, call)
+            found = resource.update(found, call, description)
+            status = 200
+        return self._shown(resource.entry(found, call), call, status, self._etag(resource, found))
+
+    def _listed(self, resource: Resource, call: Call, query: Mapping[str, str]) -> AdminResponse:
+        page = page_of(query)
+        everything = resource.all(call.target)
+        end = page.skip + page.top
+        entries = [resource.entry(found, call) for found in everything[page.skip : end]]
+        more = page.top > 0 and end < len(everything)
+        text = feed_text(call.target.path, resource.title, entries, page, call.site, call.now_ms, more)
+        return AdminResponse(200, {"Content-Type": FEED_TYPE}, (_DECLARATION + text).encode())
+
+    def _public(self, now_ms: int) -> AdminResponse:
+        text = public_text(self._host.name, now_ms)
+        return AdminResponse(200, {"Content-Type": FEED_TYPE}, (_DECLARATION + text).encode())
+
+    def _shown(self, entry: Entry, call: Call, status: int, etag: str = "") -> AdminResponse:
+        headers = {"Content-Type": ENTRY_TYPE} | ({"ETag": etag} if etag else {})
+        return AdminResponse(status, headers, (_DECLARATION + entry_text(entry, call.site, root=True)).encode())
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _found(self, target: Target) -> tuple[Resource, object]:
+        for resource in self._things[target.kind]:
+            found = resource.find(target)
+            if found is not None:
+                return resource, found
+        raise EntityNotFoundError(f"The messaging entity '{target.path[:600]}' could not be found.")
+
+    def _only(self, call: Call, *methods: str) -> None:
+        if call.method not in methods:
+            allowed = ", ".join(methods)
+            text = f"{call.method[:20]} is not possible on {call.target.kind.value}; possible are: {allowed}."
+            raise AdminError(405, text, headers={"Allow": allowed})
+
+    def _etag(self, resource: Resource, found: object) -> str:
+        return f'"{hashlib.sha256(resource.state(found).encode()).hexdigest()[:32]}"'
+
+    def _check_match(self, resource: Resource, found: object, call: Call) -> None:
+        """412 when the caller means another state of the thing than it has."""
+        wanted = call.headers.get("if-match", "*").strip()
+        if wanted == "*":
+            return
+        tags = [tag.strip().removeprefix("W/") for tag in wanted.split(",")]
+        if self._etag(resource, found) not in tags:
+            raise AdminError(412, f"'{call.target.path}' has changed since it was read.")
+
+    async def _durable(self) -> None:
+        """Wait until the changes made just now are on the disk."""
+        commits = self._host.commits
+        done: asyncio.Future[None] = self._host.loop.create_future()
+        commits.facts.then.append((_resolve, done))
+        commits.request()
+        try:
+            await asyncio.wait_for(done, ADMIN_COMMIT_TIMEOUT_MS / 1000)
+        except TimeoutError:
+            raise ServerBusyError("The disk did not answer in time; look whether the change was made.") from None
+
+    def _first_start(self) -> int:
+        stored = self._host.store.get(Table.META, _CREATED_KEY)
+        if stored is not None:
+            created_ms: int = NUMBER.unpack(stored)[0]
+            return created_ms
+        now_ms = self._host.clock.now_ms()
+        self._host.commits.facts.rows[Table.META, _CREATED_KEY] = NUMBER.pack(now_ms)
+        return now_ms
+
+
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

@@ -1,0 +1,88 @@
+"""Who asks, and whether they may: administration needs Manage, for reading too, because descriptions hold keys.
+
+Clients send the signature as it is, or as a bearer token; some sign the namespace, some the whole address of the
+request. Development mode believes everybody, as it does over AMQP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twinbus.auth.claims import EVERYTHING, Claim, decide
+from twinbus.auth.jwt import JwtVerifier
+from twinbus.auth.policies import Policies, Right
+from twinbus.broker.http.admin.errors import AdminError
+from twinbus.errors import ArgumentError, ServiceError, UnauthorizedError
+
+_OWN = "authorization"
+_BEARER = "bearer "
+
+
+class Caller:
+    """Whoever sent one request."""
+
+    __slots__ = ("_dev", "_headers", "_jwt", "_now_s", "_policies")
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        policies: Policies,
+        now_s: float,
+        dev: bool,
+        jwt: JwtVerifier | None = None,
+    ) -> None:
+        # The request's headers, by lower-case name.
+        self._headers = headers
+        # What tokens are checked against.
+        self._policies = policies
+        # The time of the request.
+        self._now_s = now_s
+        # Whether everybody is believed.
+        self._dev = dev
+        # Decides on JSON web tokens; None refuses them.
+        self._jwt = jwt
+
+    def may_manage(self, path: str) -> bool:
+        """Whether a good token lets it manage `path`; empty is the whole namespace. A bad token is refused."""
+        return self._may(path, Right.MANAGE)
+
+    def _may(self, path: str, right: Right) -> bool:
+        claim = self._decide(_OWN, path)
+        if claim is None:
+            raise AdminError(401, f"Missing authorization token. Resource: '/{path}'.", 40103)
+        return claim.allows(path, right)
+
+    def need(self, path: str, right: Right) -> None:
+        """Refuse whoever does not have `right` on `path`."""
+        if not self._may(path, right):
+            raise UnauthorizedError(
+                f"Unauthorized access. '{right}' claim(s) are required to perform this operation. Resource: '/{path}'."
+            )
+
+    def need_send(self, path: str, header: str) -> None:
+        """Refuse whoever may not send to `path`, by the request's own token or by the one in `header`."""
+        try:
+            claim = self._decide(_OWN, path)
+        except ServiceError:
+            # It may be for the entity itself only: then the other token decides.
+            claim = None
+        if claim is None or not claim.allows(path, Right.SEND):
+            claim = self._decide(header, path)
+        if claim is None or not claim.allows(path, Right.SEND):
+            raise UnauthorizedError(
+                "Unauthorized access. 'Send' claim(s) are required on the entity that messages are forwarded to. "
+                f"Resource: '/{path}'."
+            )
+
+    def _decide(self, header: str, path: str) -> Claim | None:
+        if self._dev:
+            return EVERYTHING
+        token = self._headers.get(header, "").strip()
+        if token[: len(_BEARER)].lower() == _BEARER:
+            token = token[len(_BEARER) :].strip()
+        if not token:
+            return None
+        try:
+            return decide(token, f"sb://host/{path}", self._policies, self._now_s, jwt=self._jwt)
+        except ArgumentError as error:
+            raise AdminError(401, error.text, 40104) from None

@@ -1,0 +1,33 @@
+"""What the service says to whoever has a good token and may not manage: clients and their tests know the words."""
+
+from __future__ import annotations
+
+from twinbus.broker.http.admin.errors import AdminError
+from twinbus.broker.http.admin.requests import Kind, Target
+
+_READ = "Manage,EntityRead claims required for this operation."
+_ACTIONS = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}
+
+# What stands below a topic has operations with names of their own.
+_VERBS = {"GET": "Get", "PUT": "CreateOrUpdate", "DELETE": "Delete"}
+_BELOW_TOPIC = {
+    Kind.SUBSCRIPTION: "Subscription",
+    Kind.SUBSCRIPTIONS: "Subscriptions",
+    Kind.RULE: "Rule",
+    Kind.RULES: "Rules",
+}
+
+
+def missing_right(method: str, target: Target, authority: str) -> AdminError:
+    """The refusal of a request whose caller may not manage its target."""
+    thing = _BELOW_TOPIC.get(target.kind)
+    if thing is not None:
+        verb = "Enumerate" if target.kind in (Kind.SUBSCRIPTIONS, Kind.RULES) else _VERBS.get(method, method[:20])
+        address = f"sb://{authority}/{target.path}".encode("ascii", "replace").decode()
+        text = (
+            f"SubCode=40100: Unauthorized : Unauthorized access for '{verb}{thing}' operation on endpoint '{address}'."
+        )
+        return AdminError(401, text, 40100, bare=True, reason=text)
+    action = _ACTIONS.get(method)
+    text = _READ if action is None else f"Authorization failed for specified action: Manage,{action}."
+    return AdminError(401, text, 40100, bare=True)

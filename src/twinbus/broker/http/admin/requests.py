@@ -1,0 +1,133 @@
+"""What a request is about, from its path, query and headers.
+
+Rules:
+- Words of the path are taken in any case; names are percent-encoded by one client and raw by another, so the whole
+  path is decoded once and then cut at `Subscriptions` and `Rules`.
+- The first `Subscriptions` ends the topic's name: an entity with such a part in its name cannot be reached here.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from twinbus.broker.http.admin.feed import Page
+from twinbus.errors import ArgumentError
+from twinbus.limits import ADMIN_PAGE_ENTRIES_MAX
+
+VERSIONS = (
+    "2012-03",
+    "2012-08",
+    "2013-04",
+    "2013-07",
+    "2013-08",
+    "2013-10",
+    "2014-01",
+    "2014-05",
+    "2014-09",
+    "2015-01",
+    "2015-04",
+    "2015-08",
+    "2016-07",
+    "2016-12",
+    "2017-04",
+    "2021-05",
+    "2024-05",
+)
+# For clients that do not say: the last version before descriptions grew.
+VERSION_DEFAULT = "2017-04"
+# From these versions on descriptions have these elements.
+MESSAGE_SIZE_VERSION = "2021-05"
+FILTER_COUNTS_VERSION = "2024-05"
+
+_BELOW_TOPIC = re.compile(
+    r"(?P<topic>.+?)/subscriptions(?:/(?P<subscription>[^/]+)(?P<rules>/rules(?:/(?P<rule>[^/]+))?)?)?", re.IGNORECASE
+)
+_AUTHORITY = re.compile(r"[A-Za-z0-9._~\-\[\]:]{1,255}", re.ASCII)
+# More digits than any list has entries.
+_NUMBER_CHARS_MAX = 9
+
+
+class Kind(enum.Enum):
+    """What a path points at."""
+
+    NAMESPACE = "the namespace"
+    QUEUES = "the queues"
+    TOPICS = "the topics"
+    ENTITY = "a queue or topic"
+    SUBSCRIPTIONS = "the subscriptions of a topic"
+    SUBSCRIPTION = "a subscription"
+    RULES = "the rules of a subscription"
+    RULE = "a rule"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request is about; names that its kind does not have are empty."""
+
+    kind: Kind
+    # The whole decoded path, for rights and for the log.
+    path: str
+    # A queue's or a topic's path.
+    entity: str = ""
+    subscription: str = ""
+    rule: str = ""
+
+
+_LISTS = {
+    "$resources/queues": Kind.QUEUES,
+    "$resources/topics": Kind.TOPICS,
+    "$namespaceinfo": Kind.NAMESPACE,
+}
+
+
+def target_of(raw_path: str) -> Target:
+    """What the path of a request (still percent-encoded, without the query) points at."""
+    path = unquote(raw_path).strip("/")
+    kind = _LISTS.get(path.lower())
+    if kind is not None:
+        return Target(kind, path)
+    match = _BELOW_TOPIC.fullmatch(path)
+    if match is None:
+        return Target(Kind.ENTITY, path, path)
+    topic, subscription, rules, rule = match["topic"], match["subscription"], match["rules"], match["rule"]
+    if rule:
+        return Target(Kind.RULE, path, topic, subscription, rule)
+    if rules:
+        return Target(Kind.RULES, path, topic, subscription)
+    if subscription:
+        return Target(Kind.SUBSCRIPTION, path, topic, subscription)
+    return Target(Kind.SUBSCRIPTIONS, path, topic)
+
+
+def version_of(query: Mapping[str, str]) -> str:
+    version = query.get("api-version") or VERSION_DEFAULT
+    if version not in VERSIONS:
+        raise ArgumentError(
+            f"The api-version {version[:40]!r} is not known. Known are {', '.join(VERSIONS[:-1])} and {VERSIONS[-1]}."
+        )
+    return version
+
+
+def page_of(query: Mapping[str, str]) -> Page:
+    """The wanted part of a list: `$skip` (0) and `$top` (100, and never more)."""
+    top = _number(query, "$top", ADMIN_PAGE_ENTRIES_MAX)
+    return Page(_number(query, "$skip", 0), min(top, ADMIN_PAGE_ENTRIES_MAX))
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_CHARS_MAX):
+        raise ArgumentError(f"{name} is {text[:40]!r}; it must be a whole number from 0 on.")
+    return int(text)
+
+
+def authority_of(headers: Mapping[str, str], namespace: str) -> str:
+    """The `host:port` that the client used, because the answer's addresses must lead back here."""
+    host = headers.get("host", "")
+    return host if _AUTHORITY.fullmatch(host) else namespace

@@ -1,0 +1,81 @@
+"""Rules of a subscription, as the API sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twinbus.broker.http.admin import rule_xml
+from twinbus.broker.http.admin.feed import Entry
+from twinbus.broker.http.admin.requests import Target
+from twinbus.broker.http.admin.resource import Call
+from twinbus.entities.rule import Rule
+from twinbus.entities.subscription import Subscription
+from twinbus.errors import EntityNotFoundError
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from twinbus.broker.host import NamespaceHost
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A rule and where it is."""
+
+    subscription: Subscription
+    rule: Rule
+
+
+class Rules:
+    """The rules of all subscriptions."""
+
+    kind = rule_xml.KIND
+    title = "Rules"
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace.
+        self._host = host
+
+    def find(self, target: Target) -> Found | None:
+        try:
+            subscription = self._subscription(target)
+            return Found(subscription, subscription.rule(target.rule))
+        except EntityNotFoundError:
+            return None
+
+    def all(self, target: Target) -> Sequence[Found]:
+        subscription = self._subscription(target)
+        return [Found(subscription, rule) for rule in subscription.rules]
+
+    def entry(self, found: Found, call: Call) -> Entry:
+        rule, subscription = found.rule, found.subscription
+        content = rule_xml.rule_content(rule.name, rule.filter, rule.action, rule.created_ms)
+        return Entry(f"{subscription.path}/Rules/{rule.name}", rule.name, rule.created_ms, rule.created_ms, content)
+
+    def state(self, found: Found) -> str:
+        rule = found.rule
+        return rule_xml.rule_content(rule.name, rule.filter, rule.action, rule.created_ms)
+
+    def create(self, call: Call, description: Element) -> Found:
+        subscription = self._subscription(call.target)
+        rule = rule_in(call.target.rule, description, call.now_ms)
+        subscription.add_rule(rule, call.now_ms, self._host.commits.facts)
+        return Found(subscription, rule)
+
+    def update(self, found: Found, call: Call, description: Element) -> Found:
+        rule = rule_in(found.rule.name, description, found.rule.created_ms)
+        found.subscription.update_rule(rule, call.now_ms, self._host.commits.facts)
+        return Found(found.subscription, rule)
+
+    def delete(self, found: Found) -> None:
+        found.subscription.remove_rule(found.rule.name, self._host.clock.now_ms(), self._host.commits.facts)
+
+    def _subscription(self, target: Target) -> Subscription:
+        return self._host.entities.subscription(target.entity, target.subscription)
+
+
+def rule_in(name: str, description: Element, created_ms: int) -> Rule:
+    """The rule that a description asks for, under a name of its own."""
+    return Rule(name, rule_xml.filter_in(description), rule_xml.action_in(description), created_ms)

@@ -1,0 +1,165 @@
+"""Typed values beside a rule's text: parameters of SQL, properties of a correlation filter.
+
+Rules:
+- The attribute is literally `i:type`, with a prefix of four characters declared on the element: one client cuts the
+  type out of the text by counting.
+- A time without a zone comes back without one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import uuid
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from twinbus.broker.http.admin.xml_in import child_of, flag_in, type_of
+from twinbus.broker.http.admin.xml_out import SCHEMA, SERVICE, element, escaped, flag
+from twinbus.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+_PAIR = "KeyValueOfstringanyType"
+# Where .NET has its identifiers from; plain XML has none.
+_SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+_DURATION = re.compile(
+    r"(?P<sign>-?)P(?:(?P<days>\d{1,9})D)?(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII,
+)
+# As many digits as 64 bits have.
+_WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_SHOWN_CHARS = 60
+
+
+def values_out(name: str, values: Mapping[str, Any]) -> str:
+    """`name` is the element that holds them: Parameters or Properties."""
+    pairs = "".join(f"<{_PAIR}>{element('Key', key)}{_value_out(value)}</{_PAIR}>" for key, value in values.items())
+    return f"<{name}>{pairs}</{name}>"
+
+
+def _value_out(value: Any) -> str:
+    kind, text, namespace = _written(value)
+    return f'<Value i:type="d6p1:{kind}" xmlns:d6p1="{namespace}">{escaped(text)}</Value>'
+
+
+def _written(value: Any) -> tuple[str, str, str]:
+    if isinstance(value, bool):
+        return "boolean", flag(value), SCHEMA
+    if isinstance(value, int):
+        return "int" if _INT_MIN <= value <= _INT_MAX else "long", str(int(value)), SCHEMA
+    if isinstance(value, float):
+        return "double", _double_text(value), SCHEMA
+    if isinstance(value, Decimal):
+        return "decimal", format(value, "f"), SCHEMA
+    if isinstance(value, datetime.datetime):
+        return "dateTime", value.isoformat().removesuffix("+00:00") + ("Z" if _is_utc(value) else ""), SCHEMA
+    if isinstance(value, datetime.timedelta):
+        return "duration", duration_text(value), SCHEMA
+    if isinstance(value, uuid.UUID):
+        return "guid", str(value), _SERIALIZATION
+    if isinstance(value, bytes):
+        return "base64Binary", b64encode(value).decode(), SCHEMA
+    return "string", str(value), SCHEMA
+
+
+def _is_utc(value: datetime.datetime) -> bool:
+    return value.tzinfo is not None and value.utcoffset() == datetime.timedelta(0)
+
+
+def _double_text(value: float) -> str:
+    if math.isfinite(value):
+        return repr(float(value))
+    return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
+
+
+def duration_text(span: datetime.timedelta) -> str:
+    """ISO 8601, exact to the microsecond."""
+    microseconds = abs(span) // _MICROSECOND
+    days, rest = divmod(microseconds, 86_400_000_000)
+    hours, rest = divmod(rest, 3_600_000_000)
+    minutes, rest = divmod(rest, 60_000_000)
+    seconds, rest = divmod(rest, 1_000_000)
+    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
+    if rest:
+        time += f"{seconds}.{rest:06d}".rstrip("0") + "S"
+    elif seconds or not (days or time):
+        time += f"{seconds}S"
+    sign = "-" if span < datetime.timedelta(0) else ""
+    return sign + "P" + (f"{days}D" if days else "") + (f"T{time}" if time else "")
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+def values_in(parent: Element, name: str) -> dict[str, Any]:
+    """The values under `name`; none when it is absent."""
+    holder = child_of(parent, name)
+    if holder is None:
+        return {}
+    values: dict[str, Any] = {}
+    for pair in holder.findall(f"{{{SERVICE}}}{_PAIR}"):
+        key, value = child_of(pair, "Key"), child_of(pair, "Value")
+        if key is None or not key.text or value is None:
+            raise ArgumentError(f"{name} has an entry without a Key or without a Value.")
+        if key.text in values:
+            raise ArgumentError(f"{name} has {key.text[:_SHOWN_CHARS]!r} twice.")
+        values[key.text] = _value_in(key.text, value)
+    return values
+
+
+def _value_in(key: str, value: Element) -> Any:
+    kind, text = type_of(value) or "string", value.text or ""
+    if kind in ("string", "char", "anyURI"):
+        return text
+    reader = _READERS.get(kind)
+    if reader is None:
+        raise ArgumentError(f"The value of {key[:_SHOWN_CHARS]!r} is a {kind[:_SHOWN_CHARS]!r}, which is not known.")
+    try:
+        return reader(text.strip())
+    except (ValueError, InvalidOperation, OverflowError):
+        raise ArgumentError(
+            f"The value of {key[:_SHOWN_CHARS]!r} is {text[:_SHOWN_CHARS]!r}, which is no {kind}."
+        ) from None
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _double(text: str) -> float:
+    return float({"INF": "inf", "-INF": "-inf", "NaN": "nan"}.get(text, text))
+
+
+def _span(text: str) -> datetime.timedelta:
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match[part] for part in ("days", "hours", "minutes", "seconds")):
+        raise ValueError(text)
+    span = datetime.timedelta(
+        days=int(match["days"] or 0), hours=int(match["hours"] or 0), minutes=int(match["minutes"] or 0)
+    )
+    span += int(Decimal(match["seconds"] or 0) * 1_000_000) * _MICROSECOND
+    return -span if match["sign"] else span
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(
+        ("int", "long", "short", "byte", "unsignedByte", "unsignedShort", "unsignedInt", "unsignedLong", "integer"),
+        _whole,
+    ),
+    "boolean": lambda text: flag_in("A value", text),
+    "double": _double,
+    "float": _double,
+    "decimal": Decimal,
+    "dateTime": datetime.datetime.fromisoformat,
+    "duration": _span,
+    "guid": uuid.UUID,
+    "base64Binary": lambda text: b64decode(text, validate=True),
+}

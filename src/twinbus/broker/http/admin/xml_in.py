@@ -1,0 +1,126 @@
+"""Reading what clients send: bounded, without entities or document types, by namespace and never by prefix.
+
+Whatever is wrong is an ArgumentError that names the element. Elements that nobody knows are passed over, as the service
+does: an update carries the whole description back, read-only counts included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree.ElementTree import ParseError
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from twinbus.broker.http.admin.errors import AdminError
+from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
+from twinbus.durations import parse_ms
+from twinbus.errors import ArgumentError, ConfigError
+from twinbus.limits import ADMIN_BODY_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from xml.etree.ElementTree import Element
+
+DURATION = "duration"
+NUMBER = "number"
+FLAG = "flag"
+TEXT = "text"
+
+_TRUE = ("true", "1")
+_FALSE = ("false", "0")
+_NUMBER_CHARS_MAX = 18
+_SHOWN_CHARS = 60
+
+
+class Field(NamedTuple):
+    """An element of a description, the setting it is about, and how it is written."""
+
+    element: str
+    setting: str
+    kind: str
+
+
+def description_in(body: bytes) -> tuple[str, Element]:
+    """The kind of the description inside an entry (`QueueDescription`, ...) and the description itself."""
+    if len(body) > ADMIN_BODY_BYTES_MAX:
+        raise AdminError(413, f"The body has {len(body)} bytes; it may have {ADMIN_BODY_BYTES_MAX}.")
+    if not body.strip():
+        raise ArgumentError("The body is empty; an ATOM entry with a description is needed.")
+    try:
+        entry: Element = fromstring(body, forbid_dtd=True)
+    except DefusedXmlException:
+        raise ArgumentError("The body has a document type or an entity; neither is allowed.") from None
+    except (ParseError, ValueError, LookupError) as error:
+        raise ArgumentError(f"The body is not XML: {error}.") from None
+    content = entry.find(f"{{{ATOM}}}content") if entry.tag == f"{{{ATOM}}}entry" else None
+    if content is None:
+        raise ArgumentError(f"The body must be an entry with a content, in the namespace {ATOM}.")
+    for child in content:
+        namespace, _, name = child.tag.rpartition("}")
+        if namespace == "{" + SERVICE and name.endswith("Description"):
+            return name, child
+    raise ArgumentError(f"The entry's content has no description in the namespace {SERVICE}.")
+
+
+def child_of(parent: Element, name: str) -> Element | None:
+    """The child of that name in the service's namespace; one that says it is nil is absent."""
+    child = parent.find(f"{{{SERVICE}}}{name}")
+    if child is None or child.get(f"{{{INSTANCE}}}nil", "").strip() in _TRUE:
+        return None
+    return child
+
+
+def text_of(parent: Element, name: str) -> str | None:
+    """The text of a child, None when it is absent or empty."""
+    child = child_of(parent, name)
+    return None if child is None else child.text or None
+
+
+def type_of(element: Element) -> str:
+    """What `i:type` says, without its prefix; empty when it says nothing."""
+    return element.get(f"{{{INSTANCE}}}type", "").rpartition(":")[2].strip()
+
+
+def values_of(parent: Element, fields: Iterable[Field]) -> dict[str, Any]:
+    """The settings that a description has, by name. Those it does not mention are left out."""
+    values: dict[str, Any] = {}
+    for field in fields:
+        text = text_of(parent, field.element)
+        if text is not None:
+            values[field.setting] = _value(field, text)
+    return values
+
+
+def _value(field: Field, text: str) -> Any:
+    if field.kind == DURATION:
+        return _duration(field.element, text.strip())
+    if field.kind == NUMBER:
+        return number_in(field.element, text)
+    if field.kind == FLAG:
+        return flag_in(field.element, text)
+    return text
+
+
+def number_in(name: str, text: str) -> int:
+    digits = text.strip()
+    plain = digits.removeprefix("-")
+    if not (plain.isascii() and plain.isdigit() and len(plain) <= _NUMBER_CHARS_MAX):
+        raise ArgumentError(f"{name} is {text[:_SHOWN_CHARS]!r}; it must be a whole number.")
+    return int(digits)
+
+
+def flag_in(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ArgumentError(f"{name} is {text[:_SHOWN_CHARS]!r}; it must be true or false.")
+    return word in _TRUE
+
+
+def _duration(name: str, text: str) -> int:
+    try:
+        if text.startswith("P"):
+            return parse_ms(text)
+    except ConfigError:
+        pass
+    raise ArgumentError(f"{name} is {text[:_SHOWN_CHARS]!r}; it must be an ISO 8601 duration such as PT1M30S.")

@@ -1,0 +1,387 @@
+"""HTTP on the namespace's port: the WebSocket of AMQP clients, health, console, and the admin API for everything else.
+
+Imported with the first HTTP client: aiohttp takes a third of a second to load. Rules:
+- A request's head, its body, and the reading of the answer each have a deadline; a peer that misses it is cut.
+- Bodies are bounded one by one and together, because they are read before anybody is asked for a key.
+- In development mode any key is good, so pages of other sites are kept out by the origin their browser tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
+
+from aiohttp import web
+
+from twinbus.broker.configuration.config import is_loopback
+from twinbus.broker.connections.websocket import WEBSOCKET_PATH, serve_websocket
+from twinbus.broker.http.admin.api import AdminApi
+from twinbus.broker.http.admin.errors import AdminResponse
+from twinbus.broker.http.admin.faults import FAULTS_PATH, handle_faults
+from twinbus.broker.http.rest.api import Place, RestApi, place_of
+from twinbus.broker.metering.metrics import CONTENT_TYPE, may_see_metrics, metric_families
+from twinbus.ledger.words import OK, Kind
+from twinbus.limits import (
+    HANDSHAKE_TIMEOUT_MS,
+    HTTP_BODIES_BYTES_MAX,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_BODY_TIMEOUT_MS,
+    HTTP_CONNECTIONS_MAX,
+    HTTP_FIELD_BYTES_MAX,
+    HTTP_FIELDS_MAX,
+    HTTP_IDLE_TIMEOUT_MS,
+    HTTP_LINE_BYTES_MAX,
+    SHUTDOWN_TIMEOUT_MS,
+)
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.http.console.console import Console
+
+logger = logging.getLogger(__name__)
+
+HEALTH_PATH = "/health"
+METRICS_PATH = "/metrics"
+CONSOLE_PREFIX = "/console"
+
+
+class HttpApp:
+    """The HTTP side of one namespace."""
+
+    def __init__(self, host: NamespaceHost) -> None:
+        # The namespace being served.
+        self._host = host
+        # Parses requests and writes answers; the deadlines are ours.
+        self._server = _Server(
+            self._handle,
+            self._lost,
+            access_log=None,
+            # Ours is shorter, and counts from the answer on.
+            keepalive_timeout=2 * HTTP_IDLE_TIMEOUT_MS / 1000,
+            lingering_time=0,
+            max_line_size=HTTP_LINE_BYTES_MAX,
+            max_field_size=HTTP_FIELD_BYTES_MAX,
+            max_headers=HTTP_FIELDS_MAX,
+        )
+        # Answers what is neither the WebSocket nor health.
+        self._admin_api: AdminApi = host.admin
+        # Sends and receives messages.
+        self._rest = RestApi(host)
+        # Bytes of bodies in memory now.
+        self._held_bytes = 0
+        # By connection: cuts it when the next thing expected of the peer does not come.
+        self._timers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        # By connection: the request about messages that is being answered, which ends when its client hangs up.
+        self._answering: dict[web.RequestHandler, asyncio.Task[Any]] = {}
+
+    def admit(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
+        """The protocol for a new HTTP connection, None when there are too many."""
+        if len(self._server.connections) >= HTTP_CONNECTIONS_MAX:
+            return None
+        protocol = self._server()
+        self._expect(protocol, transport, HANDSHAKE_TIMEOUT_MS)
+        return protocol
+
+    async def close(self) -> None:
+        """End every connection; WebSockets are closed by their AMQP connections before."""
+        self._server.pre_shutdown()
+        transports = [protocol.transport for protocol in self._server.connections]
+        await self._server.shutdown(SHUTDOWN_TIMEOUT_MS / 1000)
+        for transport in transports:
+            # Closing TLS waits for the peer, and the loop may end before that.
+            if transport is not None:
+                # Early releases of Python 3.11 cannot abort a TLS transport that is closed already.
+                with suppress(AttributeError):
+                    transport.abort()
+        await asyncio.sleep(0)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    # --- deadlines --------------------------------------------------------------------------------------------------
+
+    def _expect(self, protocol: web.RequestHandler, transport: asyncio.Transport, wait_ms: int) -> None:
+        self._relax(protocol)
+        self._timers[protocol] = self._host.loop.call_later(wait_ms / 1000, self._cut, protocol, transport)
+
+    def _relax(self, protocol: web.RequestHandler) -> None:
+        timer = self._timers.pop(protocol, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _lost(self, protocol: web.RequestHandler) -> None:
+        self._relax(protocol)
+        task = self._answering.pop(protocol, None)
+        if task is not None:
+            task.cancel()
+
+    def _cut(self, protocol: web.RequestHandler, transport: asyncio.Transport) -> None:
+        self._timers.pop(protocol, None)
+        logger.info("an HTTP client was silent for too long: it is cut")
+        transport.abort()
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        self._relax(request.protocol)
+        try:
+            return await self._answer(request)
+        except _Refusal as refusal:
+            return refusal.response()
+        finally:
+            # Also for the answer itself: a peer that does not read it is cut as well. One that is gone needs no timer.
+            if transport is not None and (not transport.is_closing() or transport.get_write_buffer_size()):
+                self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.rel_url.raw_path
+        if self._host.dev:
+            if not _welcome(request.headers.get("Origin"), request.host):
+                raise _Refusal(403, "In development mode pages of other sites are refused.")
+            if not _known_name(request.host, self._host.known_names):
+                raise _Refusal(
+                    403,
+                    "In development mode this broker answers to addresses, to localhost and to names without a dot. "
+                    "Give others by --tls-name.",
+                )
+        if path.rstrip("/").lower() == WEBSOCKET_PATH:
+            return await serve_websocket(self._host, request)
+        # A queue may be called `health`: whoever asks the admin API for it says which version of the API is meant.
+        if path == HEALTH_PATH and "api-version" not in request.query:
+            return self._health(request)
+        if path == METRICS_PATH and "api-version" not in request.query:
+            return await self._metrics(request)
+        if path == FAULTS_PATH:
+            return await self._faults(request)
+        if path.startswith(CONSOLE_PREFIX) and self._host.console is not None:
+            found = await self._console(request, path, self._host.console)
+            if found is not None:
+                return found
+        await self._suffer()
+        place = place_of(request.method, path)
+        if place is not None:
+            return await self._data(request, place)
+        return await self._admin(request, path)
+
+    def _health(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            raise _Refusal(405, "The health of the namespace can only be read.")
+        failed = self._host.commits.failed
+        state = "failed" if failed else "full" if self._host.store.full else "ok"
+        body = json.dumps({"namespace": self._host.name, "store": state})
+        return web.Response(status=503 if failed else 200, text=body, content_type="application/json")
+
+    async def _metrics(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            raise _Refusal(405, "Metrics can only be read.")
+        if not may_see_metrics(self._host, request.remote or "", request.headers.get("Authorization", "")):
+            response = _Refusal(401, "From other machines, metrics need a key with Listen on the namespace.").response()
+            response.headers["WWW-Authenticate"] = 'Basic realm="metrics"'
+            return response
+        page: list[str] = []
+        for family in metric_families(self._host):
+            page.append(family)
+            await asyncio.sleep(0)
+        return web.Response(body="".join(page).encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _faults(self, request: web.BaseRequest) -> web.Response:
+        body = await self._body(request)
+        self._held_bytes -= len(body)
+        answer = handle_faults(self._host, request.method, dict(request.query), request.headers, body)
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _console(
+        self, request: web.BaseRequest, path: str, console: Callable[[], Console]
+    ) -> web.StreamResponse | None:
+        """The console's answer; None when the path is an entity's. Faults do not touch it: it shows them."""
+        from twinbus.broker.http.console.console import is_console
+
+        if not is_console(path, request.method, request.query):
+            return None
+        body = await self._body(request)
+        self._held_bytes -= len(body)
+        return await console().answer(self._host, request, body)
+
+    async def _suffer(self) -> None:
+        """What a fault of the namespace does to its administration."""
+        fault = self._host.faults.namespace
+        if fault is None:
+            return
+        if fault.mode == "slow":
+            await asyncio.sleep(fault.delay_ms / 1000)
+        else:
+            raise _Refusal(503, fault.error.text)
+
+    async def _admin(self, request: web.BaseRequest, path: str) -> web.Response:
+        body = await self._body(request)
+        try:
+            answer = await self._admin_api.handle(request.method, path, dict(request.query), request.headers, body)
+            outcome = OK if answer.status < 400 else f"http:{answer.status}"
+            self._host.meter.entity("").counter(Kind.MANAGE, outcome).count += 1
+        finally:
+            self._held_bytes -= len(body)
+        return web.Response(status=answer.status, reason=answer.reason, headers=answer.headers, body=answer.body)
+
+    async def _data(self, request: web.BaseRequest, place: Place) -> web.Response:
+        body = await self._body(request)
+        self._held_bytes -= len(body)
+        base = f"{request.scheme}://{request.host}"
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering[request.protocol] = task
+        early: list[web.Response] = []
+
+        def gone() -> bool:
+            return request.transport is None or request.transport.is_closing()
+
+        async def write(answer: AdminResponse) -> bool:
+            # From here on the client may go when it has read: that ends nothing any more.
+            self._answering.pop(request.protocol, None)
+            response = web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+            early.append(response)
+            return await self._write(request, response)
+
+        try:
+            query = dict(request.query)
+            answer = await self._rest.handle(place, request.method, query, request.headers, body, base, gone, write)
+        finally:
+            self._answering.pop(request.protocol, None)
+        if early and early[0].prepared:
+            return early[0]
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _write(self, request: web.BaseRequest, response: web.Response) -> bool:
+        """Write an answer; True when the socket has taken all of it."""
+        transport = request.transport
+        if transport is None:
+            return False
+        self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
+        # Without a buffer the protocol is paused until the last byte is out, and whoever drains waits for that.
+        transport.set_write_buffer_limits(0)
+        try:
+            await response.prepare(request)
+            await response.write_eof()
+            return not transport.is_closing() and transport.get_write_buffer_size() == 0
+        except ConnectionError:
+            return False
+        finally:
+            transport.set_write_buffer_limits()
+            self._relax(request.protocol)
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """The whole body, counted in `_held_bytes`."""
+        if (request.content_length or 0) > HTTP_BODY_BYTES_MAX:
+            raise _Refusal(413, f"The body is larger than {HTTP_BODY_BYTES_MAX} bytes.")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(HTTP_BODY_TIMEOUT_MS / 1000):
+                while chunk := await request.content.readany():
+                    body += chunk
+                    self._held_bytes += len(chunk)
+                    if len(body) > HTTP_BODY_BYTES_MAX:
+                        raise _Refusal(413, f"The body is larger than {HTTP_BODY_BYTES_MAX} bytes.")
+                    if self._held_bytes > HTTP_BODIES_BYTES_MAX:
+                        raise _Refusal(503, "Too many requests are being read: try again.")
+        except BaseException as error:
+            self._held_bytes -= len(body)
+            if isinstance(error, TimeoutError):
+                raise _Refusal(408, "The body did not come in time.") from None
+            if isinstance(error, web.RequestPayloadError):
+                raise _Refusal(400, "The body cannot be read: its encoding or its chunks are wrong.") from None
+            if isinstance(error, ConnectionError):
+                # Nobody reads this; a client that goes is no failure of ours.
+                raise _Refusal(400, "The connection was lost in the middle of the body.") from None
+            raise
+        return bytes(body)
+
+
+class _Handler(web.RequestHandler):
+    """aiohttp's side of one connection, which keeps what it could not read to itself."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        # The library logs and answers the line it did not like, and that may be the one with the token.
+        logger.info("an HTTP request could not be read: %s", type(exc).__name__)
+        return _Refusal(status, "The request is not HTTP.").response()
+
+
+class _Server(web.Server):
+    """aiohttp's server, which also tells when a connection is lost."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        on_lost: Callable[[web.RequestHandler], None],
+        **options: Any,
+    ) -> None:
+        super().__init__(handler, **options)
+        # Told of each connection that is lost.
+        self._on_lost = on_lost
+
+    def __call__(self) -> web.RequestHandler:
+        return _Handler(self, loop=self._loop, **self._kwargs)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._on_lost(handler)
+
+
+class _Refusal(Exception):
+    """An answer that is no answer of the admin API."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        # The HTTP status.
+        self.status = status
+
+    def response(self) -> web.Response:
+        body = f"<Error><Code>{self.status}</Code><Detail>{escape(str(self))}</Detail></Error>"
+        response = web.Response(status=self.status, text=body, content_type="application/xml")
+        # Whatever else the peer still sends is not worth reading.
+        response.force_close()
+        return response
+
+
+def _known_name(host: str, known: frozenset[str]) -> bool:
+    """Whether a Host is one that no foreign page can have: its site's name may lead here, by a trick of its DNS."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    return "." not in name or is_loopback(name) or _is_address(name) or name.endswith(".localhost") or name in known
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _welcome(origin: str | None, host: str) -> bool:
+    """Whether a request comes from a program, or from a page of this machine or of ours."""
+    if origin is None:
+        return True
+    try:
+        name = urlsplit(origin).hostname or ""
+        return is_loopback(name) or name == urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False

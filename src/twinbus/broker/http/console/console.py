@@ -1,0 +1,316 @@
+"""Requests of browsers in, answers out: the console of all namespaces of a process, on each of their ports.
+
+| path | is |
+|---|---|
+| `/console` | the page |
+| `/console/$assets/NAME` | its files |
+| `/console/$api/NAME` | GET: a view, in JSON; POST: a command |
+| `/console/$api/live?view=NAME` | the view, again and again |
+
+No entity can have a dollar sign in its path, so nothing of this can be an entity's address. Rules:
+- Whoever has no login sees the page and nothing of the namespaces but the name of the one whose port it is.
+- A command needs the login's second token in a header, and must come from a page of this very address.
+- In development mode everybody is let in, so there the page must be called by a name of this machine: another name
+  that leads here is somebody else's page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from twinbus import __version__
+from twinbus.auth.connection_string import ConnectionString
+from twinbus.broker.configuration.config import is_loopback
+from twinbus.broker.http.console import backlog, commands, entities, messages
+from twinbus.broker.http.console.answers import HEADERS, Refused, answer, refusal
+from twinbus.broker.http.console.assets import PAGE, Assets
+from twinbus.broker.http.console.hour import Hour
+from twinbus.broker.http.console.logins import Login, Logins
+from twinbus.broker.http.console.streams import Streams
+from twinbus.broker.http.console.visitor import Visitor
+from twinbus.broker.http.json_in import read_json
+from twinbus.clock import Clock
+from twinbus.errors import ArgumentError, ConfigError, UnauthorizedError
+from twinbus.limits import CONSOLE_LOGIN_MS_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.server import Endpoint
+
+logger = logging.getLogger(__name__)
+
+CONSOLE_PATH: Final = "/console"
+_ASSETS: Final = "/console/$assets/"
+_API: Final = "/console/$api/"
+TOKEN_HEADER: Final = "X-Console-Token"  # noqa: S105 - the name of a header
+
+View = Callable[[Visitor, Mapping[str, str]], Any]
+Command = Callable[[Visitor, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+_VIEWS: Final[dict[str, View]] = {
+    "entities": entities.entities,
+    "entity": entities.entity,
+    "messages": messages.messages,
+    "message": messages.message,
+    "backlog": backlog.backlog,
+}
+# What a stream may repeat: nothing that counts as an operation.
+_LIVE: Final = ("namespaces", "entities", "entity", "backlog")
+_COMMANDS: Final[dict[str, Command]] = {
+    "send": commands.send,
+    "create": commands.create,
+    "delete": commands.delete,
+    "purge": commands.purge,
+    "resubmit": commands.resubmit,
+}
+
+
+class Console:
+    """The console of one process."""
+
+    def __init__(self, hosts: Mapping[str, NamespaceHost], endpoints: Mapping[str, Endpoint], clock: Clock) -> None:
+        # The namespaces, and where they are served.
+        self._hosts = hosts
+        self._endpoints = endpoints
+        # Who is logged in.
+        self.logins = Logins(clock)
+        # Ports of one machine share their cookies, so each process has a name of its own for it.
+        self._cookie = f"twinbus-console-{secrets.token_hex(4)}"
+        # The page and its files.
+        self._assets = Assets()
+        # Live numbers.
+        self.streams = Streams()
+        # The ledger.
+        self._hour = Hour()
+
+    def close(self) -> None:
+        """The broker stops: end what is live."""
+        self.streams.close()
+
+    async def answer(self, host: NamespaceHost, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        """Answer one request that came to a namespace's port."""
+        try:
+            if host.dev:
+                _check_name(request.host)
+            path = request.rel_url.raw_path
+            if path.startswith(_API):
+                name = path[len(_API) :]
+                if request.method == "POST":
+                    return await self._change(host, request, name, body)
+                _only_get(request)
+                return await self._show(host, request, name)
+            _only_get(request)
+            name = path[len(_ASSETS) :] if path.startswith(_ASSETS) else PAGE
+            return self._assets.answer(name, request.headers.get("If-None-Match", ""))
+        except Exception as error:
+            return refusal(error)
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    async def _show(self, host: NamespaceHost, request: web.BaseRequest, name: str) -> web.StreamResponse:
+        query = dict(request.query)
+        if name == "login":
+            return self._greet(host, request)
+        login = self._login(request, use=name != "live")
+        if login is None:
+            raise Refused(401, "Log in first.")
+        visitor = Visitor(self._hosts, host, login)
+        if name == "namespaces":
+            return answer(entities.namespaces(visitor, self._endpoints))
+        if name == "live":
+            return await self._live(host, login, request, query)
+        if name == "ledger":
+            return answer(await self._hour.ledger(visitor, query.get("namespace", "")))
+        if name == "events":
+            return answer(await self._hour.events(visitor, query.get("namespace", "")))
+        if name == "body":
+            title, content = messages.body(visitor, query)
+            headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{title}"'}
+            return web.Response(body=content, content_type="application/octet-stream", headers=headers)
+        view = _VIEWS.get(name)
+        if view is None:
+            raise Refused(404, "The console has no such view.")
+        return answer(view(visitor, query))
+
+    async def _live(
+        self, host: NamespaceHost, login: Login, request: web.BaseRequest, query: dict[str, str]
+    ) -> web.StreamResponse:
+        name = query.pop("view", "")
+        if request.method != "GET":
+            raise Refused(405, "A stream can only be read.")
+        if name not in _LIVE:
+            raise Refused(400, f"Live views are: {', '.join(_LIVE)}.")
+        cookie = self._cookie_of(request)
+
+        def look() -> Any:
+            # A login that is over ends its streams; looking on is no sign of life.
+            if self.logins.find(cookie, use=False) is not login:
+                raise Refused(401, "The login is over: log in again.")
+            visitor = Visitor(self._hosts, host, login)
+            if name == "namespaces":
+                return entities.namespaces(visitor, self._endpoints)
+            return _VIEWS[name](visitor, query)
+
+        return await self.streams.serve(request, look)
+
+    def _greet(self, host: NamespaceHost, request: web.BaseRequest) -> web.Response:
+        """What the page needs to begin: whether a key is wanted, and the token for commands."""
+        login = self._login(request)
+        cookie = ""
+        if login is None and host.dev:
+            cookie, login = self.logins.open()
+        known = Visitor(self._hosts, host, login or Login(0)).hosts
+        greeting: dict[str, Any] = {
+            "version": __version__,
+            "namespace": host.name,
+            "namespaces": [each.name for each in known],
+            "dev": host.dev,
+        }
+        if login is not None:
+            greeting["token"] = login.token
+        response = answer(greeting)
+        if cookie:
+            self._set_cookie(response, request, cookie)
+        return response
+
+    # --- changing ---------------------------------------------------------------------------------------------------
+
+    async def _change(self, host: NamespaceHost, request: web.BaseRequest, name: str, body: bytes) -> web.Response:
+        _check_origin(request)
+        fields = _fields(request, body)
+        if name == "login":
+            return await self._enter(host, request, fields)
+        login = self._login(request)
+        if login is None:
+            raise Refused(401, "Log in first.")
+        given = request.headers.get(TOKEN_HEADER, "").encode("utf-8", "surrogateescape")
+        if not secrets.compare_digest(given, login.token.encode()):
+            raise Refused(403, "The request does not carry the page's token: reload the page.")
+        if name == "logout":
+            self.logins.close(self._cookie_of(request))
+            response = answer({})
+            response.del_cookie(self._cookie, path=CONSOLE_PATH)
+            return response
+        command = _COMMANDS.get(name)
+        if command is None:
+            raise Refused(404, "The console has no such command.")
+        return answer(await command(Visitor(self._hosts, host, login), fields))
+
+    async def _enter(self, host: NamespaceHost, request: web.BaseRequest, fields: dict[str, Any]) -> web.Response:
+        """Log in to a namespace: by a policy's name and key, or by a connection string that has both."""
+        login = self._login(request)
+        # Before a login nobody hears which other namespaces there are.
+        target = Visitor(self._hosts, host, login or Login(0)).find(_word(fields, "namespace"))
+        policy, key = _credentials(fields)
+        try:
+            opened = self.logins.enter(target, policy, key)
+        except UnauthorizedError:
+            # Guessing is slow; whoever has the right key never waits.
+            await asyncio.sleep(host.wrong_keys.pause_ms(request.remote or "") / 1000)
+            logger.warning("a login to the console of %s failed: wrong key or policy", target.name)
+            raise Refused(401, f"The policy or the key is wrong for the namespace '{target.name}'.") from None
+        # A new cookie at each login: one that somebody planted before is worth nothing.
+        kept = {} if login is None else login.opened
+        self.logins.close(self._cookie_of(request))
+        cookie, login = self.logins.open()
+        login.opened.update({**kept, target.name.lower(): opened})
+        response = answer({"token": login.token})
+        self._set_cookie(response, request, cookie)
+        return response
+
+    # --- cookies ----------------------------------------------------------------------------------------------------
+
+    def _cookie_of(self, request: web.BaseRequest) -> str:
+        return request.cookies.get(self._cookie, "")
+
+    def _login(self, request: web.BaseRequest, *, use: bool = True) -> Login | None:
+        return self.logins.find(self._cookie_of(request), use=use)
+
+    def _set_cookie(self, response: web.Response, request: web.BaseRequest, cookie: str) -> None:
+        response.set_cookie(
+            self._cookie,
+            cookie,
+            path=CONSOLE_PATH,
+            max_age=CONSOLE_LOGIN_MS_MAX // 1000,
+            httponly=True,
+            samesite="Strict",
+            secure=request.scheme == "https",
+        )
+
+
+def is_console(path: str, method: str, query: Mapping[str, str]) -> bool:
+    """Whether a request is for the console. A queue may be called `console`: its administration names its version."""
+    if path.startswith((_ASSETS, _API)):
+        return True
+    return path.rstrip("/") == CONSOLE_PATH and method in ("GET", "HEAD") and "api-version" not in query
+
+
+def _credentials(fields: dict[str, Any]) -> tuple[str, str]:
+    text = _word(fields, "connection_string").strip()
+    if not text:
+        policy, key = _word(fields, "policy").strip(), _word(fields, "key").strip()
+        if not policy or not key:
+            raise ArgumentError("Give the policy's name and its key, or a connection string.")
+        return policy, key
+    try:
+        found = ConnectionString.parse(text)
+    except ConfigError as error:
+        raise ArgumentError(str(error)) from None
+    if found.key_name is None or found.key is None:
+        raise ArgumentError("The connection string has a ready-made signature: paste one with SharedAccessKey.")
+    return found.key_name, found.key
+
+
+def _word(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name, "")
+    if not isinstance(value, str):
+        raise ArgumentError(f"'{name}' must be a text.")
+    return value
+
+
+def _fields(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
+    if request.content_type != "application/json":
+        raise Refused(415, "Commands are JSON.")
+    try:
+        fields = read_json(body)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise Refused(400, "A command is a JSON object.")
+    return fields
+
+
+def _only_get(request: web.BaseRequest) -> None:
+    if request.method not in ("GET", "HEAD"):
+        raise Refused(405, "This can only be read.")
+
+
+def _check_origin(request: web.BaseRequest) -> None:
+    """Refuse commands of other sites: a browser tells where a page is from."""
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    origin = request.headers.get("Origin")
+    if site != "same-origin" or (origin is not None and _authority(origin) != request.host.lower()):
+        raise Refused(403, "Commands must come from the console's own page.")
+
+
+def _check_name(host: str) -> None:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    if not (is_loopback(name) or name.endswith(".localhost")):
+        raise Refused(403, "In development mode the console is at localhost: it lets everybody in.")
+
+
+def _authority(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

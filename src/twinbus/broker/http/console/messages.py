@@ -1,0 +1,218 @@
+"""Messages as the console shows them: a page of a list, and one with everything in it. Looking locks nothing.
+
+Rules:
+- Looking is peeking: it needs Listen, counts as a peek for each message, and touches no lock.
+- What is shown of a body is bounded; the whole of it is a download, never a page.
+- A message that does not read is shown as the bytes it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.message import AmqpMessage
+from twinbus.auth.policies import Right
+from twinbus.broker.http.console.answers import Refused
+from twinbus.broker.http.console.entities import found_entity, number
+from twinbus.broker.http.console.shown import cut, id_text, lines, plain_of, text
+from twinbus.broker.messages.browsing import browse
+from twinbus.broker.messages.damage import put_aside_at_rest
+from twinbus.broker.messages.stored import render
+from twinbus.entities.holding import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from twinbus.entities.message import DEFERRED, SCHEDULED, Message
+from twinbus.entities.queue import Queue
+from twinbus.entities.topic import Topic
+from twinbus.errors import DamagedBodyError, MessageNotFoundError, ProtocolError
+from twinbus.ledger.words import Kind
+from twinbus.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_MESSAGES_PAGE, PEEK_BYTES_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.http.console.visitor import Visitor
+
+MAIN, DEAD, TRANSFER = "messages", "dead", "transfer"
+
+_STATES = {DEFERRED: "deferred", SCHEDULED: "scheduled"}
+_PREVIEW_CHARS = 120
+_UNREADABLE = (ProtocolError, UnicodeDecodeError, IndexError, ValueError, struct.error)
+_PROPERTIES = (
+    "message_id",
+    "correlation_id",
+    "subject",
+    "content_type",
+    "content_encoding",
+    "to",
+    "reply_to",
+    "group_id",
+    "group_sequence",
+    "reply_to_group_id",
+    "user_id",
+    "creation_time",
+    "absolute_expiry_time",
+)
+_TITLES = {"group_id": "session_id", "reply_to_group_id": "reply_to_session_id"}
+
+
+def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
+    """A page of messages, from a sequence number on."""
+    host, queue = _place(visitor, query)
+    first = number(query, "from", 0)
+    rows: list[dict[str, Any]] = []
+    sizes: list[int] = []
+    # One more than is shown tells whether there are more.
+    with host.store.snapshot():
+        found = browse(host, queue, first, CONSOLE_MESSAGES_PAGE + 1, damaged=True)
+        for message in found[:CONSOLE_MESSAGES_PAGE]:
+            try:
+                payload = render(host.store.body(message.body), message)
+            except DamagedBodyError as error:
+                put_aside_at_rest(host, queue, message.seq, error)
+                rows.append(_head(message) | {"damaged": True})
+                continue
+            if rows and sum(sizes) + len(payload) > PEEK_BYTES_MAX:
+                break
+            sizes.append(len(payload))
+            rows.append(_row(message, payload))
+    host.meter.entity(queue.path).counter(Kind.PEEK).add_many(sizes)
+    more = len(found) > len(rows)
+    return {"rows": rows, "next": found[len(rows)].seq if more else None}
+
+
+def message(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
+    """One message with all its properties."""
+    host, queue = _place(visitor, query)
+    found, payload = _one(host, queue, number(query, "seq", 0))
+    shown = _row(found, payload)
+    shown["system"] = lines(
+        (name, value)
+        for name, value in (
+            ("sequence_number", found.seq),
+            ("state", shown["state"]),
+            ("delivery_count", found.delivery_count),
+            ("size_bytes", found.size),
+        )
+    )
+    decoded = _decoded(payload)
+    if decoded is None:
+        return shown | {"unreadable": True, "body": _body(payload, "bytes"), "properties": [], "application": []}
+    kind, content = _content(decoded)
+    named = [(_TITLES.get(name, name), getattr(decoded, name)) for name in _PROPERTIES]
+    header = [("durable", decoded.durable), ("priority", decoded.priority), ("time_to_live_ms", decoded.ttl)]
+    shown["system"] += lines((name, value) for name, value in header if value is not None)
+    shown["system"] += lines((decoded.message_annotations or {}).items())
+    return shown | {
+        "properties": lines((name, value) for name, value in named if value is not None),
+        "application": lines((decoded.application_properties or {}).items()),
+        "body": _body(content, kind),
+    }
+
+
+def body(visitor: Visitor, query: Mapping[str, str]) -> tuple[str, bytes]:
+    """A name for a file, and the whole body."""
+    host, queue = _place(visitor, query)
+    found, payload = _one(host, queue, number(query, "seq", 0))
+    decoded = _decoded(payload)
+    return f"message-{found.seq}.bin", payload if decoded is None else _content(decoded)[1]
+
+
+def part_of(queue: Queue | Topic, part: str) -> Queue | Topic:
+    """An entity itself, or one of its dead-letter queues."""
+    if part == MAIN:
+        return queue
+    if part not in (DEAD, TRANSFER) or isinstance(queue, Topic):
+        raise Refused(400, f"'{queue.path}' has no part '{part[:32]}'.")
+    found = queue.dead_letters if part == DEAD else queue.open_transfer()
+    assert found is not None
+    return found
+
+
+def _place(visitor: Visitor, query: Mapping[str, str]) -> tuple[NamespaceHost, Queue | Topic]:
+    host = visitor.host(query.get("namespace", ""))
+    entity = found_entity(visitor, host, query.get("entity", ""))
+    visitor.need(host, entity.path, Right.LISTEN)
+    return host, part_of(entity, query.get("part", MAIN))
+
+
+def _one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[Message, bytes]:
+    with host.store.snapshot():
+        found = browse(host, queue, seq, 1, damaged=True)
+        if not found or found[0].seq != seq:
+            raise MessageNotFoundError(f"There is no message {seq} any more: it was received, moved or deleted.")
+        try:
+            payload = render(host.store.body(found[0].body), found[0])
+        except DamagedBodyError as error:
+            put_aside_at_rest(host, queue, seq, error)
+            raise Refused(409, f"Message {seq} is damaged and set aside: {error}") from None
+    host.meter.entity(queue.path).counter(Kind.PEEK).add(len(payload))
+    return found[0], payload
+
+
+def _head(message: Message) -> dict[str, Any]:
+    return {
+        # A number past 2^53 is not one in a browser.
+        "seq": str(message.seq),
+        "state": _STATES.get(message.state, "active"),
+        "enqueued_ms": message.enqueued_ms,
+        "expires_ms": message.expires_ms,
+        "deliveries": message.delivery_count,
+        "bytes": message.size,
+    }
+
+
+def _row(message: Message, payload: bytes) -> dict[str, Any]:
+    shown = _head(message)
+    decoded = _decoded(payload)
+    if decoded is None:
+        return shown | {"unreadable": True}
+    own = decoded.application_properties or {}
+    content = _content(decoded)[1][: 4 * _PREVIEW_CHARS]
+    return shown | {
+        "id": id_text(decoded.message_id),
+        "subject": id_text(decoded.subject),
+        "session": id_text(decoded.group_id),
+        "content_type": id_text(decoded.content_type),
+        "reason": _told(own, DEAD_LETTER_REASON),
+        "description": _told(own, DEAD_LETTER_DESCRIPTION),
+        "preview": cut(content.decode("utf-8", "replace"), _PREVIEW_CHARS),
+    }
+
+
+def _told(own: dict[str, Any], name: str) -> str | None:
+    value = own.get(name)
+    return None if value is None else text(value)
+
+
+def _decoded(payload: bytes) -> AmqpMessage | None:
+    try:
+        return AmqpMessage.decode(payload)
+    except _UNREADABLE:
+        return None
+
+
+def _content(decoded: AmqpMessage) -> tuple[str, bytes]:
+    """What the body is, and its bytes."""
+    if decoded.data is not None:
+        return "data", b"".join(decoded.data)
+    if decoded.sequences is not None:
+        return "sequence", json.dumps(plain_of(decoded.sequences), ensure_ascii=False).encode("utf-8", "replace")
+    value = decoded.value
+    if isinstance(value, bytes):
+        return "binary value", bytes(value)
+    if isinstance(value, str):
+        return "text value", value.encode("utf-8", "replace")
+    if value is None:
+        return "empty", b""
+    return "value", json.dumps(plain_of(value), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _body(content: bytes, kind: str) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "bytes": len(content),
+        "shown_bytes": min(len(content), CONSOLE_BODY_BYTES_MAX),
+        "base64": base64.b64encode(content[:CONSOLE_BODY_BYTES_MAX]).decode(),
+    }

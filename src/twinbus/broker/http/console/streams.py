@@ -1,0 +1,105 @@
+"""Live numbers: a view of the console, sent again whenever it has changed, as server-sent events.
+
+Rules:
+- A stream asks once a second; what it costs does not depend on how many messages pass. Without streams nothing runs.
+- All streams together take a small part of the loop: the dearer a view is, the less often it is looked at.
+- A browser that does not read is cut; one whose login is over is told, and may not come back without a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from twinbus.broker.http.console.answers import HEADERS, Refused, refusal, text_of
+from twinbus.limits import (
+    CONSOLE_STREAM_INTERVAL_MS,
+    CONSOLE_STREAM_QUIET_MS,
+    CONSOLE_STREAMS_MAX,
+    PEER_STALL_TIMEOUT_MS,
+)
+
+if TYPE_CHECKING:
+    View = Callable[[], Any]
+
+# Of the loop's time, what all streams together may take.
+_SHARE = 0.05
+
+
+class Streams:
+    """The open streams of the process."""
+
+    def __init__(self) -> None:
+        # How many there are.
+        self.count = 0
+        # Set when the broker stops.
+        self._stopping = asyncio.Event()
+
+    def close(self) -> None:
+        """End them all."""
+        self._stopping.set()
+
+    async def serve(self, request: web.BaseRequest, view: View) -> web.StreamResponse:
+        """Send what `view` gives until the browser is gone; it raises when there is nothing more to see."""
+        if self.count >= CONSOLE_STREAMS_MAX:
+            raise Refused(
+                503, f"There are {CONSOLE_STREAMS_MAX} live pages open already: close one, or reload by hand."
+            )
+        self.count += 1
+        try:
+            # What is refused at once is an answer, not a stream.
+            first = text_of(view())
+            response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+            try:
+                await response.prepare(request)
+                await self._send(response, f"retry: {CONSOLE_STREAM_INTERVAL_MS}\ndata: {first}\n\n")
+                await self._repeat(request, response, view, first)
+            except (ConnectionError, TimeoutError):
+                # Gone, or not reading: there is nobody to tell.
+                if request.transport is not None:
+                    request.transport.abort()
+            return response
+        finally:
+            self.count -= 1
+
+    async def _repeat(self, request: web.BaseRequest, response: web.StreamResponse, view: View, last: str) -> None:
+        quiet_s = 0.0
+        wait_s = CONSOLE_STREAM_INTERVAL_MS / 1000
+        while await self._pause(wait_s):
+            transport = request.transport
+            if transport is None or transport.is_closing():
+                return
+            started_s = time.perf_counter()
+            try:
+                now = text_of(view())
+            except Exception as error:
+                # The answer has begun, so what it would have been is the last event.
+                told = refusal(error)
+                await self._send(response, f"event: end\ndata: {text_of({'status': told.status})}\n\n")
+                return
+            took_s = time.perf_counter() - started_s
+            quiet_s += wait_s
+            if now != last:
+                await self._send(response, f"data: {now}\n\n")
+                last, quiet_s = now, 0.0
+            elif quiet_s >= CONSOLE_STREAM_QUIET_MS / 1000:
+                await self._send(response, ":\n\n")
+                quiet_s = 0.0
+            wait_s = max(CONSOLE_STREAM_INTERVAL_MS / 1000, took_s * self.count / _SHARE)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait; False when the broker stops meanwhile."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    async def _send(self, response: web.StreamResponse, text: str) -> None:
+        # A browser that does not read for that long is cut.
+        async with asyncio.timeout(PEER_STALL_TIMEOUT_MS / 1000):
+            await response.write(text.encode())

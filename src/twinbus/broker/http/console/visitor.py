@@ -1,0 +1,77 @@
+"""Whoever asks the console for something, and what they may see and do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from twinbus.auth.claims import Claim
+from twinbus.auth.policies import Right
+from twinbus.auth.scope import covers, normalised
+from twinbus.broker.http.console.answers import Refused
+from twinbus.errors import UnauthorizedError
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.http.console.logins import Login
+
+
+class Visitor:
+    """One request's login, and the namespaces of the process. Made anew for each look: rights may have changed."""
+
+    __slots__ = ("_claims", "_hosts", "here", "login")
+
+    def __init__(self, hosts: Mapping[str, NamespaceHost], here: NamespaceHost, login: Login) -> None:
+        # All namespaces of the process.
+        self._hosts = hosts
+        # The one whose port was asked.
+        self.here = here
+        # What the browser has opened.
+        self.login = login
+        # By namespace: what it may do. A list asks for each of its rows.
+        self._claims: dict[str, Claim | None] = {}
+
+    @property
+    def hosts(self) -> list[NamespaceHost]:
+        """The namespaces it may know of: all of them once it has opened one."""
+        opened = any(self.claim(host) is not None for host in self._hosts.values())
+        return list(self._hosts.values()) if opened else [self.here]
+
+    def claim(self, host: NamespaceHost) -> Claim | None:
+        if host.name not in self._claims:
+            self._claims[host.name] = self.login.claim(host)
+        return self._claims[host.name]
+
+    def host(self, name: str) -> NamespaceHost:
+        """A namespace by name, the one that was asked when none is given. It must be open."""
+        found = self.find(name)
+        if self.claim(found) is None:
+            raise Refused(401, f"Log in to the namespace '{found.name}' with a key.")
+        return found
+
+    def find(self, name: str) -> NamespaceHost:
+        """A namespace by name, open or not."""
+        if not name:
+            return self.here
+        for host in self.hosts:
+            if host.name.lower() == name.lower():
+                return host
+        raise Refused(404, f"There is no namespace '{name[:64]}' here.")
+
+    def rights(self, host: NamespaceHost, path: str) -> list[str]:
+        """What it may do on a path; none when its key does not cover it."""
+        claim = self.claim(host)
+        if claim is None or not covers(claim.path, normalised(path)):
+            return []
+        return sorted(claim.rights)
+
+    def may(self, host: NamespaceHost, path: str, right: Right) -> bool:
+        claim = self.claim(host)
+        return claim is not None and claim.allows(path, right)
+
+    def need(self, host: NamespaceHost, path: str, *rights: Right) -> None:
+        """Refuse whoever lacks one of the rights on a path; empty is the whole namespace."""
+        for right in rights:
+            if not self.may(host, path, right):
+                where = f"'{path}'" if path else f"the namespace '{host.name}'"
+                raise UnauthorizedError(f"Your key does not have the right {right} on {where}.")

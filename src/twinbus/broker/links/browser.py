@@ -1,0 +1,133 @@
+"""A link on which a client browses an entity: distribution mode `copy`, as JMS browsers ask for it.
+
+Two rules. Browsing is peeking: messages are shown in the order of their numbers, settled, and nothing is removed or
+locked. A drain ends when the last message was shown, however slowly the client reads: that is how it knows the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import AmqpError, State
+from twinbus.broker.links.consumer import BURST
+from twinbus.broker.messages.browsing import browse
+from twinbus.broker.messages.damage import UNREADABLE, put_aside_at_rest
+from twinbus.broker.messages.stored import render
+from twinbus.entities.message import ACTIVE
+from twinbus.entities.queue import Queue
+from twinbus.errors import DamagedBodyError
+from twinbus.ledger.words import Kind
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.links.dispatcher import Dispatcher
+
+
+class Browser:
+    """Credit in, copies of messages out."""
+
+    __slots__ = (
+        "_at_end",
+        "_dispatcher",
+        "_gone",
+        "_host",
+        "_next",
+        "_peeked",
+        "_scheduled",
+        "connection",
+        "link",
+        "queue",
+    )
+
+    def __init__(self, connection: Connection, link: Link, dispatcher: Dispatcher) -> None:
+        # The connection it belongs to.
+        self.connection = connection
+        # The namespace.
+        self._host = connection.host
+        # The AMQP link.
+        self.link = link
+        # Tells of new messages.
+        self._dispatcher = dispatcher
+        # What is browsed.
+        self.queue: Queue = dispatcher.queue
+        # The lowest sequence number that was not looked at.
+        self._next = 0
+        # Whether there was nothing from there on.
+        self._at_end = False
+        # Whether a run is on its way in this turn of the loop.
+        self._scheduled = False
+        # Set when the link is over.
+        self._gone = False
+        # Counts messages shown.
+        self._peeked = connection.host.meter.entity(self.queue.path).counter(Kind.PEEK)
+
+    def on_credit(self) -> None:
+        self.resume()
+
+    def new_messages(self) -> None:
+        """Messages came to the entity."""
+        self._at_end = False
+        if self.link.credit > 0:
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on, in the next turn of the loop."""
+        if not self._scheduled and not self._gone:
+            self._scheduled = True
+            self._host.loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        link = self.link
+        if self._gone:
+            return
+        if not self._at_end and link.credit > 0:
+            if self.connection.room_bytes() <= 0:
+                self.connection.choked.add(self)
+            elif link.sendable() <= 0:
+                self.connection.crowded.add(self)
+            else:
+                self._show(min(link.sendable(), BURST))
+                # The next ones in a turn of their own: others want to be served, too.
+                self.resume()
+        elif link.drain:
+            link.drained()
+        self.connection.flush_soon()
+
+    def _show(self, count: int) -> None:
+        sizes: list[int] = []
+        # One snapshot for index and bodies: a commit that ends between the two could take a body away.
+        with self._host.store.snapshot():
+            found = browse(self._host, self.queue, self._next, count)
+            self._at_end = len(found) < count
+            for message in found:
+                if self.connection.room_bytes() <= 0:
+                    self._at_end = False
+                    break
+                self._next = message.seq + 1
+                # What is scheduled or deferred is not in the queue for a browser.
+                if message.state == ACTIVE:
+                    try:
+                        payload = render(self._host.store.body(message.body), message)
+                    except (DamagedBodyError, *UNREADABLE) as error:
+                        put_aside_at_rest(self._host, self.queue, message.seq, error)
+                        continue
+                    self.link.send(payload, tag=b"", settled=True)
+                    sizes.append(len(payload))
+        self._peeked.add_many(sizes)
+
+    def detach(self, error: AmqpError) -> None:
+        """End the link from our side."""
+        self.connection.detach(self.link, error)
+
+    def on_detached(self, orderly: bool) -> None:
+        self._gone = True
+        self._dispatcher.leave_browser(self)
+
+    def on_transfer(self, event: Transfer) -> None:
+        """Never called: we send on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """What is shown is settled: there is nothing to hear."""

@@ -1,0 +1,287 @@
+"""A link on which a client receives messages from an entity, or from one session of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    Accepted,
+    AmqpError,
+    State,
+    TransactionalState,
+    encode_state,
+    state_rejected,
+)
+from twinbus.broker.links.settlement import kind_of, settle
+from twinbus.broker.messages.damage import UNREADABLE, put_aside, whole
+from twinbus.broker.messages.stored import render
+from twinbus.entities.message import Message
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.errors import ServiceError, SessionLockLostError
+from twinbus.ledger.words import Kind
+from twinbus.limits import OPERATION_STEP_BYTES, SESSION_GRACE_MS, WRITE_BUFFER_BYTES_HIGH
+from twinbus.store.facts import Facts
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.links.dispatcher import Dispatcher
+
+# How many messages one receiver gets in one go before others and the socket have their turn.
+BURST = 250
+
+
+class Consumer:
+    """Credit in, locked messages out, settlements back."""
+
+    __slots__ = (
+        "_completed",
+        "_host",
+        "_lapsed",
+        "_meter",
+        "_poll_start",
+        "_received",
+        "_taken",
+        "connection",
+        "deleting",
+        "dispatcher",
+        "gone",
+        "held",
+        "link",
+        "queue",
+        "session",
+        "waiting",
+    )
+
+    def __init__(
+        self, connection: Connection, link: Link, dispatcher: Dispatcher, session: Session | None, deleting: bool
+    ) -> None:
+        # The connection it belongs to.
+        self.connection = connection
+        # The namespace.
+        self._host = connection.host
+        # The AMQP link.
+        self.link = link
+        # Hands out the queue's messages among its consumers.
+        self.dispatcher = dispatcher
+        # Where messages come from.
+        self.queue: Queue = dispatcher.queue
+        # The session this link holds; None on entities without sessions.
+        self.session = session
+        # Receive-and-delete: messages are sent settled, and removed when they are written.
+        self.deleting = deleting
+        # Receive-and-delete: messages that are sent and not written to the socket yet, by sequence number.
+        self._taken: dict[int, Message] = {}
+        # Whether the dispatcher has it in its line.
+        self.waiting = False
+        # Set while a fault keeps messages from it.
+        self.held = False
+        # Set when the session's lock is over, though the link still stands.
+        self._lapsed = False
+        # Set when the link is over.
+        self.gone = False
+        # Counts what happens to the entity.
+        self._meter = connection.host.meter.entity(self.queue.path)
+        # Counts messages sent to receivers, and those they completed.
+        self._received = self._meter.counter(Kind.RECEIVE)
+        self._completed = self._meter.counter(Kind.COMPLETE)
+        # How many deliveries the link had when the peer last asked for messages: no more of them is an empty poll.
+        self._poll_start = 0
+
+    def room(self) -> int:
+        """How many messages can be sent now."""
+        if self.gone or self.held:
+            return 0
+        connection = self.connection
+        credit = self.link.credit
+        if credit > 0 and connection.room_bytes() <= 0:
+            # Credit is permission, not a duty: messages stay in the queue while the peer does not read.
+            connection.choked.add(self)
+            return 0
+        count = min(self.link.sendable(), BURST)
+        if count <= 0 and credit > 0:
+            # Too many deliveries of its AMQP session are unsettled: no credit will come, but room will.
+            connection.crowded.add(self)
+        return count
+
+    def on_credit(self) -> None:
+        link = self.link
+        if link.drain:
+            # Hand over what is there now and fits, then give the rest of the credit back.
+            self.dispatcher.serve_all(self)
+            self._finish_drain()
+        elif link.credit > 0:
+            self._poll_start = link.delivery_count
+            self.dispatcher.line_up(self)
+
+    def resume(self) -> None:
+        """There is room again."""
+        self.dispatcher.line_up(self)
+
+    def feed(self, now_ms: int, facts: Facts) -> int:
+        """Send what is available and fits; returns how many messages went out."""
+        count = self.room()
+        if count <= 0:
+            return 0
+        source = self.session if self.session is not None else self.queue
+        room_bytes = self.connection.room_bytes()
+        if self.deleting:
+            messages = source.take(count, now_ms, facts, room_bytes)
+        else:
+            messages = source.acquire(count, now_ms, facts, room_bytes)
+        if messages:
+            self._deliver(messages)
+        return len(messages)
+
+    def _deliver(self, messages: list[Message]) -> None:
+        send = self.link.send
+        deleting = self.deleting
+        messages, bodies = whole(self._host, self.queue, messages)
+        if not messages:
+            return
+        size = 0
+        refused = False
+        for message, body in zip(messages, bodies, strict=True):
+            token = message.token
+            assert token is not None
+            try:
+                payload = render(body, message) if deleting else render(body, message, token)
+            except UNREADABLE as error:
+                put_aside(self._host, self.queue, message, error)
+                refused = True
+                continue
+            if deleting:
+                send(payload, tag=b"", settled=True)
+            else:
+                send(payload, tag=token, settled=False)
+            size += len(payload)
+            if len(payload) > OPERATION_STEP_BYTES:
+                self._received.steps += (len(payload) - 1) // OPERATION_STEP_BYTES
+        if refused:
+            messages = [message for message in messages if message.token is not None]
+        self._received.count += len(messages)
+        self._received.bytes += size
+        if deleting:
+            self._taken.update((message.seq, message) for message in messages)
+            self.link.session.mark(self.link, (self, messages))
+        if self.connection.engine.output_bytes > WRITE_BUFFER_BYTES_HIGH:
+            # Now, so that the socket says whether the peer reads before it is fed more.
+            self.connection.flush()
+        else:
+            self.connection.flush_soon()
+
+    def on_written(self, messages: list[Message]) -> None:
+        """Receive-and-delete: the socket has taken these messages, so they leave the queue."""
+        if self.gone:
+            return  # the peer left before they were written: others get them
+        for message in messages:
+            del self._taken[message.seq]
+        commits = self._host.commits
+        self.queue.remove_taken(messages, commits.facts)
+        commits.request()
+
+    def _finish_drain(self) -> None:
+        if self.link.credit > 0 and self.link.delivery_count == self._poll_start:
+            self._meter.counter(Kind.EMPTY_POLL).count += 1
+        self.link.drained()
+        self._poll_start = self.link.delivery_count
+        self.connection.flush_soon()
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        host = self._host
+        facts = host.commits.facts
+        now_ms = host.clock.now_ms()
+        if settled and self.connection.crowded:
+            self.connection.make_room()
+        try:
+            if isinstance(state, Accepted):
+                self.queue.complete(tag, now_ms, facts)
+                self._completed.count += 1
+                if not settled:
+                    facts.then.append((self._answer_accepted, delivery_id))
+            elif isinstance(state, TransactionalState):
+                transaction = self.connection.transactions.get(state.txn_id)
+                transaction.settle(self.queue, tag, state.outcome, now_ms, forgotten=settled)
+                if not settled:
+                    self._answer((delivery_id, encode_state(state)))
+            else:
+                echo = settle(self.queue, tag, state, now_ms, facts)
+                self._meter.counter(kind_of(state)).count += 1
+                if not settled:
+                    facts.then.append((self._answer, (delivery_id, echo)))
+        except ServiceError as error:
+            wire_error = host.tracker.wire_error(error, self.queue.path)
+            self._meter.counter(kind_of(state), wire_error.condition).count += 1
+            if not settled:
+                self._answer((delivery_id, state_rejected(wire_error)))
+            return
+        host.commits.request()
+
+    def _answer_accepted(self, delivery_id: int) -> None:
+        self.link.session.answer(delivery_id, STATE_ACCEPTED)
+        self.connection.flush_soon()
+        if self.connection.crowded:
+            self.connection.make_room()
+
+    def _answer(self, answer: tuple[int, bytes]) -> None:
+        self.link.session.answer(answer[0], answer[1])
+        self.connection.flush_soon()
+        if self.connection.crowded:
+            self.connection.make_room()
+
+    def on_transfer(self, event: Transfer) -> None:
+        """Never called: we send on this link."""
+
+    def on_session_lost(self) -> None:
+        """The session's lock lapsed: it is another's to accept now, and the link is of no use any more.
+
+        It goes a little later: the holder's clock started after ours, and it may be about to leave by itself.
+        """
+        if not self.gone:
+            self.held = self._lapsed = True
+            self._host.loop.call_later(SESSION_GRACE_MS / 1000, self._take_session)
+
+    def _take_session(self) -> None:
+        if self.gone or self.session is None:
+            return
+        text = f"The session lock has expired on the message session '{self.session.id}'. Accept a new session."
+        self.detach(self._host.tracker.wire_error(SessionLockLostError(text), self.queue.path))
+
+    def detach(self, error: AmqpError) -> None:
+        """End the link from our side."""
+        self.connection.detach(self.link, error)
+
+    def entity_gone(self) -> None:
+        """Its link is detached like every link of the entity."""
+
+    def on_detached(self, orderly: bool) -> None:
+        """The link is over. A session is free at once; plain locks run on unless the peer just vanished."""
+        if self.gone:
+            return
+        self.gone = True
+        host = self._host
+        self.dispatcher.leave(self)
+        now_ms = host.clock.now_ms()
+        facts = host.commits.facts
+        if self._taken:
+            # Never written whole: they are for somebody else, and no delivery is counted.
+            self.queue.return_taken(list(self._taken.values()), now_ms, facts)
+            self._taken = {}
+        if self._lapsed:
+            pass  # its session is free already, or somebody else's
+        elif self.session is not None:
+            self.queue.release_session(self.session, now_ms, facts)
+        elif not orderly:
+            for link, tag in self.link.session.unsettled.values():
+                if link is self.link:
+                    self._drop(tag, now_ms, facts)
+        host.commits.request()
+
+    def _drop(self, tag: bytes, now_ms: int, facts: Facts) -> None:
+        try:
+            self.queue.drop(tag, now_ms, facts)
+        except ServiceError:
+            return  # settled another way meanwhile, or lapsed

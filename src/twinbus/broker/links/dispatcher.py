@@ -1,0 +1,221 @@
+"""Who gets the next message: an entity's consumers, in the order in which their credit arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from twinbus.amqp.states import AmqpError
+from twinbus.broker.links.consumer import BURST, Consumer
+from twinbus.broker.links.publisher import Publisher
+from twinbus.broker.links.senders import Senders
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.errors import ServiceError
+from twinbus.store.facts import Facts
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.links.browser import Browser
+
+# Messages handed out before the loop gets its turn again, so that one deep queue does not stop everybody else.
+RUN = 2 * BURST
+
+
+class Receiving(Protocol):
+    """Whoever can stand in an entity's line."""
+
+    waiting: bool
+
+    @property
+    def session(self) -> Session | None: ...
+
+    def room(self) -> int: ...
+
+    def feed(self, now_ms: int, facts: Facts) -> int: ...
+
+    def entity_gone(self) -> None: ...
+
+
+class SessionWaiter:
+    """A client that waits for any session with messages."""
+
+    __slots__ = ("done", "ended", "give_up", "granted")
+
+    def __init__(self, granted: Callable[[Session], None], ended: Callable[[AmqpError], None]) -> None:
+        # Told which session it got.
+        self.granted = granted
+        # Told why there will be none.
+        self.ended = ended
+        # The timer that ends the wait, None until it is set.
+        self.give_up: asyncio.TimerHandle | None = None
+        # Whether it was served or has left.
+        self.done = False
+
+
+class Dispatcher(Senders):
+    """Brings an entity's available messages together with credit."""
+
+    __slots__ = ("_browsers", "_line", "_scheduled", "_sessions", "_waiters", "consumers", "queue")
+
+    def __init__(self, host: NamespaceHost, queue: Queue) -> None:
+        super().__init__(host, queue)
+        # The entity, as one that is received from.
+        self.queue = queue
+        # Every consumer of the entity: a deletion must reach them all.
+        self.consumers: set[Consumer] = set()
+        # Links that only look at the messages.
+        self._browsers: set[Browser] = set()
+        # Consumers with credit, first come first served.
+        self._line: OrderedDict[Receiving, None] = OrderedDict()
+        # Who holds which session.
+        self._sessions: dict[str, Consumer] = {}
+        # Clients that wait for any session.
+        self._waiters: OrderedDict[SessionWaiter, None] = OrderedDict()
+        # Whether a run is on its way in this turn of the loop.
+        self._scheduled = False
+        queue.on_available = self._available
+        queue.on_session_lost = self._session_lost
+
+    def join(self, consumer: Consumer) -> None:
+        self.consumers.add(consumer)
+        self._count_links()
+        if consumer.session is not None:
+            self._sessions[consumer.session.id] = consumer
+            consumer.session.on_available = self._session_available
+
+    def leave(self, consumer: Consumer) -> None:
+        self.consumers.discard(consumer)
+        self.step_out(consumer)
+        self._count_links()
+        if consumer.session is not None and self._sessions.get(consumer.session.id) is consumer:
+            del self._sessions[consumer.session.id]
+            consumer.session.on_available = None
+
+    def join_browser(self, browser: Browser) -> None:
+        self._browsers.add(browser)
+        self._count_links()
+
+    def leave_browser(self, browser: Browser) -> None:
+        self._browsers.discard(browser)
+        self._count_links()
+
+    @property
+    def owners(self) -> list[Browser | Consumer | Publisher]:
+        """What stands behind the entity's links."""
+        return [*self.consumers, *self.publishers, *self._browsers]
+
+    def close(self, error: AmqpError) -> None:
+        super().close(error)
+        for waiter in list(self._waiters):
+            self.stop_waiting(waiter)
+            waiter.ended(error)
+        for receiver in [*self._line]:
+            receiver.entity_gone()
+
+    def line_up(self, consumer: Receiving) -> None:
+        if not consumer.waiting:
+            consumer.waiting = True
+            self._line[consumer] = None
+        self.wake()
+
+    def step_out(self, consumer: Receiving) -> None:
+        """Leave the line; nothing happens when it is not in it."""
+        if consumer.waiting:
+            consumer.waiting = False
+            self._line.pop(consumer, None)
+
+    def wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.host.loop.call_soon(self._run)
+
+    def _available(self, queue: Queue) -> None:
+        if not self._scheduled and (self._line or self._waiters):
+            self.wake()
+        for browser in self._browsers:
+            browser.new_messages()
+
+    def _session_available(self, session: Session) -> None:
+        for browser in self._browsers:
+            browser.new_messages()
+        consumer = self._sessions.get(session.id)
+        if consumer is not None:
+            self.line_up(consumer)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        host = self.host
+        now_ms = host.clock.now_ms()
+        facts = host.commits.facts
+        if self._waiters:
+            self._serve_waiters(now_ms)
+        line = self._line
+        left = RUN
+        while line and left > 0:
+            consumer = next(iter(line))
+            sent = _fed(consumer, now_ms, facts)
+            left -= sent
+            if consumer.room() > 0:
+                if sent > 0:
+                    continue
+                if consumer.session is None:
+                    break  # it has room and got nothing: there is nothing for those behind it either
+            # Out of credit, or its session is empty: it lines up again when that changes.
+            line.pop(consumer, None)
+            consumer.waiting = False
+        host.commits.request_if_needed()
+        host.timers.reschedule()
+        if line and left <= 0:
+            self.wake()
+
+    def serve_all(self, consumer: Consumer) -> None:
+        """Give one consumer everything its credit allows, now: the peer drains."""
+        host = self.host
+        now_ms = host.clock.now_ms()
+        while _fed(consumer, now_ms, host.commits.facts):
+            pass
+        host.commits.request_if_needed()
+        host.timers.reschedule()
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def wait_for_session(self, waiter: SessionWaiter) -> None:
+        """Grant any free session with messages, now or when one turns up."""
+        self._waiters[waiter] = None
+        self._serve_waiters(self.host.clock.now_ms())
+
+    def stop_waiting(self, waiter: SessionWaiter) -> None:
+        """A client has left, or has waited long enough."""
+        waiter.done = True
+        self._waiters.pop(waiter, None)
+
+    def _serve_waiters(self, now_ms: int) -> None:
+        waiters = self._waiters
+        while waiters:
+            waiter = next(iter(waiters))
+            try:
+                session = self.queue.accept_session(None, now_ms)
+            except ServiceError:
+                return  # the entity is disabled: the waiter's own time-out answers it
+            if session is None:
+                return
+            self.stop_waiting(waiter)
+            if waiter.give_up is not None:
+                waiter.give_up.cancel()
+            waiter.granted(session)
+
+    def _session_lost(self, queue: Queue, session: Session) -> None:
+        consumer = self._sessions.get(session.id)
+        if consumer is not None:
+            consumer.on_session_lost()
+
+
+def _fed(consumer: Receiving, now_ms: int, facts: Facts) -> int:
+    """How many messages a consumer got: none while its entity is disabled or gone, or its session's lock is over."""
+    try:
+        return consumer.feed(now_ms, facts)
+    except ServiceError:
+        return 0

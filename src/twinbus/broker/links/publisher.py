@@ -1,0 +1,134 @@
+"""A link on which a client sends messages to an entity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    AmqpError,
+    State,
+    TransactionalState,
+    state_rejected,
+    state_transactional,
+)
+from twinbus.entities.message import NewMessage
+from twinbus.errors import (
+    ArgumentError,
+    DecodeError,
+    MessageTooLargeError,
+    ProtocolError,
+    QuotaExceededError,
+    ServerBusyError,
+    ServiceError,
+)
+from twinbus.ledger.words import Kind
+from twinbus.limits import OPERATION_STEP_BYTES
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.links.senders import Senders
+
+
+class Publisher:
+    """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
+
+    __slots__ = ("_connection", "_host", "_meter", "_senders", "_sent", "link", "queue")
+
+    def __init__(self, connection: Connection, link: Link, senders: Senders) -> None:
+        # The connection it belongs to.
+        self._connection = connection
+        # The namespace, for its clock, intake and commit loop.
+        self._host = connection.host
+        # The AMQP link.
+        self.link = link
+        # Knows the links of the entity.
+        self._senders = senders
+        # Where the messages go.
+        self.queue = senders.entity
+        # Counts what happens to the entity.
+        self._meter = connection.host.meter.entity(self.queue.path)
+        # Counts messages taken.
+        self._sent = self._meter.counter(Kind.SEND)
+
+    def on_transfer(self, event: Transfer) -> None:
+        host = self._host
+        payload = event.payload
+        try:
+            queue = self.queue
+            settings = queue.settings
+            if payload is None and event.size <= self.link.size_max:
+                raise ServerBusyError("The broker holds as many unfinished messages as it may. Try again later.")
+            if payload is None or event.size > settings.max_message_bytes:
+                raise MessageTooLargeError(
+                    f"The received message (delivery-id:{event.delivery_id}, size:{event.size} bytes) exceeds "
+                    f"the limit ({settings.max_message_bytes} bytes) currently allowed on the link."
+                )
+            if host.store.full:
+                raise QuotaExceededError(
+                    "The disk that holds this namespace is full: receive messages or make room, then retry."
+                )
+            commits = host.commits
+            facts = commits.facts
+            now_ms = host.clock.now_ms()
+            messages = host.intake.messages(payload, event.message_format, now_ms, settings.default_ttl_ms)
+            if event.state is not None:
+                self._send_in_transaction(event, messages)
+                return
+            queue.send(messages, now_ms, facts)
+        except (ServiceError, ProtocolError) as error:
+            self._reject(event, error)
+            return
+        except (UnicodeDecodeError, IndexError):
+            # The sender's mistake, and no retry mends it.
+            self._reject(event, DecodeError("The message cannot be read: it is cut short, or a text is not UTF-8."))
+            return
+        if len(messages) == 1 and not messages[0].ping:
+            sent = self._sent
+            sent.count += 1
+            sent.bytes += event.size
+            if event.size > OPERATION_STEP_BYTES:
+                sent.steps += (event.size - 1) // OPERATION_STEP_BYTES
+        else:
+            self._meter.add_sends(messages)
+        if not event.settled:
+            facts.then.append((self.accept, event.delivery_id))
+        commits.pending_bytes += event.size
+        commits.request()
+
+    def _send_in_transaction(self, event: Transfer, messages: list[NewMessage]) -> None:
+        state = event.state
+        if not isinstance(state, TransactionalState):
+            raise ArgumentError("A transfer's state can only name a transaction.")
+        self._connection.transactions.get(state.txn_id).send(self.queue, messages)
+        if not event.settled:
+            self.link.session.settle(event.delivery_id, state_transactional(state.txn_id, STATE_ACCEPTED))
+            self._connection.flush_soon()
+
+    def accept(self, delivery_id: int) -> None:
+        """The message is on disk."""
+        self.link.session.settle(delivery_id, STATE_ACCEPTED)
+        self._connection.flush_soon()
+
+    def _reject(self, event: Transfer, error: Exception) -> None:
+        wire_error = self._host.tracker.wire_error(error, self.queue.path)
+        self._meter.counter(Kind.SEND, wire_error.condition).add(event.size)
+        if not event.settled:
+            self.link.session.settle(event.delivery_id, state_rejected(wire_error))
+            self._connection.flush_soon()
+
+    def on_credit(self) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_detached(self, orderly: bool) -> None:
+        """Nothing is held for a sending client: what it sent is on its way to the disk."""
+        self._senders.leave_publisher(self)
+
+    def detach(self, error: AmqpError) -> None:
+        """End the link from our side."""
+        self._connection.detach(self.link, error)

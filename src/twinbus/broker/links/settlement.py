@@ -1,0 +1,121 @@
+"""What a client's outcome asks of the entity, and how it is told that it was done.
+
+| outcome from the client             | the entity's command | echo |
+|---|---|---|
+| accepted                            | complete             | accepted |
+| modified                            | abandon              | modified |
+| modified with undeliverable-here    | defer                | modified |
+| rejected                            | dead-letter          | rejected, without an error |
+| released                            | release              | released |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twinbus.amqp.codec import encode
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    STATE_REJECTED_NO_ERROR,
+    STATE_RELEASED,
+    Accepted,
+    Modified,
+    Rejected,
+    Released,
+    State,
+    TransactionalState,
+    encode_state,
+)
+from twinbus.broker.messages.changes import SYSTEM
+from twinbus.entities.queue import Queue
+from twinbus.errors import ArgumentError, NotAllowedError, UnsupportedError
+from twinbus.ledger.words import Kind
+from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX
+from twinbus.store.facts import Facts
+
+REASON = "DeadLetterReason"
+DESCRIPTION = "DeadLetterErrorDescription"
+
+
+def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
+    """Apply the outcome to the message locked by `token`; return the state to echo once the facts are durable."""
+    if isinstance(state, Accepted):
+        queue.complete(token, now_ms, facts)
+        return STATE_ACCEPTED
+    if isinstance(state, Released):
+        queue.release(token, now_ms, facts)
+        return STATE_RELEASED
+    if isinstance(state, Modified):
+        changed = changes(state.annotations)
+        if state.undeliverable_here:
+            queue.defer(token, now_ms, facts, changed)
+        else:
+            queue.abandon(token, now_ms, facts, changed)
+        return encode_state(state)
+    if isinstance(state, Rejected):
+        reason, description, changed = _last_words(state)
+        queue.dead_letter(token, now_ms, facts, reason, description, changed)
+        return STATE_REJECTED_NO_ERROR
+    if state is None:
+        raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
+    raise UnsupportedError("Settlement inside a transaction is not available on this entity.")
+
+
+def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
+    """Raise what `settle` would raise, and change nothing."""
+    if isinstance(state, Modified):
+        queue.check_lock(token, now_ms, changes(state.annotations))
+    elif isinstance(state, Rejected):
+        if queue.dead_letters is None:
+            raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
+        queue.check_lock(token, now_ms, _last_words(state)[2])
+    elif isinstance(state, Accepted | Released):
+        queue.check_lock(token, now_ms)
+    else:
+        raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
+
+
+def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str | bytes] | None]:
+    """Reason, description and properties to modify of a dead-lettering."""
+    info = dict(state.error.info or {}) if state.error is not None else {}
+    reason = text_of(info.pop(REASON, None), REASON)
+    description = text_of(info.pop(DESCRIPTION, None), DESCRIPTION)
+    return reason, description, changes(info)
+
+
+def kind_of(state: State | None) -> Kind:
+    """What a settlement with that outcome is called in the ledger."""
+    if isinstance(state, TransactionalState):
+        state = state.outcome
+    if isinstance(state, Accepted):
+        return Kind.COMPLETE
+    if isinstance(state, Released):
+        return Kind.RELEASE
+    if isinstance(state, Modified):
+        return Kind.DEFER if state.undeliverable_here else Kind.ABANDON
+    return Kind.DEAD_LETTER if isinstance(state, Rejected) else Kind.SETTLE
+
+
+def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:
+    """Properties to modify, as the entities keep them: encoded, because types matter."""
+    if not properties:
+        return None
+    found: dict[str, str | bytes] = {str(key): encode(value) for key, value in properties.items()}
+    if any(name.startswith(SYSTEM) for name in found):
+        raise ArgumentError("The name of a property to modify cannot start with a NUL character.")
+    size = sum(len(key) + len(value) for key, value in found.items())
+    if size > APPLICATION_PROPERTIES_BYTES_MAX:
+        raise ArgumentError(
+            f"The properties to modify take {size} bytes; they may take {APPLICATION_PROPERTIES_BYTES_MAX}."
+        )
+    return found
+
+
+def text_of(value: Any, name: str) -> str | None:
+    """A dead-letter reason or description; an empty one counts as none."""
+    if value is None or value == "":
+        return None
+    text = str(value)
+    if len(text) > DEAD_LETTER_TEXT_CHARS_MAX:
+        raise ArgumentError(f"{name} has {len(text)} characters; it may have {DEAD_LETTER_TEXT_CHARS_MAX}.")
+    return text

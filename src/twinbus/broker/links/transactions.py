@@ -1,0 +1,327 @@
+"""Transactions: sends and settlements on several entities that happen together or not at all.
+
+Work in a transaction is looked at when it comes and done when the transaction is discharged: everything is checked
+first, then everything goes into the facts of one commit. A message settled in a transaction stays locked until then;
+one whose receiver has forgotten the delivery is given back when the transaction fails. A transaction lives on its
+control link: when that goes, so does the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    AmqpError,
+    State,
+    state_declared,
+    state_rejected,
+)
+from twinbus.amqp.types import Described
+from twinbus.broker.links.settlement import check, kind_of, settle
+from twinbus.broker.memory import Account
+from twinbus.broker.metering.meter import Meter
+from twinbus.entities.message import NewMessage
+from twinbus.entities.queue import Queue
+from twinbus.entities.topic import Topic
+from twinbus.errors import (
+    ArgumentError,
+    MessageLockLostError,
+    ProtocolError,
+    QuotaExceededError,
+    ServerBusyError,
+    ServiceError,
+    TransactionUnknownError,
+)
+from twinbus.ledger.words import Kind
+from twinbus.limits import TRANSACTION_MESSAGES_MAX, TRANSACTION_MS_MAX, TRANSACTIONS_PER_CONNECTION_MAX
+from twinbus.store.facts import Facts
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+
+DECLARE = 0x31
+DISCHARGE = 0x32
+_CODES: dict[Any, int] = {
+    DECLARE: DECLARE,
+    DISCHARGE: DISCHARGE,
+    "amqp:declare:list": DECLARE,
+    "amqp:discharge:list": DISCHARGE,
+}
+
+
+TOO_LATE_TEXT = f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back."
+# The deadline of a transaction that is over: before every time.
+_OVER_MS = -1
+
+
+class Transaction:
+    """What one transaction is going to do."""
+
+    __slots__ = (
+        "_account",
+        "_forgotten",
+        "_held_bytes",
+        "_schedules",
+        "_sends",
+        "_settlements",
+        "_size",
+        "deadline_ms",
+        "timer",
+    )
+
+    def __init__(self, deadline_ms: int, account: Account) -> None:
+        # Counts the bytes of its messages.
+        self._account = account
+        # How many that are.
+        self._held_bytes = 0
+        # Messages by entity, in the order in which the entities were first used.
+        self._sends: dict[Queue | Topic, list[NewMessage]] = {}
+        # Messages to schedule by entity, with the numbers that their sender was told.
+        self._schedules: dict[Queue | Topic, dict[NewMessage, int]] = {}
+        # Lock tokens that nobody can use after a rollback: their receiver has settled for good.
+        self._forgotten: list[bytes] = []
+        # Outcomes by lock token.
+        self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
+        # Messages touched so far.
+        self._size = 0
+        # When it is rolled back if nobody discharges it, on the steady clock.
+        self.deadline_ms = deadline_ms
+        # Ends it then; None until it is set.
+        self.timer: asyncio.TimerHandle | None = None
+
+    def send(self, queue: Queue | Topic, messages: list[NewMessage]) -> None:
+        """Take messages to be sent. What the entity would refuse now is refused now."""
+        self._check_size(len(messages))
+        queue.check_send([*self._waiting(queue), *messages])
+        self._hold(messages)
+        self._sends.setdefault(queue, []).extend(messages)
+
+    def schedule(self, queue: Queue | Topic, messages: list[NewMessage], facts: Facts) -> list[int]:
+        """Take messages to be scheduled and return their numbers: the sender hears them before the end."""
+        self._check_size(len(messages))
+        queue.check_send([*self._waiting(queue), *messages])
+        self._hold(messages)
+        numbers = queue.reserve_numbers(len(messages), facts)
+        self._schedules.setdefault(queue, {}).update(zip(messages, numbers, strict=True))
+        return numbers
+
+    def _waiting(self, queue: Queue | Topic) -> list[NewMessage]:
+        return [*self._sends.get(queue, ()), *self._schedules.get(queue, ())]
+
+    def settle(self, queue: Queue, token: bytes, state: State | None, now_ms: int, *, forgotten: bool = False) -> None:
+        """Take a settlement; the lock must be live now, and again when the transaction is discharged."""
+        self.settle_all(queue, [token], state, now_ms)
+        if forgotten:
+            self._forgotten.append(token)
+
+    def settle_all(self, queue: Queue, tokens: list[bytes], state: State | None, now_ms: int) -> None:
+        """Take settlements, all or none."""
+        for token in tokens:
+            check(queue, token, state, now_ms)
+            if token in self._settlements:
+                raise MessageLockLostError("The message is settled in this transaction already.")
+        self._check_size(len(tokens))
+        self._size += len(tokens)
+        for token in tokens:
+            self._settlements[token] = (queue, state)
+
+    def commit(self, now_ms: int, steady_ms: int, facts: Facts) -> None:
+        """Do everything, or raise having done nothing."""
+        if steady_ms > self.deadline_ms:
+            raise ArgumentError(TOO_LATE_TEXT)
+        for target in (*self._sends, *self._schedules):
+            target.check_send(self._waiting(target))
+        for token, (queue, state) in self._settlements.items():
+            check(queue, token, state, now_ms)
+        for token, (queue, state) in self._settlements.items():
+            settle(queue, token, state, now_ms, facts)
+        for target, messages in self._sends.items():
+            target.send(messages, now_ms, facts)
+        for target, numbered in self._schedules.items():
+            target.schedule(list(numbered), now_ms, facts, list(numbered.values()))
+
+    def roll_back(self, now_ms: int, facts: Facts) -> None:
+        """Give back what nobody else can: each counts a delivery."""
+        for token in self._forgotten:
+            with contextlib.suppress(ServiceError):
+                self._settlements[token][0].abandon(token, now_ms, facts)
+
+    def count(self, meter: Meter) -> None:
+        """Count what was done."""
+        for queue, state in self._settlements.values():
+            meter.entity(queue.path).counter(kind_of(state)).count += 1
+        for target, messages in self._sends.items():
+            meter.entity(target.path).add_sends(messages)
+        for target, numbered in self._schedules.items():
+            meter.entity(target.path).counter(Kind.SCHEDULE).add_many([message.size for message in numbered])
+
+    def let_go(self) -> None:
+        """It is over: what it held is somebody else's, or nobody's. Settling and sending end with an error."""
+        self._account.give(self._held_bytes)
+        self._held_bytes = 0
+        self._sends = {}
+        self._schedules = {}
+
+    def expire(self, now_ms: int, facts: Facts) -> None:
+        """Nobody has discharged it in time: nothing of it is kept but that it was there."""
+        self.roll_back(now_ms, facts)
+        self._forgotten = []
+        self.let_go()
+        self.deadline_ms = _OVER_MS
+
+    def _check_size(self, count: int) -> None:
+        if self.deadline_ms == _OVER_MS:
+            raise TransactionUnknownError(TOO_LATE_TEXT)
+        if self._size + count > TRANSACTION_MESSAGES_MAX:
+            raise QuotaExceededError(f"A transaction takes at most {TRANSACTION_MESSAGES_MAX} messages.")
+
+    def _hold(self, messages: list[NewMessage]) -> None:
+        count = sum(len(message.body) for message in messages)
+        if not self._account.take(count):
+            raise ServerBusyError("The broker holds as many messages of open transactions as it may. Try again later.")
+        self._held_bytes += count
+        self._size += len(messages)
+
+
+class Transactions:
+    """The open transactions of one connection."""
+
+    __slots__ = ("_account", "_count", "_open")
+
+    def __init__(self, account: Account) -> None:
+        # Counts the bytes of their messages.
+        self._account = account
+        # By id, with the control link each lives on.
+        self._open: dict[bytes, tuple[Link, Transaction]] = {}
+        # Makes ids; never used twice on one connection.
+        self._count = 0
+
+    def declare(self, link: Link, steady_ms: int) -> bytes:
+        if len(self._open) >= TRANSACTIONS_PER_CONNECTION_MAX:
+            raise QuotaExceededError(f"A connection has at most {TRANSACTIONS_PER_CONNECTION_MAX} transactions open.")
+        self._count += 1
+        txn_id = self._count.to_bytes(16, "big")
+        self._open[txn_id] = (link, Transaction(steady_ms + TRANSACTION_MS_MAX, self._account))
+        return txn_id
+
+    def get(self, txn_id: bytes) -> Transaction:
+        found = self._open.get(txn_id)
+        if found is None:
+            raise TransactionUnknownError(
+                "The transaction is not known: it was discharged, or its control link is gone."
+            )
+        return found[1]
+
+    def discharge(self, txn_id: bytes) -> Transaction:
+        """Take a transaction out, to commit it or to forget it."""
+        transaction = self.get(txn_id)
+        del self._open[txn_id]
+        return transaction
+
+    def abandon(self, link: Link) -> list[Transaction]:
+        """The control link is gone: take out its transactions, to roll them back."""
+        lost = [transaction for owner, transaction in self._open.values() if owner is link]
+        self._open = {txn_id: entry for txn_id, entry in self._open.items() if entry[0] is not link}
+        return lost
+
+
+class ControlLink:
+    """The link on which a client declares and discharges its transactions."""
+
+    __slots__ = ("_connection", "_link")
+
+    def __init__(self, connection: Connection, link: Link) -> None:
+        # Whose transactions these are.
+        self._connection = connection
+        # The AMQP link.
+        self._link = link
+
+    def on_transfer(self, event: Transfer) -> None:
+        host = self._connection.host
+        session = self._link.session
+        try:
+            code, fields = _command(event.payload)
+            if code == DECLARE:
+                transactions = self._connection.transactions
+                txn_id = transactions.declare(self._link, host.clock.steady_ms())
+                transaction = transactions.get(txn_id)
+                transaction.timer = host.loop.call_later(TRANSACTION_MS_MAX / 1000, self._expire, transaction)
+                session.settle(event.delivery_id, state_declared(txn_id))
+                return
+            discharged = fields[0] if fields else None
+            if not isinstance(discharged, bytes):
+                raise ArgumentError("A discharge needs the transaction's id.")
+            transaction = self._connection.transactions.discharge(discharged)
+            if len(fields) > 1 and fields[1] is True:
+                self._roll_back([transaction])
+                session.settle(event.delivery_id, STATE_ACCEPTED)
+                return
+        except (ServiceError, ProtocolError) as error:
+            session.settle(event.delivery_id, state_rejected(host.tracker.wire_error(error)))
+            return
+        self._commit(transaction, event.delivery_id)
+
+    def _commit(self, transaction: Transaction, delivery_id: int) -> None:
+        host = self._connection.host
+        facts = host.commits.facts
+        try:
+            transaction.commit(host.clock.now_ms(), host.clock.steady_ms(), facts)
+        except ServiceError as error:
+            text = f"The transaction was rolled back: {error.text}"
+            rollback = AmqpError("amqp:transaction:rollback", host.tracker.text(text)[0], None)
+            self._roll_back([transaction])
+            self._link.session.settle(delivery_id, state_rejected(rollback))
+            return
+        transaction.count(host.meter)
+        _end(transaction)
+        facts.then.append((self._committed, delivery_id))
+        host.commits.request()
+
+    def _committed(self, delivery_id: int) -> None:
+        self._link.session.settle(delivery_id, STATE_ACCEPTED)
+        self._connection.flush_soon()
+
+    def on_detached(self, orderly: bool) -> None:
+        self._roll_back(self._connection.transactions.abandon(self._link))
+
+    def _roll_back(self, transactions: list[Transaction]) -> None:
+        host = self._connection.host
+        for transaction in transactions:
+            transaction.roll_back(host.clock.now_ms(), host.commits.facts)
+            _end(transaction)
+        host.commits.request_if_needed()
+
+    def _expire(self, transaction: Transaction) -> None:
+        host = self._connection.host
+        transaction.expire(host.clock.now_ms(), host.commits.facts)
+        host.commits.request_if_needed()
+
+    def on_credit(self) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Never called: the peer sends on this link."""
+
+
+def _end(transaction: Transaction) -> None:
+    if transaction.timer is not None:
+        transaction.timer.cancel()
+    transaction.let_go()
+
+
+def _command(payload: bytes | None) -> tuple[int, list[Any]]:
+    if payload is None:
+        raise ArgumentError("The request to the coordinator is too large.")
+    value = AmqpMessage.decode(payload).value
+    if not isinstance(value, Described) or not isinstance(value.value, list):
+        raise ArgumentError("The coordinator takes declare and discharge.")
+    code = _CODES.get(value.descriptor)
+    if code is None:
+        raise ArgumentError("The coordinator takes declare and discharge.")
+    return code, value.value

@@ -1,0 +1,285 @@
+"""What a subscription's rules see of a message, decoded out of its stored form piece by piece, as it is asked for.
+
+A topic whose subscriptions take everything never decodes anything; a filter on the label decodes the properties once,
+for all filters. What does not read, because a sender wrote it so or the disk damaged it, is a FilterEvaluationError:
+the messages of others must go on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from twinbus.amqp.codec import decode, encode
+from twinbus.amqp.sections import decode_section, locate
+from twinbus.amqp.types import Described, Float32, Symbol, Timestamp
+from twinbus.broker.messages.changes import ANNOTATIONS, FIELDS, REMOVED, SYSTEM, changed
+from twinbus.broker.messages.intake import text_of
+from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES
+from twinbus.entities.filters import REMOVED as GONE
+from twinbus.entities.filters import Changes, Properties, fold
+from twinbus.entities.message import Message, NewMessage, Relayed
+from twinbus.errors import EncodeError, FilterEvaluationError, ProtocolError, StoreError
+from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
+
+TIMESPAN = Symbol("com.microsoft:timespan")
+DATETIME_OFFSET = Symbol("com.microsoft:datetime-offset")
+URI = Symbol("com.microsoft:uri")
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_YEAR_ONE = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
+# Ticks of 100 ns in a microsecond.
+_TICKS = 10
+
+_UNREADABLE = (
+    ProtocolError,
+    StoreError,
+    UnicodeDecodeError,
+    IndexError,
+    struct.error,
+    ValueError,
+    TypeError,
+    OverflowError,
+)
+
+
+class StoredView:
+    """One message on its way through a topic."""
+
+    __slots__ = (
+        "_annotations",
+        "_body",
+        "_enqueued_ms",
+        "_expires_ms",
+        "_fields",
+        "_message",
+        "_parts",
+        "_properties",
+        "_seq",
+        "_size",
+        "_stored",
+    )
+
+    def __init__(
+        self,
+        body: Callable[[int], bytes],
+        stored: bytes | None,
+        size: int,
+        message: Message | None,
+    ) -> None:
+        # Reads a body by its number.
+        self._body = body
+        # The stored form; None: the body of `message` has to be read.
+        self._stored = stored
+        # Bytes of the message as it was sent.
+        self._size = size
+        # The message in the entity it comes from; None: it comes from a sender.
+        self._message = message
+        # Where it is now; the three are set by `place`.
+        self._seq = 0
+        self._enqueued_ms = 0
+        self._expires_ms: int | None = None
+        # The stored form taken apart: durable, annotation pairs, their bytes, and the tail. None: not needed yet.
+        self._parts: tuple[int, int, bytes, bytes] | None = None
+        # The properties section decoded; None: not needed yet.
+        self._fields: list[Any] | None = None
+        # The sender's annotations decoded; None: not needed yet.
+        self._annotations: dict[str, Any] | None = None
+        # The application properties decoded; None: not needed yet.
+        self._properties: Properties | None = None
+
+    def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
+        self._seq = seq
+        self._enqueued_ms = enqueued_ms
+        self._expires_ms = expires_ms
+
+    def new_id(self) -> uuid.UUID:
+        return uuid.uuid4()
+
+    def readable(self) -> bool:
+        try:
+            self._taken_apart()
+        except StoreError:
+            return False
+        except _UNREADABLE:
+            pass  # the sender wrote it so: rules decide on it as on any other
+        return True
+
+    @property
+    def properties(self) -> Properties:
+        if self._properties is None:
+            try:
+                self._properties = Properties(self._application_properties())
+            except _UNREADABLE as error:
+                raise FilterEvaluationError("The application properties of the message do not read.") from error
+        return self._properties
+
+    def system(self, name: str) -> Any:
+        index = FIELDS.get(name)
+        try:
+            if index is not None:
+                fields = self._property_fields()
+                value = fields[index] if index < len(fields) else None
+                return value if value is None or value.__class__ is str else text_of(value)
+            annotation = ANNOTATIONS.get(name)
+            if annotation is not None:
+                value = self._own_annotations().get(annotation)
+                return value if value is None or isinstance(value, int) else text_of(value)
+            return self._of_broker(name)
+        except _UNREADABLE as error:
+            raise FilterEvaluationError(f"The {name} of the message does not read.") from error
+
+    def encode(self, changes: Changes) -> dict[str, str | bytes]:
+        """Values keep their AMQP type where the property had one that can hold them."""
+        found: dict[str, str | bytes] = {}
+        try:
+            for name, value in changes.properties.items():
+                found[name] = REMOVED if value is GONE else encode(self._typed(name, value))
+            for name, value in changes.system.items():
+                if name in ("ScheduledEnqueueTimeUtc", "ExpiresAtUtc") and isinstance(value, int):
+                    value = Timestamp(value)
+                found[SYSTEM + name] = REMOVED if value is GONE else encode(value)
+        except EncodeError as error:
+            raise FilterEvaluationError(f"A value has no AMQP form: {error}") from error
+        size = sum(len(name) + len(value) for name, value in found.items())
+        if size > APPLICATION_PROPERTIES_BYTES_MAX:
+            raise FilterEvaluationError(
+                f"The action's changes take {size} bytes; they may take {APPLICATION_PROPERTIES_BYTES_MAX}."
+            )
+        return found
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _taken_apart(self) -> tuple[int, int, bytes, bytes]:
+        parts = self._parts
+        if parts is None:
+            message = self._message
+            stored = self._stored
+            if stored is None:
+                assert message is not None
+                stored = self._body(message.body)
+            if message is not None and message.changes is not None:
+                stored = changed(stored, message.changes)
+            _, flags, _, _, pairs, pairs_bytes, _, delivery_bytes = HEAD.unpack_from(stored)
+            durable = flags & DURABLE_MASK
+            annotations = stored[HEAD_BYTES : HEAD_BYTES + pairs_bytes]
+            parts = self._parts = (durable, pairs, annotations, stored[HEAD_BYTES + pairs_bytes + delivery_bytes :])
+        return parts
+
+    def _property_fields(self) -> list[Any]:
+        if self._fields is None:
+            tail = self._taken_apart()[3]
+            span = locate(tail).properties
+            fields = [] if span is None else decode_section(tail, span)
+            self._fields = fields if isinstance(fields, list) else []
+        return self._fields
+
+    def _own_annotations(self) -> dict[str, Any]:
+        if self._annotations is None:
+            _, pairs, buffer, _ = self._taken_apart()
+            found: dict[str, Any] = {}
+            at = 0
+            for _ in range(pairs):
+                key, at = decode(buffer, at)
+                found[str(key)], at = decode(buffer, at)
+            self._annotations = found
+        return self._annotations
+
+    def _application_properties(self) -> dict[str, Any]:
+        tail = self._taken_apart()[3]
+        span = locate(tail).application_properties
+        found = {} if span is None else decode_section(tail, span)
+        if not isinstance(found, dict):
+            return {}
+        return {name: rule_value(value) for name, value in found.items()}
+
+    def _of_broker(self, name: str) -> Any:
+        """System properties that the broker gives."""
+        message = self._message
+        relayed = message if isinstance(message, Relayed) else None
+        if name == "EnqueuedTimeUtc":
+            return self._enqueued_ms
+        if name == "ExpiresAtUtc":
+            return self._expires_ms
+        if name == "TimeToLive":
+            return None if self._expires_ms is None else self._expires_ms - self._enqueued_ms
+        if name == "SequenceNumber":
+            return self._seq
+        if name == "EnqueuedSequenceNumber":
+            return self._seq if relayed is None else relayed.origin_seq
+        if name == "Size":
+            return self._size
+        if name in ("State", "DeliveryCount"):
+            return 0
+        if name == "ForcePersistence":
+            durable = self._taken_apart()[0]
+            return durable != DURABLE_ABSENT and bool(durable)
+        if name == "DeadLetterSource":
+            return None if relayed is None else relayed.dead_letter_source
+        return None
+
+    def _typed(self, name: str, value: Any) -> Any:
+        value = wire_value(value)
+        before = self.properties.folded.get(fold(name))
+        kind: Any = before.__class__
+        if kind is value.__class__ or isinstance(value, bool) or isinstance(before, bool):
+            return value
+        if isinstance(value, int) and isinstance(before, int):
+            typed = kind(value)
+            try:
+                encode(typed)
+            except EncodeError:
+                return value  # too large for the type it had: a long holds it
+            return typed
+        if isinstance(value, float) and kind is Float32:
+            return Float32(value)
+        return value
+
+
+class StoredViews:
+    """Makes views: of what a sender brings, and of what lies in the store."""
+
+    __slots__ = ("_body",)
+
+    def __init__(self, body: Callable[[int], bytes]) -> None:
+        # Reads a body by its number.
+        self._body = body
+
+    def of_new(self, new: NewMessage) -> StoredView:
+        return StoredView(self._body, new.body, new.size, None)
+
+    def of_stored(self, message: Message) -> StoredView:
+        return StoredView(self._body, None, message.size, message)
+
+
+def rule_value(value: Any) -> Any:
+    """A value off the wire as rules compare it: what .NET describes is turned into what it means, if that exists."""
+    if not isinstance(value, Described):
+        return value
+    inner = value.value
+    try:
+        if value.descriptor == URI:
+            return str(inner)
+        if value.descriptor == TIMESPAN:
+            return datetime.timedelta(microseconds=int(inner) // _TICKS)
+        if value.descriptor == DATETIME_OFFSET:
+            return _YEAR_ONE + datetime.timedelta(microseconds=int(inner) // _TICKS)
+    except (OverflowError, TypeError, ValueError):
+        pass  # out of range, or no number: it stays what it is
+    return value
+
+
+def wire_value(value: Any) -> Any:
+    """A rule's value as AMQP has it."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime.datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+        return Timestamp((moment - _EPOCH) // datetime.timedelta(milliseconds=1))
+    if isinstance(value, datetime.timedelta):
+        return Described(TIMESPAN, (value // datetime.timedelta(microseconds=1)) * _TICKS)
+    return value

@@ -1,0 +1,165 @@
+"""The form in which a message lies on disk, and its rendering for a receiver.
+
+A stored message is a head of fixed size, the sender's own message and delivery annotations as encoded pairs, and the
+*tail*: properties, application properties, body and footer, byte for byte as they came. On delivery only the header and
+the annotations are built anew; the tail is copied once. What was changed since (by a settlement, by a rule's action) is
+put in first: see `changes.py`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from struct import Struct
+
+from twinbus.amqp.sections import locate
+from twinbus.broker.messages.changes import changed, with_times
+from twinbus.broker.messages.stored_head import (
+    DURABLE_ABSENT,
+    DURABLE_MASK,
+    FIRST_GIVEN,
+    FIRST_TRUE,
+    HEAD,
+    HEAD_BYTES,
+    PRIORITY_ABSENT,
+    TTL_ABSENT,
+    TTL_LONG,
+    WAS_SCHEDULED,
+)
+from twinbus.entities.message import ACTIVE, DEFERRED, GONE, SCHEDULED, Message, Relayed
+
+
+def _symbol(name: str, code: int) -> bytes:
+    raw = name.encode("ascii")
+    return b"\xa3" + bytes((len(raw),)) + raw + bytes((code,))
+
+
+_SEQUENCE = _symbol("x-opt-sequence-number", 0x81)
+_ENQUEUED = _symbol("x-opt-enqueued-time", 0x83)
+_STATE = _symbol("x-opt-message-state", 0x71)
+_LOCKED = _symbol("x-opt-locked-until", 0x83)
+_LOCK_TOKEN = _symbol("x-opt-lock-token", 0x98)
+_ORIGIN = _symbol("x-opt-enqueue-sequence-number", 0x81)
+_SOURCE = _symbol("x-opt-deadletter-source", 0xB1)
+
+# A map section opens with its descriptor, map32, its size and its item count.
+_open = Struct(">4sII").pack
+_MESSAGE_ANNOTATIONS = b"\x00\x53\x72\xd1"
+_DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xd1"
+_NO_DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xc1\x01\x00"
+
+_pack_common = Struct(f">{len(_SEQUENCE)}sq{len(_ENQUEUED)}sq").pack
+_pack_until = Struct(f">{len(_LOCKED)}sq").pack
+_pack_origin = Struct(f">{len(_ORIGIN)}sq").pack
+_pack_state = Struct(f">{len(_STATE)}si").pack
+_unpack_head = HEAD.unpack_from
+
+# The two annotation sections of nearly every locked delivery, in one go: the lock token, then number, time and lock.
+_TOKEN_OPEN = _DELIVERY_ANNOTATIONS[:3] + b"\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
+_LOCKED_BYTES = len(_SEQUENCE) + len(_ENQUEUED) + len(_LOCKED) + 24
+_LOCKED_OPEN = _MESSAGE_ANNOTATIONS[:3] + b"\xc1" + bytes((_LOCKED_BYTES + 1, 6)) + _SEQUENCE
+_pack_locked = Struct(f">{len(_TOKEN_OPEN)}sIHH8s{len(_LOCKED_OPEN)}sq{len(_ENQUEUED)}sq{len(_LOCKED)}sq").pack
+# A lock token is in .NET order, a UUID on the wire in network order: its first three groups are turned around.
+_unpack_token = Struct("<IHH8s").unpack
+
+# Headers repeat: nearly every message of a sender has the same one. Bounded, so that odd ones cannot fill memory.
+_HEADERS: dict[tuple[int, int, int, int], bytes] = {}
+_HEADERS_MAX = 4_096
+
+_UINT = Struct(">I").pack
+
+
+def _header(flags: int, priority: int, ttl: int, delivery_count: int) -> bytes:
+    durable = flags & DURABLE_MASK
+    body = b"\x40" if durable == DURABLE_ABSENT else (b"\x41" if durable else b"\x42")
+    body += b"\x40" if priority == PRIORITY_ABSENT else b"\x50" + bytes((priority,))
+    body += b"\x40" if ttl == TTL_ABSENT and not flags & TTL_LONG else b"\x70" + _UINT(ttl)
+    if flags & FIRST_GIVEN:
+        # After a failed delivery nobody is the first.
+        body += b"\x41" if flags & FIRST_TRUE and delivery_count == 0 else b"\x42"
+    else:
+        body += b"\x40"
+    body += b"\x70" + _UINT(delivery_count)
+    return b"\x00\x53\x70\xc0" + bytes((len(body) + 1, 5)) + body
+
+
+def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes:
+    """The message as a receiver gets it, with its lock when `token` is given. A taken one is shown as active."""
+    if message.changes is not None:
+        stored = changed(stored, message.changes)
+    _version, flags, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = _unpack_head(stored)
+    tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
+    relayed = isinstance(message, Relayed)
+    if relayed and message.expires_ms is not None:
+        # Another entity may have given it less time than the one it was sent to.
+        lives_ms = max(message.expires_ms - message.enqueued_ms, 0)
+        # What a resubmission changed is the time of expiry alone.
+        if lives_ms != ttl or message.changes is not None:
+            flags = flags | TTL_LONG if lives_ms >= TTL_ABSENT else flags & ~TTL_LONG
+            ttl = min(lives_ms, TTL_ABSENT)
+            tail = _with_times(tail, message.enqueued_ms, message.expires_ms)
+    key = (flags, priority, ttl, message.delivery_count)
+    header = _HEADERS.get(key)
+    if header is None:
+        header = _header(flags, priority, ttl, message.delivery_count)
+        if len(_HEADERS) < _HEADERS_MAX:
+            _HEADERS[key] = header
+    if token is not None and pairs == 0 and delivery_pairs == 0 and message.state == ACTIVE and not relayed:
+        first, second, third, rest = _unpack_token(token)
+        annotations = _pack_locked(
+            _TOKEN_OPEN,
+            first,
+            second,
+            third,
+            rest,
+            _LOCKED_OPEN,
+            message.seq,
+            _ENQUEUED,
+            message.enqueued_ms,
+            _LOCKED,
+            message.locked_until_ms,
+        )
+        return b"".join((header, annotations, tail))
+
+    at = HEAD_BYTES + pairs_bytes
+    own = stored[HEAD_BYTES:at] + _pack_common(_SEQUENCE, message.seq, _ENQUEUED, message.enqueued_ms)
+    items = 4 + pairs * 2
+    state = message.state
+    if state in (DEFERRED, SCHEDULED):
+        own += _pack_state(_STATE, state)
+        items += 2
+    elif flags & WAS_SCHEDULED and (token is not None or state == GONE):
+        # As the service has it: who receives such a message is told so; who peeks is told where it is now.
+        own += _pack_state(_STATE, SCHEDULED)
+        items += 2
+    if isinstance(message, Relayed):
+        own += _pack_origin(_ORIGIN, message.origin_seq)
+        items += 2
+        if message.dead_letter_source is not None:
+            source = message.dead_letter_source.encode("utf-8", "replace")
+            own += _SOURCE + _UINT(len(source)) + source
+            items += 2
+    theirs = stored[at : at + delivery_bytes]
+    if token is not None:
+        own += _pack_until(_LOCKED, message.locked_until_ms)
+        items += 2
+        theirs += _LOCK_TOKEN + uuid.UUID(bytes_le=token).bytes
+        delivery_pairs += 1
+    if delivery_pairs:
+        delivery = _open(_DELIVERY_ANNOTATIONS, len(theirs) + 4, delivery_pairs * 2) + theirs
+    else:
+        # Present though empty: a client tells "no annotations" from "nothing said".
+        delivery = _NO_DELIVERY_ANNOTATIONS
+    return b"".join((header, delivery, _open(_MESSAGE_ANNOTATIONS, len(own) + 4, items), own, tail))
+
+
+def without_body(payload: bytes) -> bytes:
+    """A rendered message up to its body."""
+    body = locate(payload).body
+    return payload if body is None else payload[: body[0]]
+
+
+def _with_times(tail: bytes, created_ms: int, expires_ms: int) -> bytes:
+    span = locate(tail).properties
+    at, end = span if span is not None else (0, 0)
+    properties = tail[at:end] if span is not None else None
+    return tail[:at] + with_times(properties, created_ms, expires_ms) + tail[end:]

@@ -1,0 +1,92 @@
+"""The thread that writes the broker's ledger: one for all namespaces.
+
+A disk that hangs holds up this thread and nothing else: what waits for it is bounded, and what is beyond is counted as
+lost. The thread sleeps while there is nothing to write and no file to complete.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from twinbus.clock import Clock
+from twinbus.ledger.words import Source
+from twinbus.ledger.writer import LedgerWriter
+from twinbus.limits import LEDGER_INTERVALS_WAITING_MAX, METER_INTERVAL_MS
+
+if TYPE_CHECKING:
+    from twinbus.broker.metering.meter import Interval
+
+logger = logging.getLogger(__name__)
+
+# How long the end of the broker waits for the ledger's disk.
+_CLOSE_S = 5.0
+
+
+class Scribe:
+    """Takes intervals on the loop's thread, writes them on its own."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        # The ledger.
+        self._writer = LedgerWriter(folder, Source.BROKER, secrets.token_hex(8), clock)
+        # What is to be written; None ends the thread.
+        self._work: SimpleQueue[list[Interval] | None] = SimpleQueue()
+        # Records that the thread never got, because too many waited.
+        self._turned_away = 0
+        # Writes. A daemon: a disk that hangs must not keep the process.
+        self._thread = threading.Thread(target=self._serve, name="ledger", daemon=True)
+
+    @property
+    def folder(self) -> Path:
+        return self._writer.folder
+
+    @property
+    def errors(self) -> int:
+        """How often the disk refused something."""
+        return self._writer.errors
+
+    @property
+    def lost_records(self) -> int:
+        return self._writer.lost_records + self._turned_away
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, intervals: list[Interval]) -> None:
+        """Have them written, soon."""
+        if self._work.qsize() >= LEDGER_INTERVALS_WAITING_MAX:
+            if not self._turned_away:
+                logger.error("the ledger's disk hangs: operations are not recorded until it answers")
+            self._turned_away += len(intervals)
+            return
+        self._work.put(intervals)
+
+    def close(self) -> None:
+        """Write everything and complete the file; blocks until then, but not for ever."""
+        self._work.put(None)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            logger.error("the ledger's disk hangs: the last of the ledger may be missing")
+
+    def _serve(self) -> None:
+        writer = self._writer
+        writer.start()
+        while True:
+            try:
+                # A file that is open has to be completed some time, also when nothing more happens.
+                intervals = self._work.get(timeout=METER_INTERVAL_MS / 1000 if writer.file_open else None)
+            except Empty:
+                writer.complete_if_due()
+                continue
+            if intervals is None:
+                break
+            writer.write("".join(self._line(each) for each in intervals), len(intervals))
+        writer.close()
+
+    def _line(self, interval: Interval) -> str:
+        lines, start_ms, end_ms, count, size_bytes, units = interval
+        return lines.line(self._writer.next_id(), start_ms, end_ms, count, size_bytes, units)

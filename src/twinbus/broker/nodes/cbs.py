@@ -1,0 +1,79 @@
+"""`$cbs`: a client puts a token for an audience, and the connection remembers what it grants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.sections import locate, value_offset
+from twinbus.amqp.types import Int
+from twinbus.auth.claims import decide
+from twinbus.broker.links.addresses import parse
+from twinbus.broker.nodes.requests import Request
+from twinbus.errors import ArgumentError, DecodeError, PeerLimitError, ServiceError
+from twinbus.limits import TOKEN_PROPERTIES_BYTES_MAX, TOKENS_PER_CONNECTION_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+
+
+# Codes of binary, strings and symbols.
+_TEXTS = frozenset((0xA0, 0xB0, 0xA1, 0xB1, 0xA3, 0xB3))
+
+
+class Cbs:
+    """The token node of one connection."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        # Whose claims it keeps.
+        self._connection = connection
+
+    def check(self, payload: bytes) -> None:
+        """Anybody may send these: a token is text, and little stands around it. The rest would only cost time."""
+        sections = locate(payload)
+        body = sections.body
+        if body is None or payload[value_offset(payload, body[0])] not in _TEXTS:
+            raise DecodeError("the token must be the message's value, as a string")
+        if body[0] > TOKEN_PROPERTIES_BYTES_MAX or len(payload) - body[1] > TOKEN_PROPERTIES_BYTES_MAX:
+            raise PeerLimitError(f"more than {TOKEN_PROPERTIES_BYTES_MAX} bytes stand around the token")
+
+    def handle(self, request: Request) -> None:
+        connection = self._connection
+        host = connection.host
+        try:
+            if request.operation != "put-token":
+                raise ArgumentError(f"The operation '{request.operation[:64]}' is not known; $cbs takes put-token.")
+            audience = str(request.properties.get("name", ""))
+            token = request.message.value
+            if isinstance(token, bytes):
+                token = token.decode("utf-8", "replace")
+            if not isinstance(token, str):
+                raise ArgumentError("The token must be the message's value, as a string.")
+            if audience not in connection.claims and len(connection.claims) >= TOKENS_PER_CONNECTION_MAX:
+                self._answer(request, 403, f"A connection takes at most {TOKENS_PER_CONNECTION_MAX} tokens.")
+                return
+            now_s = host.clock.now_ms() / 1000
+            claim = decide(token, audience, host.policies, now_s, host.dev, jwt=host.jwt)
+            self._check_entity(audience)
+            connection.add_claim(audience, claim)
+        except ServiceError as error:
+            text, _ = host.tracker.text(connection.addressed(error).text, "$cbs")
+            self._answer(request, error.status, text)
+            return
+        self._answer(request, 202, "Accepted")
+
+    def _check_entity(self, audience: str) -> None:
+        """EntityNotFoundError for an entity that does not exist, as the service does.
+
+        Not for the Python client: it takes every refusal of a token for a trouble of the connection or the key, and the
+        refusal of the attach, which follows, for what it is.
+        """
+        opened = self._connection.engine.remote_open
+        product = str(((opened.properties if opened is not None else None) or {}).get("product", ""))
+        path = parse(audience).path
+        if "://" in audience and path and not path.startswith("$") and "python" not in product.lower():
+            self._connection.host.entities.entity(path)
+
+    def _answer(self, request: Request, status: int, text: str) -> None:
+        request.answer({"status-code": Int(status), "status-description": text}, None)

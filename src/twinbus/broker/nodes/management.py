@@ -1,0 +1,473 @@
+"""`$management`: what clients ask of an entity by request and response.
+
+Each operation checks its right, does its work, and answers after the commit that makes it durable. Names of operations
+and fields are the service's own, `defered` included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twinbus.amqp.states import ACCEPTED, AmqpError, Modified, Rejected, State
+from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAMP, Array, Int, Timestamp
+from twinbus.auth.policies import Right
+from twinbus.broker.links.addresses import MANAGEMENT
+from twinbus.broker.links.settlement import DESCRIPTION, REASON, check, settle
+from twinbus.broker.messages.browsing import browse
+from twinbus.broker.messages.damage import UNREADABLE, put_aside_at_rest, whole
+from twinbus.broker.messages.stored import render, without_body
+from twinbus.broker.metering.meter import REQUEST_KINDS
+from twinbus.broker.nodes.directory import Directory
+from twinbus.broker.nodes.requests import Request
+from twinbus.broker.nodes.rule_wire import described, rule_of
+from twinbus.entities.message import NewMessage
+from twinbus.entities.queue import Queue
+from twinbus.entities.session import Session
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
+from twinbus.errors import (
+    ArgumentError,
+    DamagedBodyError,
+    EntityNotFoundError,
+    MessageNotFoundError,
+    NotAllowedError,
+    ProtocolError,
+    QuotaExceededError,
+    ServiceError,
+    UnsupportedError,
+)
+from twinbus.ledger.words import OK, Kind
+from twinbus.limits import (
+    BATCH_DELETE_MESSAGES_MAX,
+    PEEK_BYTES_MAX,
+    PEEK_MESSAGES_MAX,
+    RULES_PAGE_MAX,
+    SEQUENCE_NUMBERS_MAX,
+    SESSIONS_PAGE_MAX,
+)
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+
+_PREFIX = "com.microsoft:"
+
+# From here on a "last updated" time means: every session with messages or state.
+_ANY_TIME_MS = 253_402_300_800_000
+
+# What an operation returns for the meter: the size of each message it was about, 0 where none was carried.
+Sizes = list[int]
+
+_DISPOSITIONS = {
+    "completed": Kind.COMPLETE,
+    "abandoned": Kind.ABANDON,
+    "defered": Kind.DEFER,
+    "suspended": Kind.DEAD_LETTER,
+}
+
+
+class Management:
+    """The management node of one entity, or of the namespace when `path` is empty.
+
+    The entity is looked up for each request: it may be deleted and created again, as another kind even, while the link
+    stays open.
+    """
+
+    __slots__ = ("_connection", "_host", "_path")
+
+    def __init__(self, connection: Connection, path: str) -> None:
+        # The connection whose rights count.
+        self._connection = connection
+        # The namespace.
+        self._host = connection.host
+        # The entity's path as the client wrote it; empty at the namespace's root.
+        self._path = path
+
+    def check(self, payload: bytes) -> None:
+        """Whoever came this far has a token: every request is decoded."""
+
+    def handle(self, request: Request) -> None:
+        try:
+            if not self._path:
+                self._connection.require(MANAGEMENT, Right.MANAGE)
+                Directory(self._host).handle(request)
+                self._count(request, OK, None)
+            else:
+                self._operate(request)
+        except ServiceError as error:
+            self._fail(request, error)
+        except ProtocolError as error:
+            self._fail(request, ArgumentError(f"The request could not be read: {error}"))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            self._fail(
+                request, ArgumentError(f"The request '{request.operation[:64]}' lacks or misuses a field: {error}")
+            )
+        self._host.commits.request_if_needed()
+        self._host.timers.reschedule()
+        self._connection.flush_soon()
+
+    def _operate(self, request: Request) -> None:
+        queue = self._host.entities.entity(self._path)
+        name = request.operation
+        known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else ""
+        right, method = _OPERATIONS.get(known, (Right.MANAGE, None))
+        topic_method = _TOPIC_OPERATIONS.get(known)
+        if method is None or (isinstance(queue, Topic) and topic_method is None):
+            raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
+        # Some clients put a token for the node itself, others for its entity: the node's path is covered by both.
+        self._connection.require(f"{self._path}/{MANAGEMENT}", right)
+        if request.txn_id is not None and known not in ("update-disposition", "schedule-message"):
+            raise UnsupportedError(f"The operation '{name[:64]}' cannot be part of a transaction.")
+        if not isinstance(queue, Topic):
+            sizes = method(self, queue, request)
+        else:
+            assert topic_method is not None
+            sizes = topic_method(self, queue, request)
+        self._count(request, OK, sizes)
+
+    def _count(self, request: Request, outcome: str, sizes: Sequence[int] | None) -> None:
+        """Count the request: an operation for each message it was about, whose sizes are given; one if about none."""
+        kind = REQUEST_KINDS.get(request.operation, Kind.MANAGE)
+        if kind is Kind.SETTLE:
+            kind = _DISPOSITIONS.get(str(request.arguments.get("disposition-status")), Kind.SETTLE)
+        self._host.meter.entity(self._counted_path()).counter(kind, outcome).add_many(sizes or ())
+
+    def _counted_path(self) -> str:
+        """The entity by its own spelling. The name of a deleted one is not kept: anybody could make up any number."""
+        try:
+            return self._host.entities.entity(self._path).path if self._path else ""
+        except EntityNotFoundError:
+            return ""
+
+    def _fail(self, request: Request, error: ServiceError) -> None:
+        wire_error = self._host.tracker.wire_error(error, self._path)
+        self._count(request, wire_error.condition, None)
+        request.answer_management(error.status, wire_error.description, None, wire_error.condition)
+
+    def _after_commit(self, request: Request, body: dict[str, Any]) -> None:
+        """Answer 200 with `body` once what was asked is on disk."""
+        self._host.commits.facts.then.append((_succeed, (request, body, self._connection)))
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def schedule(self, queue: Queue | Topic, request: Request) -> Sizes:
+        host = self._host
+        if host.store.full:
+            raise QuotaExceededError(
+                "The disk that holds this namespace is full: receive messages or make room, then retry."
+            )
+        now_ms = host.clock.now_ms()
+        messages: list[NewMessage] = []
+        for entry in _list(request, "messages"):
+            payload = entry["message"]
+            if not isinstance(payload, bytes):
+                raise ArgumentError("Each of 'messages' needs its 'message' as binary.")
+            message = host.intake.message(payload, now_ms, queue.settings.default_ttl_ms)
+            if message.scheduled_ms is None:
+                raise ArgumentError("A message to schedule needs the annotation x-opt-scheduled-enqueue-time.")
+            messages.append(message)
+        if request.txn_id is not None:
+            transaction = self._connection.transactions.get(request.txn_id)
+            numbers = transaction.schedule(queue, messages, host.commits.facts)
+            request.answer_management(200, "OK", {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
+            return []
+        numbers = queue.schedule(messages, now_ms, host.commits.facts)
+        self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
+        return [message.size for message in messages]
+
+    def cancel(self, queue: Queue | Topic, request: Request) -> Sizes:
+        numbers = _numbers(request)
+        queue.cancel(numbers, self._host.clock.now_ms(), self._host.commits.facts)
+        self._after_commit(request, {})
+        return [0] * len(numbers)
+
+    # --- browsing ---------------------------------------------------------------------------------------------------
+
+    def peek(self, queue: Queue | Topic, request: Request) -> Sizes:
+        arguments = request.arguments
+        first = max(int(arguments.get("from-sequence-number") or 0), 0)
+        count = int(arguments["message-count"])
+        if count < 1:
+            raise ArgumentError(f"message-count {count} is out of range: 1 to {PEEK_MESSAGES_MAX}.")
+        count = min(count, PEEK_MESSAGES_MAX)
+        session_id = arguments.get("session-id")
+        # One snapshot for index and bodies: a commit that ends between the two could take a body away.
+        with self._host.store.snapshot():
+            payloads = self._peeked(queue, first, count, None if session_id is None else str(session_id))
+        if arguments.get("omit-message-body"):
+            payloads = [{"message": without_body(each["message"])} for each in payloads]
+        if payloads:
+            request.answer_management(200, "OK", {"messages": payloads})
+        else:
+            request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+        return [len(each["message"]) for each in payloads]
+
+    def _peeked(self, queue: Queue | Topic, first: int, count: int, session_id: str | None) -> list[dict[str, bytes]]:
+        host = self._host
+        payloads: list[dict[str, bytes]] = []
+        size = 0
+        while len(payloads) < count:
+            wanted = count - len(payloads)
+            if session_id is not None and isinstance(queue, Queue) and queue.settings.requires_session:
+                found = queue.peek_session(session_id, first, wanted, host.clock.now_ms())
+            else:
+                found = browse(host, queue, first, wanted)
+            for message in found:
+                first = message.seq + 1
+                try:
+                    payload = render(host.store.body(message.body), message)
+                except (DamagedBodyError, *UNREADABLE) as error:
+                    put_aside_at_rest(host, queue, message.seq, error)
+                    continue
+                size += len(payload)
+                if payloads and size > PEEK_BYTES_MAX:
+                    return payloads
+                payloads.append({"message": payload})
+            if len(found) < wanted:
+                break
+        return payloads
+
+    def list_sessions(self, queue: Queue, request: Request) -> None:
+        arguments = request.arguments
+        updated_ms = int(arguments.get("last-updated-time") or _ANY_TIME_MS)
+        skip = max(int(arguments.get("skip") or 0), 0)
+        top = min(max(int(arguments.get("top") or SESSIONS_PAGE_MAX), 1), SESSIONS_PAGE_MAX)
+        found = queue.list_sessions(None if updated_ms >= _ANY_TIME_MS else updated_ms, skip, top)
+        if not found:
+            request.answer_management(204, "No sessions.", None, "com.microsoft:session-not-found")
+            return
+        request.answer_management(
+            200, "OK", {"skip": Int(skip + len(found)), "sessions-ids": Array(found, ARRAY_OF_STRING)}
+        )
+
+    # --- receiving and settling -------------------------------------------------------------------------------------
+
+    def receive_deferred(self, queue: Queue, request: Request) -> Sizes:
+        host = self._host
+        now_ms = host.clock.now_ms()
+        facts = host.commits.facts
+        lock = int(request.arguments.get("receiver-settle-mode") or 0) == 1
+        session = self._session(queue, request)
+        numbers = _numbers(request)
+        # Messages to delete are locked, too: until the answer is written nobody has them.
+        messages = queue.receive_deferred(numbers, now_ms, facts, session=session)
+        asked = bool(messages)
+        messages, bodies = whole(host, queue, messages)
+        if asked and not messages:
+            raise MessageNotFoundError("The messages are damaged and were set aside.")
+        entries: list[dict[str, Any]] = []
+        for message, body in zip(messages, bodies, strict=True):
+            token = message.token if lock else None
+            entries.append(
+                {
+                    "lock-token": uuid.UUID(bytes_le=token) if token else uuid.UUID(int=0),
+                    "message": render(body, message, token),
+                }
+            )
+        if lock:
+            self._after_commit(request, {"messages": entries})
+        else:
+            tokens = [message.token for message in messages if message.token]
+            delivered = functools.partial(self._settle_delivered, queue, tokens)
+            request.answer_management(200, "OK", {"messages": entries}, delivered=delivered)
+        return [len(entry["message"]) for entry in entries]
+
+    def _settle_delivered(self, queue: Queue, tokens: list[bytes], delivered: bool) -> None:
+        """Deferred messages that are received and deleted leave when the socket has taken them, and stay otherwise."""
+        commits = self._host.commits
+        now_ms = self._host.clock.now_ms()
+        for token in tokens:
+            with contextlib.suppress(ServiceError):  # the lock lapsed, or the entity is gone
+                (queue.complete if delivered else queue.release)(token, now_ms, commits.facts)
+        commits.request_if_needed()
+
+    def renew(self, queue: Queue, request: Request) -> Sizes:
+        now_ms = self._host.clock.now_ms()
+        tokens = _tokens(request)
+        for token in tokens:
+            queue.check_lock(token, now_ms)
+        renewed = {token: Timestamp(queue.renew(token, now_ms)) for token in tokens}
+        expirations = [renewed[token] for token in _named_tokens(request)]
+        request.answer_management(200, "OK", {"expirations": Array(expirations, ARRAY_OF_TIMESTAMP)})
+        return [0] * len(expirations)
+
+    def update_disposition(self, queue: Queue, request: Request) -> Sizes:
+        now_ms = self._host.clock.now_ms()
+        state = _outcome_of(request.arguments)
+        tokens = _tokens(request)
+        if request.txn_id is not None:
+            self._connection.transactions.get(request.txn_id).settle_all(queue, tokens, state, now_ms)
+            request.answer_management(200, "OK", {})
+            return []
+        # All of them or none: nothing is settled before everything is checked.
+        for token in tokens:
+            check(queue, token, state, now_ms)
+        for token in tokens:
+            settle(queue, token, state, now_ms, self._host.commits.facts)
+        self._after_commit(request, {})
+        return [0] * len(tokens)
+
+    def delete_batch(self, queue: Queue, request: Request) -> Sizes:
+        arguments = request.arguments
+        count = int(arguments["message-count"])
+        if not 1 <= count <= BATCH_DELETE_MESSAGES_MAX:
+            raise ArgumentError(f"message-count {count} is out of range: 1 to {BATCH_DELETE_MESSAGES_MAX}.")
+        now_ms = self._host.clock.now_ms()
+        before_ms = int(arguments.get("enqueued-time-utc") or now_ms)
+        session_id = arguments.get("session-id")
+        deleted = queue.delete_batch(
+            count, before_ms, now_ms, self._host.commits.facts, None if session_id is None else str(session_id)
+        )
+        if deleted:
+            self._after_commit(request, {"message-count": Int(deleted)})
+        else:
+            request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
+        return [0] * deleted
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def renew_session(self, queue: Queue, request: Request) -> None:
+        until_ms = queue.renew_session(_session_id(request), self._host.clock.now_ms())
+        request.answer_management(200, "OK", {"expiration": Timestamp(until_ms)})
+
+    def get_session_state(self, queue: Queue, request: Request) -> None:
+        state = queue.get_session_state(_session_id(request))
+        request.answer_management(200, "OK", {"session-state": state})
+
+    def set_session_state(self, queue: Queue, request: Request) -> None:
+        state = request.arguments.get("session-state")
+        if state is not None and not isinstance(state, bytes):
+            raise ArgumentError("session-state must be binary or null.")
+        queue.set_session_state(_session_id(request), state, self._host.clock.now_ms(), self._host.commits.facts)
+        self._after_commit(request, {})
+
+    # --- rules ------------------------------------------------------------------------------------------------------
+
+    def add_rule(self, queue: Queue, request: Request) -> None:
+        now_ms = self._host.clock.now_ms()
+        rule = rule_of(_rule_name(request), request.arguments.get("rule-description"), now_ms)
+        _subscription(queue).add_rule(rule, now_ms, self._host.commits.facts)
+        self._after_commit(request, {})
+
+    def remove_rule(self, queue: Queue, request: Request) -> None:
+        _subscription(queue).remove_rule(_rule_name(request), self._host.clock.now_ms(), self._host.commits.facts)
+        self._after_commit(request, {})
+
+    def enumerate_rules(self, queue: Queue, request: Request) -> None:
+        skip = max(int(request.arguments.get("skip") or 0), 0)
+        top = min(max(int(request.arguments.get("top") or RULES_PAGE_MAX), 1), RULES_PAGE_MAX)
+        found = _subscription(queue).rules[skip : skip + top]
+        if found:
+            rules = [{"rule-description": described(rule)} for rule in found]
+            request.answer_management(200, "OK", {"rules": rules})
+        else:
+            request.answer_management(204, "No rules.", None, MessageNotFoundError.condition)
+
+    def _session(self, queue: Queue, request: Request) -> Session | None:
+        session_id = request.arguments.get("session-id")
+        if session_id is None:
+            return None
+        if not queue.settings.requires_session:
+            raise NotAllowedError(f"The entity '{queue.path}' does not have sessions.")
+        return queue.held_session(str(session_id), self._host.clock.now_ms())
+
+
+def _succeed(answer: tuple[Request, dict[str, Any], Connection]) -> None:
+    request, body, connection = answer
+    request.answer_management(200, "OK", body)
+    connection.flush_soon()
+
+
+def _outcome_of(arguments: dict[Any, Any]) -> State:
+    """A disposition as the outcome that a link would carry."""
+    status = str(arguments["disposition-status"])
+    properties = arguments.get("properties-to-modify") or {}
+    if status == "completed":
+        return ACCEPTED
+    if status == "suspended":
+        words = {REASON: arguments.get("deadletter-reason"), DESCRIPTION: arguments.get("deadletter-description")}
+        given = {name: text for name, text in words.items() if text is not None}
+        return Rejected(AmqpError("com.microsoft:dead-letter", "", {**properties, **given}))
+    if status in ("abandoned", "defered"):
+        return Modified(None, status == "defered", properties)
+    raise ArgumentError(f"disposition-status '{status[:64]}' is not known: completed, abandoned, defered or suspended.")
+
+
+def _list(request: Request, name: str) -> list[Any]:
+    value = request.arguments[name]
+    if not isinstance(value, list) or not value:
+        raise ArgumentError(f"'{name}' must be a list with at least one item.")
+    return value
+
+
+def _numbers(request: Request) -> list[int]:
+    numbers = [int(number) for number in _list(request, "sequence-numbers")]
+    if len(numbers) > SEQUENCE_NUMBERS_MAX:
+        raise ArgumentError(
+            f"A call takes at most {SEQUENCE_NUMBERS_MAX} sequence numbers, this one has {len(numbers)}."
+        )
+    return numbers
+
+
+def _tokens(request: Request) -> list[bytes]:
+    """The lock tokens; one that is named twice counts once."""
+    return list(dict.fromkeys(_named_tokens(request)))
+
+
+def _named_tokens(request: Request) -> list[bytes]:
+    tokens = []
+    for token in _list(request, "lock-tokens"):
+        if not isinstance(token, uuid.UUID):
+            raise ArgumentError("'lock-tokens' must hold UUIDs.")
+        tokens.append(token.bytes_le)
+    return tokens
+
+
+def _subscription(queue: Queue) -> Subscription:
+    if not isinstance(queue, Subscription):
+        raise NotAllowedError(f"The entity '{queue.path}' is no subscription: only subscriptions have rules.")
+    return queue
+
+
+def _rule_name(request: Request) -> str:
+    name = request.arguments["rule-name"]
+    if not isinstance(name, str):
+        raise ArgumentError("'rule-name' must be a string.")
+    return str(name)
+
+
+def _session_id(request: Request) -> str:
+    session_id = request.arguments["session-id"]
+    if not isinstance(session_id, str):
+        raise ArgumentError("'session-id' must be a string.")
+    return session_id
+
+
+_Operation = Callable[[Management, Queue, Request], Sizes | None]
+
+_OPERATIONS: dict[str, tuple[Right, _Operation]] = {
+    "peek-message": (Right.LISTEN, Management.peek),
+    "renew-lock": (Right.LISTEN, Management.renew),
+    "renew-session-lock": (Right.LISTEN, Management.renew_session),
+    "get-session-state": (Right.LISTEN, Management.get_session_state),
+    "set-session-state": (Right.LISTEN, Management.set_session_state),
+    "schedule-message": (Right.SEND, Management.schedule),
+    "cancel-scheduled-message": (Right.SEND, Management.cancel),
+    "receive-by-sequence-number": (Right.LISTEN, Management.receive_deferred),
+    "update-disposition": (Right.LISTEN, Management.update_disposition),
+    "get-message-sessions": (Right.LISTEN, Management.list_sessions),
+    "batch-delete-messages": (Right.LISTEN, Management.delete_batch),
+    "add-rule": (Right.MANAGE, Management.add_rule),
+    "remove-rule": (Right.MANAGE, Management.remove_rule),
+    "enumerate-rules": (Right.LISTEN, Management.enumerate_rules),
+}
+
+# What a topic takes, under the same rights: it has nothing to receive, but what is scheduled can be seen.
+_TOPIC_OPERATIONS: dict[str, Callable[[Management, Topic, Request], Sizes | None]] = {
+    "peek-message": Management.peek,
+    "schedule-message": Management.schedule,
+    "cancel-scheduled-message": Management.cancel,
+}

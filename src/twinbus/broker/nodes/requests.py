@@ -1,0 +1,262 @@
+"""Request and response over a pair of links, as `$cbs` and `$management` use them.
+
+A request is settled first and answered afterwards, on the link that its reply-to names. Responses are pre-settled and
+wait for credit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twinbus.amqp.events import Transfer
+from twinbus.amqp.link import Link
+from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.session import Session
+from twinbus.amqp.states import (
+    STATE_ACCEPTED,
+    AmqpError,
+    State,
+    TransactionalState,
+    state_rejected,
+    state_transactional,
+)
+from twinbus.amqp.terminus import Target
+from twinbus.amqp.types import Int, Symbol
+from twinbus.broker.memory import MemoryKind
+from twinbus.errors import ProtocolError
+from twinbus.limits import RESPONSES_WAITING_MAX
+
+if TYPE_CHECKING:
+    from twinbus.broker.connections.connection import Connection
+
+
+# Told whether an answer was written to the socket.
+Delivered = Callable[[bool], None]
+
+
+class Request:
+    """One request and the way to answer it."""
+
+    __slots__ = ("_connection", "_node", "_session", "arguments", "message", "operation", "properties", "txn_id")
+
+    def __init__(
+        self, connection: Connection, link: Link, node: str, message: AmqpMessage, txn_id: bytes | None = None
+    ) -> None:
+        # Where the answer goes.
+        self._connection = connection
+        # The node asked: `$cbs`, or an entity's path with `/$management`.
+        self._node = node
+        # The AMQP session of the request link: a sibling link is looked for there.
+        self._session = link.session
+        # The request as it came.
+        self.message = message
+        # Its application properties; never None.
+        self.properties: dict[Any, Any] = message.application_properties or {}
+        # What is asked for.
+        self.operation = str(self.properties.get("operation", ""))
+        # The transaction it is part of, None when it stands alone.
+        self.txn_id = txn_id
+        # The body when it is a map, else an empty one.
+        self.arguments: dict[Any, Any] = message.value if isinstance(message.value, dict) else {}
+
+    def answer(self, properties: dict[str, Any], body: Any, delivered: Delivered | None = None) -> None:
+        """Answer; `delivered` hears whether the answer was written to the socket, or could not be."""
+        reply = self._connection.replies.find(self._node, self.message.reply_to, self._session)
+        if reply is None:
+            # The peer closed its answer link: nobody is waiting.
+            if delivered is not None:
+                delivered(False)
+            return
+        response = AmqpMessage()
+        response.correlation_id = self.message.message_id
+        response.application_properties = dict(properties)
+        response.value = body
+        response.has_value = True
+        reply.send(response.encode(), delivered)
+
+    def answer_management(
+        self,
+        status: int,
+        description: str,
+        body: Any = None,
+        condition: str | None = None,
+        delivered: Delivered | None = None,
+    ) -> None:
+        properties: dict[str, Any] = {"statusCode": Int(status), "statusDescription": description}
+        if condition is not None:
+            properties["errorCondition"] = Symbol(condition)
+        self.answer(properties, {} if body is None and status == 200 else body, delivered)
+
+
+class RequestNode(Protocol):
+    """Something that answers requests."""
+
+    def check(self, payload: bytes) -> None:
+        """Refuse by a ProtocolError what is not worth decoding."""
+
+    def handle(self, request: Request) -> None: ...
+
+
+class RequestLink:
+    """The link on which a client sends its requests to one node."""
+
+    __slots__ = ("_connection", "_handler", "_link", "_node")
+
+    def __init__(self, connection: Connection, link: Link, node: str, handler: RequestNode) -> None:
+        # The connection it belongs to.
+        self._connection = connection
+        # The AMQP link.
+        self._link = link
+        # The node's address, for finding the answer link.
+        self._node = node
+        # Who answers.
+        self._handler = handler
+
+    def on_transfer(self, event: Transfer) -> None:
+        session = self._link.session
+        tracker = self._connection.host.tracker
+        if event.payload is None:
+            error = AmqpError("amqp:link:message-size-exceeded", tracker.text("The request is too large.")[0], None)
+            if not event.settled:
+                session.settle(event.delivery_id, state_rejected(error))
+            return
+        try:
+            self._handler.check(event.payload)
+            message = AmqpMessage.decode(event.payload)
+        except ProtocolError as error:
+            if not event.settled:
+                session.settle(event.delivery_id, state_rejected(tracker.wire_error(error, self._node)))
+            return
+        if not event.settled:
+            session.settle(event.delivery_id, _accepted(event.state))
+        txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
+        self._handler.handle(Request(self._connection, self._link, self._node, message, txn_id))
+
+    def on_credit(self) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Never called: the peer sends on this link."""
+
+    def on_detached(self, orderly: bool) -> None:
+        """Nothing is held for a request link."""
+
+
+class ReplyLink:
+    """The link on which a client gets its answers."""
+
+    __slots__ = ("_account", "_connection", "_count", "_undelivered", "_waiting", "link", "node")
+
+    def __init__(self, connection: Connection, link: Link, node: str) -> None:
+        # The connection it belongs to.
+        self._connection = connection
+        # The AMQP link.
+        self.link = link
+        # The node's address.
+        self.node = node
+        # Counts their bytes.
+        self._account = connection.memory[MemoryKind.ANSWERS]
+        # Answers that wait for credit, bounded, and who wants to hear of them.
+        self._waiting: deque[tuple[bytes, Delivered | None]] = deque()
+        # Who wants to hear of an answer that is not written yet.
+        self._undelivered: dict[Delivered, None] = {}
+        # Makes delivery tags.
+        self._count = 0
+
+    @property
+    def address(self) -> str | None:
+        """The target address the client gave; None for none."""
+        target = self.link.target
+        return target.address if isinstance(target, Target) else None
+
+    def send(self, payload: bytes, delivered: Delivered | None = None) -> None:
+        if delivered is not None:
+            self._undelivered[delivered] = None
+        if len(self._waiting) >= RESPONSES_WAITING_MAX or not self._account.take(len(payload)):
+            text = "Too many responses wait for credit on this link: give credit, and ask for less at a time."
+            self.link.detach(
+                AmqpError("amqp:resource-limit-exceeded", self._connection.host.tracker.text(text)[0], None)
+            )
+            self.on_detached(True)
+            return
+        self._waiting.append((payload, delivered))
+        self._push()
+
+    def on_credit(self) -> None:
+        self._push()
+        if self.link.drain:
+            self.link.drained()
+
+    def _push(self) -> None:
+        link = self.link
+        while self._waiting and link.sendable() > 0:
+            self._count += 1
+            payload, delivered = self._waiting.popleft()
+            self._account.give(len(payload))
+            link.send(payload, tag=self._count.to_bytes(4, "big"), settled=True)
+            if delivered is not None:
+                link.session.mark(link, (self, delivered))
+        self._connection.flush_soon()
+
+    def on_transfer(self, event: Transfer) -> None:
+        """Never called: we send on this link."""
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
+        """Answers are pre-settled: there is nothing to hear."""
+
+    def on_written(self, delivered: Delivered) -> None:
+        if self._undelivered.pop(delivered, delivered) is None:
+            delivered(True)
+
+    def on_detached(self, orderly: bool) -> None:
+        self._connection.replies.forget(self)
+        self._account.give(sum(len(payload) for payload, _ in self._waiting))
+        self._waiting.clear()
+        undelivered, self._undelivered = self._undelivered, {}
+        for delivered in undelivered:
+            delivered(False)
+
+
+class ReplyLinks:
+    """The reply links of one connection, and which of them an answer goes to.
+
+    The JavaScript client opens several pairs to one node on one connection, all with one link name, each in a session
+    of its own. So the session that asked comes first, another session only when it has no link of that name.
+    """
+
+    __slots__ = ("_links",)
+
+    def __init__(self) -> None:
+        # In the order of their attaching.
+        self._links: list[ReplyLink] = []
+
+    def add(self, reply: ReplyLink) -> None:
+        self._links.append(reply)
+
+    def forget(self, reply: ReplyLink) -> None:
+        if reply in self._links:
+            self._links.remove(reply)
+
+    def find(self, node: str, reply_to: str | None, session: Session) -> ReplyLink | None:
+        """The link that `reply_to` names by target address or by link name; without a name, the node's own link."""
+        if reply_to is not None:
+            named = [reply for reply in self._links if reply_to in (reply.address, reply.link.name)]
+            if named:
+                # A target address is a stronger hint than a link name, and the node must be the one that was asked.
+                return max(
+                    named,
+                    key=lambda reply: (reply.link.session is session, reply.node == node, reply.address == reply_to),
+                )
+        for reply in self._links:
+            if reply.node == node and reply.link.session is session:
+                return reply
+        return None
+
+
+def _accepted(state: State | None) -> bytes:
+    """The answer to a request that came; inside a transaction it names it."""
+    if isinstance(state, TransactionalState):
+        return state_transactional(state.txn_id, STATE_ACCEPTED)
+    return STATE_ACCEPTED

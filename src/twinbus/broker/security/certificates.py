@@ -1,0 +1,208 @@
+"""What the broker shows to TLS clients: a certificate of the owner's, or one made by its own development CA.
+
+Rules:
+- Nothing is made, and `cryptography` is not imported, until the first TLS client or `twinbus trust` needs it.
+- `ca.pem` in the data folder is for everybody, the keys beside it are 0600. The server's key and certificate are one
+  file, so that they always fit.
+- A certificate is made anew 30 days before its end, when a name is missing in it, or when the CA is another one.
+- A certificate of the owner's is read again when its file has changed: whoever renews it need not stop the broker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from twinbus.broker.configuration.config import is_name
+from twinbus.broker.security.keys import locked, write_private
+from twinbus.clock import Clock, SystemClock
+from twinbus.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+_CA, _CA_KEY, _SERVER = "ca.pem", "ca-key.pem", "server.pem"
+_DAY_MS = 86_400_000
+_RENEW_BEFORE_MS = 30 * _DAY_MS
+# How long after a look at the owner's files the next one may wait.
+_LOOK_AGAIN_MS = 60_000
+
+
+class Certificates:
+    """The TLS side of one broker. `load` may take a while, so it belongs on a thread; `ready` never waits."""
+
+    def __init__(
+        self,
+        data: Path,
+        names: Iterable[str] = (),
+        *,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        # Where the development CA is kept.
+        self._folder = data
+        # Whom the certificate is for.
+        self.names = served_names(names)
+        # The owner's certificate, None for the development CA's.
+        self._certificate = certificate
+        # Its key; None when it is in the same file.
+        self._key = key
+        # Clients go by the real time when they judge a certificate, so a broker with a stepped clock does too.
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        # One thread at a time reads and makes.
+        self._lock = threading.Lock()
+        # What connections use, None until the first load.
+        self._context: ssl.SSLContext | None = None
+        # From that date on it must be looked at again.
+        self._until_ms = 0
+        # The same on the steady clock: it must be looked at now and then, whatever the date.
+        self._look_ms = 0
+        # The owner's files as they were read last.
+        self._seen: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def own(self) -> bool:
+        """Whether the owner gave a certificate."""
+        return self._certificate is not None
+
+    def ready(self) -> ssl.SSLContext | None:
+        """The context, unless `load` has to be called first."""
+        fresh = self._clock.now_ms() < self._until_ms and self._clock.steady_ms() < self._look_ms
+        return self._context if fresh else None
+
+    def load(self) -> ssl.SSLContext:
+        """The context; reads, and makes what is missing. ConfigError when that is not possible."""
+        with self._lock:
+            context = self.ready()
+            if context is None:
+                context = self._read_own() if self._certificate is not None else self._read_development()
+                self._context = context
+            return context
+
+    def ca_file(self) -> Path:
+        """The development CA's certificate, made if it is missing."""
+        return ensure_ca(self._folder, self._clock)
+
+    def _read_own(self) -> ssl.SSLContext:
+        assert self._certificate is not None
+        files = [self._certificate, self._key or self._certificate]
+        try:
+            seen = tuple((stat.st_mtime_ns, stat.st_ino) for stat in map(os.stat, files))
+            context = self._context
+            if context is None or seen != self._seen:
+                context = _context(self._certificate, self._key)
+        except (OSError, ValueError) as error:
+            if self._context is None:
+                raise ConfigError(
+                    f"The certificate {files[0]} with the key {files[1]} cannot be used: {_reason(error)}. "
+                    "Both must be PEM, the key without a password."
+                ) from None
+            # A renewal may be half done: the certificate at hand is better than none.
+            logger.warning("the certificate %s cannot be read again: %s", files[0], _reason(error))
+            context, seen = self._context, self._seen
+        self._seen = seen
+        self._until_ms = self._clock.now_ms() + _LOOK_AGAIN_MS
+        self._look_ms = self._clock.steady_ms() + _LOOK_AGAIN_MS
+        return context
+
+    def _read_development(self) -> ssl.SSLContext:
+        path = self._folder / _SERVER
+        until_ms = self._fit_until_ms(path)
+        if not until_ms:
+            ca = ensure_ca(self._folder, self._clock)
+            with locked(self._folder):
+                until_ms = self._fit_until_ms(path) or self._make_server(path, ca)
+        try:
+            context = _context(path, None)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path} cannot be used: {_reason(error)}. Remove it: a new one is made then.") from None
+        # A look once a day: the names never change while we run, the CA's file may.
+        self._until_ms = min(until_ms, self._clock.now_ms() + _DAY_MS)
+        self._look_ms = self._clock.steady_ms() + _DAY_MS
+        return context
+
+    def _fit_until_ms(self, path: Path) -> int:
+        """When the kept certificate must be replaced; 0 when it must be now."""
+        told = _label(path)
+        try:
+            fits = set(self.names) <= set(told["names"]) and told["ca"] == _fingerprint(self._folder / _CA)
+            until_ms = int(told["until_ms"])
+        except (KeyError, TypeError, ValueError, OSError):
+            return 0
+        return until_ms if fits and self._clock.now_ms() < until_ms else 0
+
+    def _make_server(self, path: Path, ca: Path) -> int:
+        from twinbus.broker.security import authority
+
+        now_ms = self._clock.now_ms()
+        key = authority.make_key()
+        made = authority.make_server(ca.read_text(), (self._folder / _CA_KEY).read_text(), key, now_ms, self.names)
+        until_ms = now_ms + authority.SERVER_DAYS * _DAY_MS - _RENEW_BEFORE_MS
+        label = {"names": list(self.names), "ca": _fingerprint(ca), "until_ms": until_ms}
+        # What stands before the first PEM block is for people, and for us: TLS libraries skip it.
+        write_private(path, f"{json.dumps(label)}\n{key}{made}")
+        return until_ms
+
+
+def ensure_ca(folder: Path, clock: Clock | None = None) -> Path:
+    """The development CA's certificate in a data folder: made at first, signed anew in time, else as it is."""
+    now_ms = (clock if clock is not None else SystemClock()).now_ms()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ca, key = folder / _CA, folder / _CA_KEY
+    from twinbus.broker.security import authority
+
+    try:
+        with locked(folder):
+            if not key.exists():
+                write_private(key, authority.make_key())
+            key_pem = key.read_text()
+            # It must outlive every certificate it signs.
+            needed_ms = now_ms + authority.SERVER_DAYS * _DAY_MS
+            if not ca.exists() or authority.lasts_ms(ca.read_text(), key_pem) < needed_ms:
+                name = f"Twinbus development CA ({socket.gethostname()})"
+                write_private(ca, authority.make_ca(key_pem, now_ms, name), mode=0o644)
+    except OSError as error:
+        raise ConfigError(f"The development CA in {folder} cannot be made: {_reason(error)}.") from None
+    return ca
+
+
+def served_names(names: Iterable[str]) -> tuple[str, ...]:
+    """This machine's names and the given ones, each once; names no certificate can hold are left out."""
+    found = dict.fromkeys(
+        name.strip("[]").lower() for name in (*LOCAL_NAMES, socket.gethostname(), *names) if is_name(name)
+    )
+    return tuple(found)
+
+
+def _context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Without a password of ours OpenSSL would ask for one on the terminal.
+    context.load_cert_chain(certificate, key, password=lambda: "")
+    return context
+
+
+def _label(path: Path) -> dict[str, Any]:
+    try:
+        with path.open() as file:
+            label = json.loads(file.readline())
+    except (OSError, ValueError):
+        return {}
+    return label if isinstance(label, dict) else {}
+
+
+def _fingerprint(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
