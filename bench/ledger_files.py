@@ -13,7 +13,7 @@ from pathlib import Path
 
 from twinbus.clock import SteppedClock
 from twinbus.ledger.records import ConnectionLines, OperationLines
-from twinbus.ledger.words import Kind, Source
+from twinbus.ledger.words import Kind, LedgerSource
 from twinbus.ledger.writer import LedgerWriter
 
 START_MS = 1_790_812_800_000  # 1 October 2026
@@ -28,7 +28,7 @@ def _mix(namespace: str) -> list[tuple[OperationLines, int, float]]:
     made: list[tuple[OperationLines, int, float]] = []
 
     def add(entity: str, kind: Kind, size: int, often: float, outcome: str = "ok") -> None:
-        made.append((OperationLines(Source.BROKER, namespace, entity, kind, outcome), size, often))
+        made.append((OperationLines(LedgerSource.BROKER, namespace, entity, kind, outcome), size, often))
 
     for number, queue in enumerate((*_QUEUES, *_BACKLOGS)):
         size = 600 + 450 * number
@@ -50,10 +50,10 @@ def write(folder: Path, namespace: str, run_id: str, start_ms: int, records: int
     """One broker's ledger with that many records."""
     draw = random.Random(run_id)
     clock = SteppedClock(start_ms)
-    writer = LedgerWriter(folder, Source.BROKER, run_id, clock, total_bytes_max=0)
+    writer = LedgerWriter(folder, LedgerSource.BROKER, run_id, clock, total_bytes_max=0)
     writer.start()
     mix = _mix(namespace)
-    connections = ConnectionLines(Source.BROKER, namespace)
+    connections = ConnectionLines(LedgerSource.BROKER, namespace)
     # Drawing is slow: a few thousand numbers are used again and again.
     chances = cycle([draw.random() for _ in range(9_973)])
     counts = cycle([1 + int(draw.expovariate(0.02)) for _ in range(7_919)])

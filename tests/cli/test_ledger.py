@@ -17,15 +17,15 @@ from twinbus.cli.serve import merged
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError
 from twinbus.ledger.records import OperationLines
-from twinbus.ledger.words import Kind, Source
+from twinbus.ledger.words import Kind, LedgerSource
 from twinbus.ledger.writer import LedgerWriter
 
 
 def written(folder: Path) -> None:
-    ledger = LedgerWriter(folder, Source.BROKER, "run", SteppedClock(), file_bytes_max=300)
+    ledger = LedgerWriter(folder, LedgerSource.BROKER, "run", SteppedClock(), file_bytes_max=300)
     ledger.start()
     for entity, kind, count in (("orders", Kind.SEND, 2), ("orders", Kind.RECEIVE, 1), ("orders", Kind.SEND, 3)):
-        lines = OperationLines(Source.BROKER, "contoso", entity, kind)
+        lines = OperationLines(LedgerSource.BROKER, "contoso", entity, kind)
         ledger.write(lines.line(ledger.next_id(), 1_700_000_000_000, 1_700_000_001_000, count, 10, count), 1)
     ledger.close()
 

@@ -7,14 +7,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.demo.account import Account, Balance
+from twinbus.demo.account import Balance, MessageAccount
 
 IDS = st.lists(st.integers(0, 20).map(str), max_size=40)
 
 
 @given(sent=IDS, first=IDS, second=IDS)
 def test_each_place_is_counted_for_itself(sent: list[str], first: list[str], second: list[str]) -> None:
-    account = Account({"topic": ("a", "b")})
+    account = MessageAccount({"topic": ("a", "b")})
     for each in sent:
         account.sent("topic", each)
     for place, received in (("a", first), ("b", second)):
@@ -34,12 +34,12 @@ def test_each_place_is_counted_for_itself(sent: list[str], first: list[str], sec
 
 
 def test_nothing_sent_is_nothing_lost() -> None:
-    account = Account({"queue": ("queue",)})
+    account = MessageAccount({"queue": ("queue",)})
     assert (account.lost, account.share) == (0, 1.0)
 
 
 def test_one_missing_shows() -> None:
-    account = Account({"queue": ("queue",)})
+    account = MessageAccount({"queue": ("queue",)})
     for each in ("1", "2", "3", "4"):
         account.sent("queue", each)
     for each in ("1", "2", "4", "4"):

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from twinbus.demo.screen import Screen, result
-from twinbus.demo.story import Phase, Plan, Story
+from twinbus.demo.story import DemoOptions, Phase, Story
 
-PLAN = Plan(seed=1, rate=60, outage_s=5, engine="local", report=None)
+PLAN = DemoOptions(seed=1, rate=60, outage_s=5, engine="local", report=None)
 
 
 async def test_a_terminal_gets_a_picture(tmp_path: Path) -> None:

@@ -17,33 +17,33 @@ from twinbus.ledger.records import (
     LATENCY_BOUNDS_MS,
     Backlog,
     ConnectionLines,
-    Connections,
-    Failover,
+    ConnectionPeak,
+    FailoverEvent,
     Latency,
+    LedgerRecord,
     OperationLines,
     Operations,
-    Record,
     decode,
     encode,
     units_of,
 )
-from twinbus.ledger.words import Event, Kind, Source, Stage, stage_of
+from twinbus.ledger.words import Event, Kind, LedgerSource, Stage, stage_of
 from twinbus.limits import LEDGER_LINE_BYTES_MAX, OPERATION_STEP_BYTES
 
 HEAD: dict[str, Any] = {
     "id": "ab12-1",
     "start_ms": 1_700_000_000_000,
     "end_ms": 1_700_000_001_000,
-    "source": Source.BROKER,
+    "source": LedgerSource.BROKER,
     "namespace": "contoso",
     "entity": "orders",
 }
 OPERATIONS = Operations(**HEAD, kind="send", stage=Stage.DIRECT, outcome="ok", count=3, bytes=70_000, units=4)
-CONNECTIONS = Connections(**HEAD | {"entity": ""}, peak=12)
-RECORDS: list[Record] = [
+CONNECTIONS = ConnectionPeak(**HEAD | {"entity": ""}, peak=12)
+RECORDS: list[LedgerRecord] = [
     OPERATIONS,
-    Failover(**HEAD, event=Event.FAILED_OVER, target="fabrikam", cause="com.microsoft:timeout", count=2),
-    Failover(**HEAD, event=Event.QUEUE_OUT, queue="contoso/x-servicebus-transfer/3"),
+    FailoverEvent(**HEAD, event=Event.FAILED_OVER, target="fabrikam", cause="com.microsoft:timeout", count=2),
+    FailoverEvent(**HEAD, event=Event.QUEUE_OUT, queue="contoso/x-servicebus-transfer/3"),
     CONNECTIONS,
     Backlog(**HEAD, depth=5, depth_bytes=500, oldest_ms=60_000),
     Latency(**HEAD, queue="contoso/x-servicebus-transfer/3", count=3, sum_ms=9, max_ms=5, buckets=(1, 0, 2)),
@@ -51,7 +51,7 @@ RECORDS: list[Record] = [
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.type)
-def test_a_record_reads_back(record: Record) -> None:
+def test_a_record_reads_back(record: LedgerRecord) -> None:
     line = encode(record)
     assert line.endswith("\n")
     assert line.count("\n") == 1
@@ -60,12 +60,12 @@ def test_a_record_reads_back(record: Record) -> None:
 
 
 def test_the_lines_of_connections_are_their_record() -> None:
-    line = ConnectionLines(Source.BROKER, "contoso").line("ab12-1", HEAD["start_ms"], HEAD["end_ms"], 12, 0, 0)
+    line = ConnectionLines(LedgerSource.BROKER, "contoso").line("ab12-1", HEAD["start_ms"], HEAD["end_ms"], 12, 0, 0)
     assert decode(line) == CONNECTIONS
 
 
 def test_the_fast_form_is_the_same_record() -> None:
-    lines = OperationLines(Source.BROKER, "contoso", "orders", Kind.SEND)
+    lines = OperationLines(LedgerSource.BROKER, "contoso", "orders", Kind.SEND)
     fast = lines.line("ab12-1", HEAD["start_ms"], HEAD["end_ms"], 3, 70_000, 4)
     assert decode(fast) == OPERATIONS
     assert json.loads(fast) == json.loads(encode(OPERATIONS))
@@ -73,7 +73,7 @@ def test_the_fast_form_is_the_same_record() -> None:
 
 @given(entity=st.text(max_size=100), namespace=st.text(max_size=50), outcome=st.sampled_from(["ok", "amqp:not-found"]))
 def test_any_name_makes_one_whole_line(entity: str, namespace: str, outcome: str) -> None:
-    line = OperationLines(Source.CLIENT, namespace, entity, Kind.RECEIVE, outcome).line("r-1", 1, 2, 1, 0, 1)
+    line = OperationLines(LedgerSource.CLIENT, namespace, entity, Kind.RECEIVE, outcome).line("r-1", 1, 2, 1, 0, 1)
     assert line.encode().splitlines(keepends=True) == [line.encode()]
     record = decode(line)
     assert (record.entity, record.namespace) == (entity, namespace)
@@ -172,7 +172,7 @@ def test_the_stage_follows_from_name_and_kind(entity: str, kind: Kind, stage: St
 def test_every_field_kind_and_stage_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
     names = {field.name for record in RECORDS for field in fields(record)} | {"v", "type"}
-    names |= {record.type for record in RECORDS} | {*Kind, *Stage, *Event, *Source}
+    names |= {record.type for record in RECORDS} | {*Kind, *Stage, *Event, *LedgerSource}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 

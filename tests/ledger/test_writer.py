@@ -15,15 +15,15 @@ from twinbus.ledger import files
 from twinbus.ledger.files import complete_files, open_files
 from twinbus.ledger.records import OperationLines
 from twinbus.ledger.totals import OTHERS, Totals
-from twinbus.ledger.words import Kind, Source
+from twinbus.ledger.words import Kind, LedgerSource
 from twinbus.ledger.writer import LedgerWriter
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
 
-LINES = OperationLines(Source.BROKER, "contoso", "orders", Kind.SEND)
+LINES = OperationLines(LedgerSource.BROKER, "contoso", "orders", Kind.SEND)
 
 
 def writer(folder: Path, clock: SteppedClock | None = None, run: str = "run1", **options: Any) -> LedgerWriter:
-    made = LedgerWriter(folder, Source.BROKER, run, clock or SteppedClock(), **options)
+    made = LedgerWriter(folder, LedgerSource.BROKER, run, clock or SteppedClock(), **options)
     made.start()
     return made
 
@@ -206,7 +206,7 @@ def test_a_bad_line_is_counted_with_its_place(tmp_path: Path) -> None:
 def test_groups_past_the_bound_are_summed_as_one(tmp_path: Path) -> None:
     ledger = writer(tmp_path)
     for number in range(10):
-        lines = OperationLines(Source.BROKER, "contoso", f"q{number}", Kind.SEND)
+        lines = OperationLines(LedgerSource.BROKER, "contoso", f"q{number}", Kind.SEND)
         ledger.write(lines.line(ledger.next_id(), 1, 2, 1, 10, 1), 1)
     ledger.close()
     totals = Totals(groups_max=4)

@@ -9,14 +9,14 @@ import pytest
 
 from twinbus.clock import SteppedClock
 from twinbus.ledger import files
-from twinbus.ledger.records import Failover, Operations, Record, decode
+from twinbus.ledger.records import FailoverEvent, LedgerRecord, Operations, decode
 from twinbus.ledger.words import Event, Kind, Stage
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
 from twinbus.paired.events import Events, PairedEvent
 from twinbus.paired.journal import Journal
 
 
-def records(folder: Path) -> list[Record]:
+def records(folder: Path) -> list[LedgerRecord]:
     return [
         decode(line) for path in sorted(folder.glob("*.jsonl")) for line in files.lines(path, LEDGER_LINE_BYTES_MAX)
     ]
@@ -37,9 +37,9 @@ def test_every_event_is_told_three_ways(tmp_path: Path, caplog: pytest.LogCaptur
     assert [event.at_ms for event in heard] == [1_700_000_000_005 + 5 * n for n in range(len(Event))]
     assert [str(kind) in line for kind, line in zip(Event, caplog.messages, strict=True)] == [True] * len(Event)
     written = records(tmp_path)
-    assert {record.event for record in written if isinstance(record, Failover)} == set(Event)
+    assert {record.event for record in written if isinstance(record, FailoverEvent)} == set(Event)
     for record in written:
-        assert isinstance(record, Failover)
+        assert isinstance(record, FailoverEvent)
         assert (record.namespace, record.entity, record.target) == ("contoso", "orders", "fabrikam")
         assert (record.queue, record.cause, record.count) == ("q0", "amqp:internal-error", 2)
 
@@ -72,5 +72,5 @@ def test_operations_are_summed(tmp_path: Path) -> None:
     assert (direct.stage, direct.count, direct.bytes, direct.units) == (Stage.DIRECT, 3, 210_000, 6)
     assert isinstance(backlog, Operations)
     assert (backlog.stage, backlog.count, backlog.units) == (Stage.TO_BACKLOG, 5, 5)
-    assert isinstance(diverted, Failover)
+    assert isinstance(diverted, FailoverEvent)
     assert (diverted.count, diverted.end_ms - diverted.start_ms) == (8, 1_000)

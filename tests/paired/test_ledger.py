@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 
 from tests.paired.pairs import Pair, call
 from twinbus.ledger import files
-from twinbus.ledger.records import Failover, Operations, decode
+from twinbus.ledger.records import FailoverEvent, Operations, decode
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
 
 
@@ -34,7 +34,7 @@ async def test_a_failover_in_the_ledger(pair: Pair, tmp_path: Path) -> None:
         ("fabrikam", queue, "send", "to-backlog", "ok"): 1,
         ("contoso", "orders", "ping", "ping", "ok"): 1,
     }
-    events = [(record.event, record.target, record.count) for record in records if isinstance(record, Failover)]
+    events = [(record.event, record.target, record.count) for record in records if isinstance(record, FailoverEvent)]
     assert sorted(events) == [
         ("diverted", "fabrikam", 1),
         ("failed-back", "fabrikam", 0),

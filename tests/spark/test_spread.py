@@ -31,7 +31,7 @@ def test_a_seed_gives_the_same_however_it_is_divided(spark: SparkSession) -> Non
     assert draw(spark, load, trials=2_500, seed=3) == first
     assert draw(spark, load, trials=2_500, seed=4) != first
     # The same chunks, without Spark.
-    task = _Trials(2_500, 3, 15, 4, None)
+    task = _Trials(2_500, 3, 4, load.weights())
     shares = [
         float(each)
         for chunk in range(3)

@@ -21,7 +21,7 @@ from twinbus.cli.view import show_json
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from twinbus.demo.story import Plan, Story
+    from twinbus.demo.story import DemoOptions, Story
 
 _ENGINES = ("spark", "local")
 
@@ -59,9 +59,9 @@ def demo(
     # Connections that break are what this is about: the SDK need not tell of each.
     for name in ("azure", "twinbus.paired"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    from twinbus.demo.story import Plan
+    from twinbus.demo.story import DemoOptions
 
-    plan = Plan(
+    plan = DemoOptions(
         seed=seed,
         rate=rate,
         outage_s=outage,
@@ -95,7 +95,7 @@ def _folder(keep: Path | None) -> Path:
     return folder
 
 
-async def _run(folder: Path, plan: Plan, as_json: bool) -> Story:
+async def _run(folder: Path, plan: DemoOptions, as_json: bool) -> Story:
     from rich.console import Console
 
     from twinbus.demo.screen import Screen

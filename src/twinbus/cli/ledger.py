@@ -23,7 +23,7 @@ from twinbus.cli.view import show_json, show_table
 from twinbus.errors import ConfigError, StoreError
 from twinbus.ledger.files import complete_files, open_files
 from twinbus.ledger.prices import Sheet
-from twinbus.ledger.totals import Group, Totals
+from twinbus.ledger.totals import Totals, TotalsKey
 
 if TYPE_CHECKING:
     from twinbus.spark.ledger.pipeline import RunSummary
@@ -236,8 +236,8 @@ def _described(totals: Totals, still_open: int) -> dict[str, Any]:
     }
 
 
-def _named(group: Group) -> dict[str, str]:
-    return dict(zip(Group._fields, group, strict=True))
+def _named(group: TotalsKey) -> dict[str, str]:
+    return dict(zip(TotalsKey._fields, group, strict=True))
 
 
 def _time(ms: int) -> str:

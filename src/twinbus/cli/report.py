@@ -29,7 +29,7 @@ from twinbus.limits import REPORT_ENTITIES, REPORT_ENTITIES_MAX
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.spark.report.facts import Report
+    from twinbus.spark.report.facts import CostReport
 
 _TABLES = "tables"
 _SHEET = "standard"
@@ -115,7 +115,7 @@ def _found(
     times: tuple[int | None, int | None],
     namespace: str | None,
     entities: int,
-) -> Report:
+) -> CostReport:
     from twinbus.spark.ledger.tables import Tables
     from twinbus.spark.report.gather import Question, gather
 
@@ -159,7 +159,7 @@ def _write(output: Path, text: str) -> None:
             raise
 
 
-def described(found: Report) -> dict[str, Any]:
+def described(found: CostReport) -> dict[str, Any]:
     """The report for programs: times are seconds since 1970, amounts are texts so that no digit is lost."""
     from twinbus.spark.report.sentence import headline, sentence
 
@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
     return f"{value:f}" if isinstance(value, Decimal) else value
 
 
-def _show(found: Report) -> None:
+def _show(found: CostReport) -> None:
     from rich.markup import escape
 
     from twinbus.spark.report.listing import listings

@@ -24,7 +24,7 @@ class Balance:
     unexpected: int
 
 
-class Account:
+class MessageAccount:
     """Who was sent where, and who came out."""
 
     def __init__(self, places: Mapping[str, Iterable[str]]) -> None:

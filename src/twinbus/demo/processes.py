@@ -43,11 +43,8 @@ class Process:
     """A command of ours that runs for a while, with a log file."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        # Its files: log, data, whatever it needs.
         self.folder = folder / name
-        # What it is called.
         self.name = name
-        # The child; None while it does not run.
         self._child: asyncio.subprocess.Process | None = None
         self.folder.mkdir(mode=0o700)
 
@@ -103,11 +100,9 @@ class BrokerProcess(Process):
         super().__init__(folder, name)
         # How to reach it; empty before its first start. It holds a key.
         self.connection_string = ""
-        # The same in a file, for commands.
         self.key_file = self.folder / "connection-string"
         # Zero, a free one, before its first start.
         self._port = 0
-        # What lies in its namespace from the start, as TOML.
         self._entities = entities
 
     @property
@@ -150,7 +145,6 @@ class SyphonProcess(Process):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "syphon")
-        # What it told last.
         self.syphoned = 0
         self.dead_lettered = 0
         # Whether it has begun to work: Spark takes its time to start.

@@ -30,17 +30,13 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # The story; None before it is known.
         self._story: Story | None = None
         # The picture on a terminal; None elsewhere.
         self._live: Live | None = None
-        # Renews what is shown.
         self._task: asyncio.Task[None] | None = None
         # Sends that returned when it was shown last, by entity, and when that was.
         self._before: tuple[float, dict[str, int]] = (0.0, {})
-        # The last line of numbers.
         self._told = ""
-        # Sends a second, by entity.
         self._rates: dict[str, float] = {}
 
     def line(self, text: str) -> None:

@@ -19,9 +19,9 @@ from random import Random
 from typing import Any, Final
 
 from twinbus.clock import MonotonicClock
-from twinbus.demo.account import Account
+from twinbus.demo.account import MessageAccount
 from twinbus.demo.processes import BrokerProcess, SyphonProcess, told
-from twinbus.demo.traffic import BACKLOG_QUEUES, ENTITIES, PLACES, Senders, receive, watch_backlog
+from twinbus.demo.traffic import BACKLOG_QUEUES, ENTITIES, PLACES, DemoSenders, receive, watch_backlog
 from twinbus.errors import ConfigError
 from twinbus.ledger.words import Event
 from twinbus.paired import PairedEvent
@@ -54,7 +54,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DemoOptions:
     """What was asked for. `engine` is the syphon's; `report` is where the page goes, None for none."""
 
     seed: int
@@ -67,33 +67,25 @@ class Plan:
 class Story:
     """One run, in a folder of its own."""
 
-    def __init__(self, folder: Path, plan: Plan, changed: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, plan: DemoOptions, changed: Callable[[str], None]) -> None:
         self.plan = plan
-        # Is called with a line for each thing worth one.
         self._changed = changed
-        # Since the beginning.
         self._clock = MonotonicClock()
         self._start_ms = self._clock.now_ms()
-        # Where everything lies while it runs.
         self._folder = folder
         self.primary = BrokerProcess(folder, "contoso", ENTITIES)
         self.secondary = BrokerProcess(folder, "standby")
         self.syphon = SyphonProcess(folder)
-        # What was sent and what came out.
-        self.account = Account(PLACES)
-        self.senders = Senders(self.account, plan.rate, Random(plan.seed), self._event)  # noqa: S311 - contents only
-        # Where it is.
+        self.account = MessageAccount(PLACES)
+        self.senders = DemoSenders(self.account, plan.rate, Random(plan.seed), self._event)  # noqa: S311 - contents only
         self.phase = Phase.STARTING
         # Messages in each backlog queue, and the most that ever were in all of them.
         self.depths: dict[str, int] = {}
         self.depth_max = 0
         # The last things that happened, with their seconds.
         self.events: deque[tuple[float, str]] = deque(maxlen=_EVENTS_SHOWN)
-        # When the primary was killed.
         self._killed_s = 0.0
-        # Set when receivers may go.
         self._over = asyncio.Event()
-        # What the report came to; None without one.
         self.told: dict[str, Any] | None = None
 
     @property

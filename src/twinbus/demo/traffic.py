@@ -23,7 +23,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.clock import MonotonicClock
-from twinbus.demo.account import Account
+from twinbus.demo.account import MessageAccount
 from twinbus.ledger.words import Event
 from twinbus.paired import PairedEvent
 from twinbus.paired.aio import PairedServiceBusClient
@@ -61,25 +61,18 @@ _PAUSE_S: Final = 0.5
 _FAULTS: Final = (AzureError, ServiceBusError, OSError, ValueError)
 
 
-class Senders:
+class DemoSenders:
     """An application that sends through a paired client until it is told to stop."""
 
-    def __init__(self, account: Account, rate: float, rng: Random, told: Callable[[PairedEvent], None]) -> None:
-        # Gets every send that returned.
+    def __init__(self, account: MessageAccount, rate: float, rng: Random, told: Callable[[PairedEvent], None]) -> None:
         self._account = account
         # Messages a second, of all entities.
         self._rate = rate
-        # Draws contents, sizes and backlog queues.
         self._rng = rng
-        # Is told of what befalls the pair.
         self._told = told
-        # The paired client; None before it is open.
         self._client: PairedServiceBusClient | None = None
-        # Messages diverted, by entity.
         self.diverted = dict.fromkeys(PLACES, 0)
-        # Set when no new send may begin.
         self._stopping = asyncio.Event()
-        # Measures the pace.
         self._clock = MonotonicClock()
 
     @property
@@ -153,7 +146,7 @@ class Senders:
         )
 
 
-async def receive(place: str, connection_string: str, account: Account, over: asyncio.Event) -> None:
+async def receive(place: str, connection_string: str, account: MessageAccount, over: asyncio.Event) -> None:
     """Take messages out of a queue or a subscription until it is over, through every outage."""
     while not over.is_set():
         try:

@@ -29,7 +29,6 @@ class OpenFile:
     """A file of the ledger that is being written."""
 
     def __init__(self, folder: Path, stem: str) -> None:
-        # Where it is while it is written.
         self._path = folder / (stem + OPEN)
         # Bytes in it; always at the end of a line.
         self.size_bytes = 0

@@ -76,7 +76,6 @@ class Tiers:
 class Sheet:
     """A price sheet."""
 
-    # What it is called in tables and reports.
     name: str
     currency: str
     # What a namespace costs for each hour that it is there.
@@ -89,9 +88,7 @@ class Sheet:
     bandwidth: Tiers = Tiers(GIGABYTE, (Tier(None, Decimal(0)),))
     # The step that a message's size is counted in; 0: every operation is one unit.
     step_bytes: int = OPERATION_STEP_BYTES
-    # Kinds of operation that cost nothing.
     free_kinds: frozenset[str] = frozenset()
-    # Whether a refused operation costs anything.
     refused: bool = False
 
     @classmethod
@@ -181,11 +178,9 @@ class _Section:
     """A part of a sheet's file, and the errors in it."""
 
     def __init__(self, where: str, path: str, found: Mapping[str, Any]) -> None:
-        # The file, for errors.
         self._where = where
         # The section's name with a dot, empty at the top.
         self._path = path
-        # Its fields.
         self._found = found
 
     def _wrong(self, field: str, wanted: str) -> ConfigError:

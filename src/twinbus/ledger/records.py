@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 from twinbus.errors import LedgerError
-from twinbus.ledger.words import OK, Event, Kind, Source, Stage, stage_of
+from twinbus.ledger.words import OK, Event, Kind, LedgerSource, Stage, stage_of
 from twinbus.limits import LEDGER_LINE_BYTES_MAX, OPERATION_STEP_BYTES
 
 FORMAT: Final = 1
@@ -36,7 +36,7 @@ def units_of(size_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class LedgerRecord:
     """What every record has. `start_ms` and `end_ms` are the interval it speaks of, ms UTC; a moment has them equal."""
 
     type: ClassVar[str] = ""
@@ -44,13 +44,13 @@ class Record:
     id: str
     start_ms: int
     end_ms: int
-    source: Source
+    source: LedgerSource
     namespace: str
     entity: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operations(Record):
+class Operations(LedgerRecord):
     """Operations of one kind with one outcome on one entity."""
 
     type: ClassVar[str] = "operations"
@@ -64,7 +64,7 @@ class Operations(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failover(Record):
+class FailoverEvent(LedgerRecord):
     """An event of a pair: `queue` is the backlog queue it is about, `cause` the condition or the error's class."""
 
     type: ClassVar[str] = "failover"
@@ -77,7 +77,7 @@ class Failover(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog(Record):
+class Backlog(LedgerRecord):
     """A look at one backlog queue, which is the entity."""
 
     type: ClassVar[str] = "backlog"
@@ -89,7 +89,7 @@ class Backlog(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency(Record):
+class Latency(LedgerRecord):
     """How long messages for the entity were under way through the backlog: `buckets` go by LATENCY_BOUNDS_MS."""
 
     type: ClassVar[str] = "latency"
@@ -102,7 +102,7 @@ class Latency(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connections(Record):
+class ConnectionPeak(LedgerRecord):
     """The most connections that a namespace had at once in the interval; the entity is empty."""
 
     type: ClassVar[str] = "connections"
@@ -110,15 +110,15 @@ class Connections(Record):
     peak: int
 
 
-TYPES: Final[dict[str, type[Record]]] = {
-    each.type: each for each in (Operations, Failover, Backlog, Latency, Connections)
+TYPES: Final[dict[str, type[LedgerRecord]]] = {
+    each.type: each for each in (Operations, FailoverEvent, Backlog, Latency, ConnectionPeak)
 }
 _NAMES: Final[dict[str, tuple[str, ...]]] = {name: tuple(f.name for f in fields(t)) for name, t in TYPES.items()}
 # Fields that may be absent.
 _OPTIONAL: Final = frozenset({"target", "queue", "cause"})
 
 
-def encode(record: Record) -> str:
+def encode(record: LedgerRecord) -> str:
     """The record's line, with its end. For many operations of one kind `OperationLines` is faster."""
     found: dict[str, Any] = {"v": FORMAT, "type": record.type}
     for name in _NAMES[record.type]:
@@ -133,10 +133,8 @@ class OperationLines:
 
     __slots__ = ("_head", "_tail")
 
-    def __init__(self, source: Source, namespace: str, entity: str, kind: Kind, outcome: str = OK) -> None:
-        # What stands before the numbers.
+    def __init__(self, source: LedgerSource, namespace: str, entity: str, kind: Kind, outcome: str = OK) -> None:
         self._head = f'{{"v":{FORMAT},"type":"operations","id":"'
-        # The names, which never change.
         self._tail = (
             f',"source":{json.dumps(source)},"namespace":{json.dumps(namespace)},"entity":{json.dumps(entity)},'
             f'"kind":{json.dumps(kind)},"stage":{json.dumps(stage_of(entity, kind))},"outcome":{json.dumps(outcome)}'
@@ -154,14 +152,13 @@ class ConnectionLines:
 
     __slots__ = ("_namespace", "_source")
 
-    def __init__(self, source: Source, namespace: str) -> None:
-        # Who counts, and whose connections.
+    def __init__(self, source: LedgerSource, namespace: str) -> None:
         self._source = source
         self._namespace = namespace
 
     def line(self, record_id: str, start_ms: int, end_ms: int, count: int, size_bytes: int, units: int) -> str:
         return encode(
-            Connections(
+            ConnectionPeak(
                 id=record_id,
                 start_ms=start_ms,
                 end_ms=end_ms,
@@ -176,7 +173,7 @@ class ConnectionLines:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def decode(line: str | bytes) -> Record:
+def decode(line: str | bytes) -> LedgerRecord:
     """The record of a line; LedgerError says what is wrong with it."""
     if len(line) > LEDGER_LINE_BYTES_MAX:
         raise LedgerError(f"the line has {len(line)} bytes, a record has at most {LEDGER_LINE_BYTES_MAX}")
@@ -203,15 +200,15 @@ def decode(line: str | bytes) -> Record:
     return record
 
 
-def _there(kind: type[Record], field: str, found: dict[str, Any]) -> bool:
+def _there(kind: type[LedgerRecord], field: str, found: dict[str, Any]) -> bool:
     if found.get(field) is not None:
         return True
-    if field in _OPTIONAL or (kind is Failover and field == "count") or field == "dead":
+    if field in _OPTIONAL or (kind is FailoverEvent and field == "count") or field == "dead":
         return False
     raise LedgerError(f"the record has no field '{field}'")
 
 
-def _check_whole(record: Record) -> None:
+def _check_whole(record: LedgerRecord) -> None:
     if record.end_ms < record.start_ms:
         raise LedgerError("the interval ends before it starts")
     if isinstance(record, Operations):
@@ -253,8 +250,8 @@ def _record_id(field: str, value: Any) -> str:
     return value
 
 
-def _source(field: str, value: Any) -> Source:
-    return Source(_member(field, value, Source))
+def _source(field: str, value: Any) -> LedgerSource:
+    return LedgerSource(_member(field, value, LedgerSource))
 
 
 def _stage(field: str, value: Any) -> Stage:
@@ -265,7 +262,7 @@ def _event(field: str, value: Any) -> Event:
     return Event(_member(field, value, Event))
 
 
-def _member(field: str, value: Any, kind: type[Source] | type[Stage] | type[Event]) -> str:
+def _member(field: str, value: Any, kind: type[LedgerSource] | type[Stage] | type[Event]) -> str:
     known = [each.value for each in kind]
     if not isinstance(value, str) or value not in known:
         raise LedgerError(f"'{field}' is not one of {', '.join(known)}")

@@ -23,7 +23,7 @@ _FINDINGS_MAX: Final = 10
 OTHERS: Final = "$others"
 
 
-class Group(NamedTuple):
+class TotalsKey(NamedTuple):
     """What is summed together."""
 
     source: str
@@ -40,11 +40,8 @@ class Sums:
     __slots__ = ("bytes", "count", "units")
 
     def __init__(self) -> None:
-        # Operations.
         self.count = 0
-        # Bytes of their messages.
         self.bytes = 0
-        # The same in steps of 64 KB.
         self.units = 0
 
 
@@ -53,13 +50,10 @@ class Totals:
 
     def __init__(self, groups_max: int = LEDGER_GROUPS_MAX) -> None:
         # The sums; past the bound everything new goes to one group a source.
-        self.groups: dict[Group, Sums] = {}
+        self.groups: dict[TotalsKey, Sums] = {}
         self._groups_max = groups_max
-        # Records of every type.
         self.records = 0
-        # Files read.
         self.files = 0
-        # Lines that are no records.
         self.bad_lines = 0
         # The first of them: file, line and what is wrong.
         self.findings: list[str] = []
@@ -85,11 +79,11 @@ class Totals:
                     self._add(record)
 
     def _add(self, record: Operations) -> None:
-        key = Group(record.source, record.namespace, record.entity, record.kind, record.stage, record.outcome)
+        key = TotalsKey(record.source, record.namespace, record.entity, record.kind, record.stage, record.outcome)
         sums = self.groups.get(key)
         if sums is None:
             if len(self.groups) >= self._groups_max:
-                key = Group(record.source, OTHERS, OTHERS, OTHERS, OTHERS, OTHERS)
+                key = TotalsKey(record.source, OTHERS, OTHERS, OTHERS, OTHERS, OTHERS)
             sums = self.groups.setdefault(key, Sums())
         sums.count += record.count
         sums.bytes += record.bytes

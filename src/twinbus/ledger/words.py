@@ -18,7 +18,7 @@ OK: Final = "ok"
 BACKLOG_MARK: Final = "/x-servicebus-transfer/"
 
 
-class Source(StrEnum):
+class LedgerSource(StrEnum):
     """Who counted."""
 
     BROKER = "broker"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.clock import Clock
 from twinbus.ledger import files
-from twinbus.ledger.words import Source
+from twinbus.ledger.words import LedgerSource
 from twinbus.limits import (
     LEDGER_FILE_BYTES_MAX,
     LEDGER_FILE_MS_MAX,
@@ -37,7 +37,7 @@ class LedgerWriter:
     def __init__(
         self,
         folder: Path,
-        source: Source,
+        source: LedgerSource,
         run_id: str,
         clock: Clock,
         *,
@@ -46,22 +46,16 @@ class LedgerWriter:
         total_bytes_max: int = LEDGER_TOTAL_BYTES_MAX,
         waiting_bytes_max: int = LEDGER_WAITING_BYTES_MAX,
     ) -> None:
-        # Where the files go.
         self.folder = folder
-        # Names and times of files.
         self._source = source
         self._run_id = run_id
         self._clock = clock
-        # When a file is complete.
         self._file_bytes_max = file_bytes_max
         self._file_ms_max = file_ms_max
         # How much may lie in the folder; 0 for no bound.
         self._total_bytes_max = total_bytes_max
-        # How much is kept while the disk refuses it.
         self._waiting_bytes_max = waiting_bytes_max
-        # The file being written; None between files.
         self._file: files.OpenFile | None = None
-        # When it was opened.
         self._opened_ms = 0
         # Files so far, and records so far: they make names and ids.
         self._file_count = 0
@@ -71,9 +65,7 @@ class LedgerWriter:
         self._waiting_bytes = 0
         # Whether the disk refused the last thing asked of it: the log is told when this changes.
         self._refused = False
-        # How often the disk refused something.
         self.errors = 0
-        # Records lost because the disk refused them for too long.
         self.lost_records = 0
 
     @property

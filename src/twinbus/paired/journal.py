@@ -16,8 +16,8 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from twinbus.clock import Clock
-from twinbus.ledger.records import LATENCY_BOUNDS_MS, Backlog, Failover, Latency, Operations, encode, units_of
-from twinbus.ledger.words import OK, Event, Kind, Source, Stage
+from twinbus.ledger.records import LATENCY_BOUNDS_MS, Backlog, FailoverEvent, Latency, Operations, encode, units_of
+from twinbus.ledger.words import OK, Event, Kind, LedgerSource, Stage
 from twinbus.ledger.writer import LedgerWriter
 from twinbus.limits import METER_INTERVAL_MS
 
@@ -44,7 +44,7 @@ class _Occasion(NamedTuple):
 class Journal:
     """Sums, and the thread that writes them."""
 
-    def __init__(self, folder: Path, run_id: str, clock: Clock, source: Source = Source.CLIENT) -> None:
+    def __init__(self, folder: Path, run_id: str, clock: Clock, source: LedgerSource = LedgerSource.CLIENT) -> None:
         # Who counts.
         self._source = source
         # The time of day.
@@ -80,7 +80,7 @@ class Journal:
         """This is a forked child, and nothing was counted yet: its records need ids of their own."""
         self._writer = LedgerWriter(self._writer.folder, self._source, uuid4().hex, self._clock)
 
-    def beside(self, run_id: str, source: Source) -> Journal:
+    def beside(self, run_id: str, source: LedgerSource) -> Journal:
         """Another one in the same folder, for somebody else's counts."""
         return Journal(self._writer.folder, run_id, self._clock, source)
 
@@ -230,7 +230,7 @@ class Journal:
 
     def _failover(self, key: _Occasion, start_ms: int, end_ms: int, count: int) -> str:
         return encode(
-            Failover(
+            FailoverEvent(
                 id=self._writer.next_id(),
                 start_ms=start_ms,
                 end_ms=end_ms,

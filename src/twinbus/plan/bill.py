@@ -22,7 +22,7 @@ from twinbus.plan.outage import DAY_S, MONTH_DAYS, Outage, idle_polls
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BillLine:
     """Operations of one stage, and what they are."""
 
     stage: Stage
@@ -39,7 +39,7 @@ class Bill:
     sheet: str
     currency: str
     used: int
-    lines: tuple[Line, ...]
+    lines: tuple[BillLine, ...]
     count: int
     units: int
     amount: Decimal
@@ -82,7 +82,8 @@ def bill_of(load: Load, course: Outage, sheet: Sheet, used: int = 0) -> Bill:
         (Stage.PING, "pings, at most", course.pings, 1),
     )
     lines = tuple(
-        Line(stage, what, count, count * units, list_amount(sheet, count * units)) for stage, what, count, units in plan
+        BillLine(stage, what, count, count * units, list_amount(sheet, count * units))
+        for stage, what, count, units in plan
     )
     units = sum(line.units for line in lines)
     direct_units = 2 * messages * each

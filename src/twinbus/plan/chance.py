@@ -4,8 +4,8 @@ Rules:
 - `within` is exact as far as it can be done at once, and says by `exactly` whether it is.
 - Exact: the n-th sender makes a queue the first with more than `most` only if it picks one that has `most` already:
   P(q, n) = P(q, n-1) - B(most; n-1, 1/q) * P(q-1, n-1-most). Only positive terms are taken away, so nothing cancels.
-- Beyond: independent Poisson counts, all at most `most`, on the condition that their sum is right (Levin's form), the
-  sum taken as normal.
+- Beyond, the queues are taken as independent: each keeps within `most` by the binomial distribution. With so many
+  senders the difference is far below what a reader can see.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def within(senders: int, queues: int, most: int) -> float:
         return 0.0
     if senders * min(queues, senders) <= PLAN_EXACT_STEPS_MAX // 10:
         return _exact(senders, queues, most)
-    return _levin(senders, queues, most)
+    return _independent(senders, queues, most)
 
 
 def empty(senders: int, queues: int) -> float:
@@ -90,7 +90,7 @@ def _levels(senders: int, queues: int) -> Iterator[tuple[int, float]]:
         if most == senders or queues == 1:
             yield most, 1.0
             return
-        level = _exact(senders, queues, most) if exact else _levin(senders, queues, most)
+        level = _exact(senders, queues, most) if exact else _independent(senders, queues, most)
         last = max(last, min(level, 1.0))
         if 1 - last < _NOTHING:
             yield most, 1.0
@@ -138,30 +138,13 @@ def _exact(senders: int, queues: int, most: int) -> float:
     return min(max(before[senders], 0.0), 1.0)
 
 
-def _levin(senders: int, queues: int, most: int) -> float:
-    mean = senders / queues
-    # The Poisson probabilities up to `most`: the last of them and their sum.
-    last = math.exp(most * math.log(mean) - mean - math.lgamma(most + 1))
-    below = _poisson_within(mean, most)
-    if below <= 0:
-        return 0.0
-    cut_mean = mean * (1 - last / below)
-    variance = cut_mean - (mean - cut_mean) * (most - cut_mean)
-    if variance <= 0:
-        return 0.0
-    log_here = -((senders - queues * cut_mean) ** 2) / (2 * queues * variance) - 0.5 * math.log(
-        2 * math.pi * queues * variance
-    )
-    log_free = senders * math.log(senders) - senders - math.lgamma(senders + 1)
-    return min(math.exp(queues * math.log(below) + log_here - log_free), 1.0)
-
-
-def _poisson_within(mean: float, most: int) -> float:
-    """P(Poisson <= most), for `most` at or above the mean: one less the tail, whose terms fall quickly."""
-    term = math.exp((most + 1) * math.log(mean) - mean - math.lgamma(most + 2))
-    tail, at = 0.0, most + 1
-    while term > 1e-18:
+def _independent(senders: int, queues: int, most: int) -> float:
+    """Each queue keeps within `most`, whatever the others have."""
+    # The tail of the binomial beyond `most`, whose terms fall quickly there: `most` is at or above the mean.
+    tail, count = 0.0, most + 1
+    term = math.exp(_log_binomial(count, senders, queues))
+    while term > 1e-18 and count <= senders:
         tail += term
-        at += 1
-        term *= mean / at
-    return 1.0 - tail
+        term *= (senders - count) / ((count + 1) * (queues - 1))
+        count += 1
+    return math.exp(queues * math.log1p(-tail)) if tail < 1 else 0.0

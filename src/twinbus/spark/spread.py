@@ -1,6 +1,6 @@
 """The spread of senders over backlog queues, drawn at random many times on Spark.
 
-It tells what closed forms cannot: the fullest queue when senders are not alike, and it checks them when they are.
+It answers what closed forms cannot: the fullest queue when senders are not alike.
 
 Rules:
 - Trials come in chunks, each with a stream of chance of its own made from the seed and its number: the same seed gives
@@ -49,8 +49,7 @@ def draw(spark: SparkSession, load: Load, *, trials: int, seed: int, queues: int
     from pyspark.sql import functions as F
 
     chunks = -(-trials // _CHUNK)
-    weights = load.weights() if load.skew else None
-    task = _Trials(trials, seed, load.writers, queues or load.queues, weights)
+    task = _Trials(trials, seed, queues or load.queues, load.weights())
     slots = min(chunks, spark.sparkContext.defaultParallelism)
     drawn = spark.range(0, chunks, 1, slots).mapInArrow(task, _SCHEMA)
     found = drawn.agg(
@@ -81,15 +80,12 @@ def draw(spark: SparkSession, load: Load, *, trials: int, seed: int, queues: int
 class _Trials:
     """What a task does: numbers of chunks in, trials out."""
 
-    def __init__(self, trials: int, seed: int, writers: int, queues: int, weights: list[float] | None) -> None:
+    def __init__(self, trials: int, seed: int, queues: int, weights: list[float]) -> None:
         # Of all chunks together; the last chunk has what is left.
         self._trials = trials
-        # Where chance begins.
         self._seed = seed
-        # Senders, and what they pick from.
-        self._writers = writers
         self._queues = queues
-        # Each sender's share of the messages; None: all alike.
+        # Each sender's share of the messages.
         self._weights = weights
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,14 +102,11 @@ class _Trials:
         import numpy as np
 
         chance = np.random.default_rng([self._seed, number])
-        at_once = max(_PICKS_MAX // max(self._writers if self._weights else self._queues, self._queues), 1)
+        writers = len(self._weights)
+        at_once = max(_PICKS_MAX // max(writers, self._queues), 1)
         for start in range(0, count, at_once):
             rows = min(at_once, count - start)
-            if self._weights is None:
-                loads = chance.multinomial(self._writers, np.full(self._queues, 1 / self._queues), size=rows)
-                yield loads.max(axis=1) / self._writers, (loads == 0).sum(axis=1)
-                continue
-            picks = chance.integers(self._queues, size=(rows, self._writers))
+            picks = chance.integers(self._queues, size=(rows, writers))
             places = (picks + np.arange(rows)[:, None] * self._queues).ravel()
             weighted = np.bincount(places, np.tile(self._weights, rows), rows * self._queues)
             shares = weighted.reshape(rows, self._queues)

@@ -17,8 +17,8 @@ from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.broker.http.console import streams
 from twinbus.clock import SystemClock
 from twinbus.entities.filters import CorrelationFilter
-from twinbus.ledger.records import Failover, encode
-from twinbus.ledger.words import Event, Source
+from twinbus.ledger.records import FailoverEvent, encode
+from twinbus.ledger.words import Event, LedgerSource
 from twinbus.limits import CONSOLE_ENTITIES_PAGE, CONSOLE_EVENTS_MAX, CONSOLE_STREAMS_MAX
 from twinbus.testing import Broker
 
@@ -273,11 +273,11 @@ def test_without_a_ledger_the_counters_are_shown(broker: Broker, window: Window)
 
 def failed_over(number: int, now_ms: int, namespace: str = "contoso") -> str:
     return encode(
-        Failover(
+        FailoverEvent(
             id=f"r-{number}",
             start_ms=now_ms + number,
             end_ms=now_ms + number,
-            source=Source.CLIENT,
+            source=LedgerSource.CLIENT,
             namespace=namespace,
             entity="orders",
             event=Event.FAILED_OVER,

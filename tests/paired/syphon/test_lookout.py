@@ -13,7 +13,7 @@ from twinbus.clock import SystemClock
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.records import Backlog, decode
 from twinbus.ledger.totals import Totals
-from twinbus.ledger.words import Source
+from twinbus.ledger.words import LedgerSource
 from twinbus.paired._async.namespaces import AsyncRoutedTransport
 from twinbus.paired.journal import Journal
 from twinbus.paired.syphon import Pairing, Syphon
@@ -124,7 +124,7 @@ async def test_what_has_not_changed_from_nothing_is_not_written(pair: Pair, tmp_
         async def oldest_ms(self, path: str) -> int | None:
             return None
 
-    journal = Journal(tmp_path, "run", SystemClock(), Source.SYPHON)
+    journal = Journal(tmp_path, "run", SystemClock(), LedgerSource.SYPHON)
     lookout = Lookout(["A"], namespace="second", counts=counts, elder=Nobody(), journal=journal, clock=SystemClock())
     while answers:
         await lookout.look()

@@ -6,8 +6,17 @@ import json
 import random
 from pathlib import Path
 
-from twinbus.ledger.records import Backlog, Connections, Failover, Latency, Operations, Record, encode, units_of
-from twinbus.ledger.words import Event, Kind, Source, Stage, stage_of
+from twinbus.ledger.records import (
+    Backlog,
+    ConnectionPeak,
+    FailoverEvent,
+    Latency,
+    LedgerRecord,
+    Operations,
+    encode,
+    units_of,
+)
+from twinbus.ledger.words import Event, Kind, LedgerSource, Stage, stage_of
 
 START_MS = 1_790_812_800_000  # 1 October 2026
 DAY_MS = 86_400_000
@@ -29,7 +38,7 @@ BAD = (
 class Writer:
     """One source's run: numbers its records."""
 
-    def __init__(self, draw: random.Random, source: Source, run: str) -> None:
+    def __init__(self, draw: random.Random, source: LedgerSource, run: str) -> None:
         self.draw = draw
         self.source = source
         self.run = run
@@ -46,15 +55,17 @@ class Writer:
             "entity": entity,
         }
 
-    def record(self, at_ms: int) -> Record:
+    def record(self, at_ms: int) -> LedgerRecord:
         draw = self.draw
-        namespace = draw.choice(["contoso", "fabrikam", "wingtip"] if self.source is not Source.BROKER else ["contoso"])
+        namespace = draw.choice(
+            ["contoso", "fabrikam", "wingtip"] if self.source is not LedgerSource.BROKER else ["contoso"]
+        )
         entity = draw.choice(["orders", "Orders", "mail", QUEUE, ""])
         chance = draw.random()
         if chance < 0.7:
             kind = draw.choice([Kind.SEND, Kind.SEND, Kind.RECEIVE, Kind.COMPLETE, Kind.EMPTY_POLL, Kind.PING])
             stage = stage_of(entity, kind)
-            if self.source is Source.SYPHON and kind is Kind.SEND:
+            if self.source is LedgerSource.SYPHON and kind is Kind.SEND:
                 stage = Stage.TO_PRIMARY
             size = draw.choice([0, 900, 65_536, 65_537, 100_000])
             count = draw.choice([1, 3, 500_000, 9_000_000])
@@ -70,7 +81,7 @@ class Writer:
         if chance < 0.85:
             event = draw.choice(list(Event))
             moment = event not in (Event.DIVERTED, Event.SYPHONED)
-            return Failover(
+            return FailoverEvent(
                 **self.head(at_ms, namespace, entity, 0 if moment else 1000),
                 event=event,
                 target=draw.choice([None, "fabrikam"]),
@@ -94,10 +105,10 @@ class Writer:
                 max_ms=draw.randrange(50),
                 buckets=buckets,
             )
-        return Connections(**self.head(at_ms, namespace, ""), peak=draw.choice([0, 3, 2_000]))
+        return ConnectionPeak(**self.head(at_ms, namespace, ""), peak=draw.choice([0, 3, 2_000]))
 
 
-def odd(record: Record, draw: random.Random) -> bytes:
+def odd(record: LedgerRecord, draw: random.Random) -> bytes:
     """The same record as somebody else would write it."""
     found = json.loads(encode(record))
     if draw.random() < 0.5:
@@ -108,7 +119,9 @@ def odd(record: Record, draw: random.Random) -> bytes:
 def make(folder: Path, seed: int, records: int = 150) -> tuple[list[Path], list[Path]]:
     """Files of a first and of a second run, written where they are told to be later."""
     draw = random.Random(seed)
-    writers = [Writer(draw, source, f"{number}{seed:x}") for number, source in enumerate([*Source, Source.CLIENT])]
+    writers = [
+        Writer(draw, source, f"{number}{seed:x}") for number, source in enumerate([*LedgerSource, LedgerSource.CLIENT])
+    ]
     files: list[tuple[Path, bytes]] = []
     for writer in writers:
         at_ms = START_MS + draw.randrange(40) * DAY_MS

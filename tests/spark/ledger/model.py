@@ -11,8 +11,8 @@ from typing import Any
 
 from twinbus.errors import LedgerError
 from twinbus.ledger.prices import Sheet
-from twinbus.ledger.records import Backlog, Connections, Failover, Latency, Operations, Record, decode
-from twinbus.ledger.words import Event, Source, Stage
+from twinbus.ledger.records import Backlog, ConnectionPeak, FailoverEvent, Latency, LedgerRecord, Operations, decode
+from twinbus.ledger.words import Event, LedgerSource, Stage
 
 MINUTE_MS = 60_000
 BUCKETS = 33
@@ -23,7 +23,7 @@ def moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC).replace(tzinfo=None)
 
 
-def minute(record: Record) -> datetime:
+def minute(record: LedgerRecord) -> datetime:
     return moment(record.start_ms - record.start_ms % MINUTE_MS)
 
 
@@ -32,7 +32,7 @@ class Model:
 
     def __init__(self, files: Iterable[Path], sheet: Sheet) -> None:
         self.sheet = sheet
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, LedgerRecord] = {}
         self.quarantine: list[tuple[str, str]] = []
         self.lines = 0
         for path in files:
@@ -81,12 +81,12 @@ class Model:
         return {key: (*row[:3], tuple(row[3])) for key, row in found.items()}
 
     def failovers(self) -> list[tuple[Any, ...]]:
-        by_entity: dict[tuple[str, str], list[Failover]] = defaultdict(list)
-        for each in self._of(Failover):
+        by_entity: dict[tuple[str, str], list[FailoverEvent]] = defaultdict(list)
+        for each in self._of(FailoverEvent):
             by_entity[each.namespace, each.entity].append(each)
         return [row for key, events in by_entity.items() for row in self._episodes(key, events)]
 
-    def _episodes(self, key: tuple[str, str], events: list[Failover]) -> list[tuple[Any, ...]]:
+    def _episodes(self, key: tuple[str, str], events: list[FailoverEvent]) -> list[tuple[Any, ...]]:
         backs = sorted(each.start_ms for each in events if each.event is Event.FAILED_BACK)
         spells = []
         for run in {each.id.rpartition("-")[0] for each in events}:
@@ -94,7 +94,7 @@ class Model:
             own.sort(key=lambda each: (each.start_ms, int(each.id.rpartition("-")[2], 16)))
             told = (Event.FAILED_OVER, Event.FAILED_BACK, Event.DIVERTED)
             heard = max((each.end_ms for each in own if each.event in told), default=0)
-            begun: Failover | None = None
+            begun: FailoverEvent | None = None
             for each in own:
                 if each.event is Event.FAILED_OVER and begun is None:
                     begun = each
@@ -134,10 +134,10 @@ class Model:
             found |= self._of_bandwidth(namespace, records)
         peaks: dict[tuple[str, datetime], int] = defaultdict(int)
         times: dict[tuple[str, str], list[datetime]] = defaultdict(list)
-        for each in self._of(Connections):
+        for each in self._of(ConnectionPeak):
             hour = minute(each).replace(minute=0)
             peaks[each.namespace, hour] = max(peaks[each.namespace, hour], each.peak)
-        for each in (*self._of(Operations), *self._of(Connections)):
+        for each in (*self._of(Operations), *self._of(ConnectionPeak)):
             times[each.namespace, f"{minute(each):%Y-%m}"].append(minute(each).replace(minute=0))
         for (namespace, month), hours in times.items():
             found |= self._of_base(namespace, min(hours), max(hours))
@@ -149,14 +149,14 @@ class Model:
     def _of_operations(
         self, namespace: str, records: list[Operations]
     ) -> dict[tuple[Any, ...], tuple[int, int, Decimal]]:
-        has_broker = any(each.source is Source.BROKER for each in records)
+        has_broker = any(each.source is LedgerSource.BROKER for each in records)
         sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
         home: dict[tuple[date, str], list[int]] = defaultdict(lambda: [0, 0])
         for each in records:
             if not self.sheet.billed(each.kind, each.outcome):
                 continue
             day, numbers = minute(each).date(), (each.count, self.sheet.units(each.count, each.units))
-            if has_broker and each.source is not Source.BROKER:
+            if has_broker and each.source is not LedgerSource.BROKER:
                 if (each.kind, each.stage) == ("send", Stage.TO_PRIMARY):
                     home[day, each.entity.lower()] = [
                         a + b for a, b in zip(home[day, each.entity.lower()], numbers, strict=True)
@@ -186,10 +186,10 @@ class Model:
     ) -> dict[tuple[Any, ...], tuple[int, int, Decimal]]:
         if not any(tier.price for tier in self.sheet.bandwidth.steps):
             return {}
-        has_broker = any(each.source is Source.BROKER for each in records)
+        has_broker = any(each.source is LedgerSource.BROKER for each in records)
         sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
         for each in records:
-            own = each.source is Source.BROKER or not has_broker
+            own = each.source is LedgerSource.BROKER or not has_broker
             # What carries nothing on a day has no row; the tables see sums of days, not records.
             if own and each.bytes and self.sheet.billed(each.kind, each.outcome):
                 key = (minute(each).date(), namespace, "bandwidth", each.entity, str(each.stage))

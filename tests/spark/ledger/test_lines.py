@@ -12,7 +12,7 @@ import pytest
 from tests.spark.ledger.made import START_MS, Writer, odd
 from twinbus.errors import LedgerError
 from twinbus.ledger.records import OperationLines, decode, encode
-from twinbus.ledger.words import Kind, Source
+from twinbus.ledger.words import Kind, LedgerSource
 from twinbus.spark.ledger import ids, lines, schemas
 
 if TYPE_CHECKING:
@@ -72,9 +72,11 @@ def mangled(line: bytes, draw: random.Random) -> bytes:
 
 def test_sound_is_what_the_decoder_takes(spark: SparkSession) -> None:
     draw = random.Random(20261115)
-    writers = [Writer(draw, source, f"run-{source}") for source in Source]
+    writers = [Writer(draw, source, f"run-{source}") for source in LedgerSource]
     good = [encode(draw.choice(writers).record(START_MS + 1000 * at))[:-1].encode() for at in range(600)]
-    good.append(OperationLines(Source.BROKER, "contoso", "größe", Kind.SEND).line("ab-1", 1, 2, 3, 4, 5)[:-1].encode())
+    good.append(
+        OperationLines(LedgerSource.BROKER, "contoso", "größe", Kind.SEND).line("ab-1", 1, 2, 3, 4, 5)[:-1].encode()
+    )
     bad = [mangled(draw.choice(good), draw) for _ in range(6_000)]
     others = [odd(decode(each), draw) for each in good[:50]]
     given = spark.createDataFrame(
@@ -102,7 +104,7 @@ def test_sound_is_what_the_decoder_takes(spark: SparkSession) -> None:
 
 
 def test_everything_is_summed_in_one_pass(spark: SparkSession) -> None:
-    make = OperationLines(Source.BROKER, "contoso", "orders", Kind.SEND)
+    make = OperationLines(LedgerSource.BROKER, "contoso", "orders", Kind.SEND)
     texts = [make.line(f"ab-{at:x}", 60_000 * (at // 65), 60_000 * (at // 65), 1, 10, 2)[:-1] for at in range(1, 131)]
     given = spark.createDataFrame(
         [(each, "f") for each in [*texts, "nonsense", "nonsense"]], "line string, file string"

@@ -27,8 +27,8 @@ from tests.spark.ledger.model import Model
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError, StoreLockedError
 from twinbus.ledger.prices import GIGABYTE, Sheet, Tier, Tiers
-from twinbus.ledger.records import Connections, Operations, decode, encode
-from twinbus.ledger.words import Source
+from twinbus.ledger.records import ConnectionPeak, Operations, decode, encode
+from twinbus.ledger.words import LedgerSource
 from twinbus.limits import TABLES_KEPT_MS
 from twinbus.spark.ledger import pipeline, schemas
 from twinbus.spark.ledger.catalog import Catalog
@@ -73,7 +73,7 @@ def everything(spark: SparkSession, folder: Path) -> dict[str, Counter[str]]:
 def ledger(folder: Path, count: int = 100, run_id: str = "ab", at_ms: int = START_MS) -> Path:
     """One file of plain operations."""
     folder.mkdir(exist_ok=True)
-    writer = Writer(random.Random(1), Source.BROKER, run_id)
+    writer = Writer(random.Random(1), LedgerSource.BROKER, run_id)
     lines = []
     while len(lines) < count:
         record = writer.record(at_ms + 1000 * len(lines))
@@ -124,11 +124,11 @@ def test_each_run_adds_to_the_months_it_tells_of(spark: SparkSession, tmp_path: 
     files = []
     for run_id, at_ms in times.items():
         files.append(ledger(folder, 60, run_id, at_ms))
-        connected = Connections(
+        connected = ConnectionPeak(
             id=f"c{run_id}-1",
             start_ms=at_ms,
             end_ms=at_ms + 60_000,
-            source=Source.BROKER,
+            source=LedgerSource.BROKER,
             namespace="contoso",
             entity="",
             peak=7,
@@ -181,7 +181,7 @@ def test_a_file_that_comes_again_adds_nothing(spark: SparkSession, tmp_path: Pat
 
 def test_records_of_other_types_come_again_too(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "ledger").mkdir()
-    writer = Writer(random.Random(2), Source.SYPHON, "ab")
+    writer = Writer(random.Random(2), LedgerSource.SYPHON, "ab")
     made = [writer.record(START_MS + 1000 * at) for at in range(40)]
     lines = [encode(each) for each in made if not isinstance(each, Operations)]
     (tmp_path / "ledger" / "one.jsonl").write_text("".join(lines))

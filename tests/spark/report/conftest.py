@@ -8,7 +8,7 @@ import pytest
 
 from tests.spark.report import scenario
 from twinbus.ledger.prices import Sheet
-from twinbus.spark.report.facts import Report
+from twinbus.spark.report.facts import CostReport
 from twinbus.spark.report.gather import Question, gather
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ def question() -> Question:
 
 
 @pytest.fixture(scope="session")
-def outage(spark: SparkSession, question: Question) -> Report:
+def outage(spark: SparkSession, question: Question) -> CostReport:
     return gather(scenario.outage(spark), question)
 
 
 @pytest.fixture(scope="session")
-def nasty(spark: SparkSession, question: Question) -> Report:
+def nasty(spark: SparkSession, question: Question) -> CostReport:
     """The same with names that nobody should trust."""
     return gather(scenario.outage(spark, scenario.NASTY), question)
 
 
 @pytest.fixture(scope="session")
-def empty(spark: SparkSession, question: Question) -> Report:
+def empty(spark: SparkSession, question: Question) -> CostReport:
     return gather(scenario.frames(spark), question)

@@ -16,8 +16,8 @@ from random import Random
 from typing import Any
 
 from twinbus.clock import SteppedClock
-from twinbus.ledger.records import Backlog, Failover, Latency, Operations, encode, units_of
-from twinbus.ledger.words import OK, Event, Kind, Source, stage_of
+from twinbus.ledger.records import Backlog, FailoverEvent, Latency, Operations, encode, units_of
+from twinbus.ledger.words import OK, Event, Kind, LedgerSource, stage_of
 from twinbus.ledger.writer import LedgerWriter
 
 START_MS = int(datetime(2026, 11, 16, 8, 0, tzinfo=UTC).timestamp() * 1000)
@@ -46,7 +46,7 @@ class Book:
     """One ledger's writer, and the time it is at."""
 
     writer: LedgerWriter
-    source: Source
+    source: LedgerSource
     clock: SteppedClock
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -86,15 +86,17 @@ class _Morning:
     def __init__(self, folder: Path, rng: Random) -> None:
         self._rng = rng
         self._clock = SteppedClock(START_MS)
-        self._primary, self._secondary = (self._book(folder, Source.BROKER, run) for run in ("contoso", "contosodr"))
-        self._client = self._book(folder, Source.CLIENT, "shop1")
-        self._syphon = self._book(folder, Source.SYPHON, "syphon1")
+        self._primary, self._secondary = (
+            self._book(folder, LedgerSource.BROKER, run) for run in ("contoso", "contosodr")
+        )
+        self._client = self._book(folder, LedgerSource.CLIENT, "shop1")
+        self._syphon = self._book(folder, LedgerSource.SYPHON, "syphon1")
         # In each backlog queue: when a message came, for whom, and how many.
         self._backlog: list[list[tuple[int, str, int]]] = [[] for _ in range(QUEUES)]
         self._picks = {(entity, sender): rng.randrange(QUEUES) for entity in ENTITIES for sender in range(3)}
         self._totals: Counter[str] = Counter()
 
-    def _book(self, folder: Path, source: Source, run: str) -> Book:
+    def _book(self, folder: Path, source: LedgerSource, run: str) -> Book:
         writer = LedgerWriter(folder, source, run, self._clock, file_ms_max=30 * MINUTE_MS)
         writer.start()
         return Book(writer, source, self._clock)
@@ -152,7 +154,7 @@ class _Morning:
     def _event(self, event: Event, entity: str, after_ms: int, **fields: Any) -> None:
         at = self._clock.now_ms() + after_ms
         book = self._syphon if event is Event.SYPHONED else self._client
-        book.add(Failover, "contoso", entity, start_ms=at, end_ms=at, event=event, **fields)
+        book.add(FailoverEvent, "contoso", entity, start_ms=at, end_ms=at, event=event, **fields)
 
     def _look(self) -> None:
         now = self._clock.now_ms()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinbus.spark.report.facts import Report
+from twinbus.spark.report.facts import CostReport
 from twinbus.spark.report.page import page
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def seen(browser: Browser) -> list[list[float]]:
     return found
 
 
-def test_every_chart_is_visible_at_a_desk_and_on_a_phone(outage: Report, browser: Browser, tmp_path: Path) -> None:
+def test_every_chart_is_visible_at_a_desk_and_on_a_phone(outage: CostReport, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(outage))
     for width, height, mobile in ((1280, 900, False), (390, 844, True), (320, 640, True)):
@@ -52,7 +52,7 @@ def test_every_chart_is_visible_at_a_desk_and_on_a_phone(outage: Report, browser
     # No request left the file, and there is nothing on the console: the fixture checks both.
 
 
-def test_dark_is_dark_and_paper_is_white(outage: Report, browser: Browser, tmp_path: Path) -> None:
+def test_dark_is_dark_and_paper_is_white(outage: CostReport, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(outage))
     browser.open(file.as_uri())
@@ -75,7 +75,7 @@ def test_dark_is_dark_and_paper_is_white(outage: Report, browser: Browser, tmp_p
     assert all(one != other for one, other in zip(light, dark, strict=True))
 
 
-def test_hostile_names_do_nothing(nasty: Report, browser: Browser, tmp_path: Path) -> None:
+def test_hostile_names_do_nothing(nasty: CostReport, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(nasty))
     browser.resize(390, 844, mobile=True)

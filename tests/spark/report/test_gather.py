@@ -12,7 +12,7 @@ import pytest
 from tests.spark.report import scenario
 from tests.spark.report.scenario import START_S, backlog, charge, failover, frames, latency, operation
 from twinbus.limits import REPORT_FAILOVERS, REPORT_POINTS_MAX
-from twinbus.spark.report.facts import Report
+from twinbus.spark.report.facts import CostReport
 from twinbus.spark.report.gather import Question, gather
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(180)
 
 
-def test_the_period_is_what_the_tables_tell_of(outage: Report) -> None:
+def test_the_period_is_what_the_tables_tell_of(outage: CostReport) -> None:
     assert outage.period is not None
     assert (outage.period.start_s, outage.period.end_s, outage.period.width_s) == (START_S, START_S + 30 * 60, 60)
     assert outage.namespaces == ("contoso", "contoso-dr")
 
 
-def test_operations_are_counted_once_and_what_came_home_has_its_own_stage(outage: Report) -> None:
+def test_operations_are_counted_once_and_what_came_home_has_its_own_stage(outage: CostReport) -> None:
     assert outage.operations is not None
     stages = outage.operations.stages
     assert set(stages) == {"direct", "to-backlog", "from-backlog", "to-primary", "ping", "poll"}
@@ -41,7 +41,7 @@ def test_operations_are_counted_once_and_what_came_home_has_its_own_stage(outage
     assert stages["direct"][10:20] == (0,) * 10
 
 
-def test_costs_are_those_of_the_sheet(outage: Report) -> None:
+def test_costs_are_those_of_the_sheet(outage: CostReport) -> None:
     assert {stage: cost.units for stage, cost in outage.stages.items()} == {
         "direct": 72_000,
         "to-backlog": 18_000,
@@ -63,7 +63,7 @@ def test_costs_are_those_of_the_sheet(outage: Report) -> None:
     }
 
 
-def test_the_outage_and_what_was_done_for_it(outage: Report) -> None:
+def test_the_outage_and_what_was_done_for_it(outage: CostReport) -> None:
     (found,) = outage.outages
     assert (found.started_s, found.ended_s) == (START_S + 600, START_S + 1_170)
     assert (found.entities, found.diverted, found.syphoned) == (3, 18_000, 18_000)
@@ -75,7 +75,7 @@ def test_the_outage_and_what_was_done_for_it(outage: Report) -> None:
     assert len(outage.episodes) == outage.episodes_count == 3
 
 
-def test_backlog_and_times_through_it(outage: Report) -> None:
+def test_backlog_and_times_through_it(outage: CostReport) -> None:
     assert outage.backlog is not None
     assert max(each or 0 for each in outage.backlog.depth) == 10 * 150 * (1 + 2 + 3 + 4)
     assert max(each or 0 for each in outage.backlog.fullest) == 6_000
@@ -86,12 +86,12 @@ def test_backlog_and_times_through_it(outage: Report) -> None:
     assert {each.entity for each in outage.latencies} == {"orders", "invoices", "events"}
 
 
-def test_the_same_tables_give_the_same_report(spark: SparkSession, question: Question, outage: Report) -> None:
+def test_the_same_tables_give_the_same_report(spark: SparkSession, question: Question, outage: CostReport) -> None:
     # As text: an order that differs would show.
     assert repr(gather(scenario.outage(spark), question)) == repr(outage)
 
 
-def test_empty_tables(empty: Report) -> None:
+def test_empty_tables(empty: CostReport) -> None:
     assert empty.period is None
     assert empty.cost.units == empty.outages_count == empty.diverted == 0
 

@@ -11,7 +11,7 @@ import pytest
 from tests.spark.report.scenario import NASTY, START_S
 from twinbus.spark.report import charts, listing
 from twinbus.spark.report.drawing import shown
-from twinbus.spark.report.facts import Report
+from twinbus.spark.report.facts import CostReport
 from twinbus.spark.report.page import numbers, page
 from twinbus.spark.report.period import Period
 
@@ -48,7 +48,7 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
 
-def test_every_section_has_its_charts_and_tables(outage: Report) -> None:
+def test_every_section_has_its_charts_and_tables(outage: CostReport) -> None:
     text = page(outage)
     found = Reader(text)
     headings = re.findall(r"<h2>(.*?)</h2>", text)
@@ -61,8 +61,7 @@ def test_every_section_has_its_charts_and_tables(outage: Report) -> None:
         "Cost by entity",
     ]
     tags = [tag for tag, _ in found.tags]
-    # Wide and narrow.
-    assert (tags.count("figure"), tags.count("svg"), tags.count("figcaption")) == (6, 12, 6)
+    assert (tags.count("figure"), tags.count("svg"), tags.count("figcaption")) == (6, 6, 6)
     assert tags.count("table") == 7
     for tag, attributes in found.tags:
         if tag == "svg":
@@ -73,7 +72,7 @@ def test_every_section_has_its_charts_and_tables(outage: Report) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_nothing_is_loaded_and_nothing_runs(outage: Report) -> None:
+def test_nothing_is_loaded_and_nothing_runs(outage: CostReport) -> None:
     text = page(outage)
     found = Reader(text)
     assert not {"script", "link", "img", "iframe", "object", "foreignobject"} & {tag for tag, _ in found.tags}
@@ -85,7 +84,7 @@ def test_nothing_is_loaded_and_nothing_runs(outage: Report) -> None:
     assert "default-src &#x27;none&#x27;" in text
 
 
-def test_names_are_text_and_nothing_else(nasty: Report) -> None:
+def test_names_are_text_and_nothing_else(nasty: CostReport) -> None:
     written = page(nasty)
     found = Reader(written)
     assert "script" not in {tag for tag, _ in found.tags}
@@ -96,14 +95,14 @@ def test_names_are_text_and_nothing_else(nasty: Report) -> None:
     assert "\x1b" not in written
 
 
-def test_the_same_facts_give_the_same_bytes(outage: Report) -> None:
+def test_the_same_facts_give_the_same_bytes(outage: CostReport) -> None:
     first = page(outage, 1_763_200_000)
     assert page(outage, 1_763_200_000) == first
     assert "Written 15 Nov 2025 09:46 UTC." in first
     assert first.replace(" Written 15 Nov 2025 09:46 UTC.", "") == page(outage)
 
 
-def test_the_large_numbers(outage: Report) -> None:
+def test_the_large_numbers(outage: CostReport) -> None:
     assert dict(numbers(outage)) == {
         "USD on the bill": "0.69",
         "messages diverted": "18,000",
@@ -114,14 +113,14 @@ def test_the_large_numbers(outage: Report) -> None:
     }
 
 
-def test_empty_tables_give_an_honest_page(empty: Report) -> None:
+def test_empty_tables_give_an_honest_page(empty: CostReport) -> None:
     text = page(empty)
     Reader(text)
     assert "The tables are empty" in text
     assert "<figure" not in text
 
 
-def test_a_quiet_period_says_so(empty: Report) -> None:
+def test_a_quiet_period_says_so(empty: CostReport) -> None:
     text = page(replace(empty, period=Period.between(START_S, START_S + 600), quarantined=2))
     Reader(text)
     for said in (
@@ -136,7 +135,7 @@ def test_a_quiet_period_says_so(empty: Report) -> None:
     assert "<figure" not in text
 
 
-def test_an_outage_that_goes_on_is_drawn_and_said(outage: Report) -> None:
+def test_an_outage_that_goes_on_is_drawn_and_said(outage: CostReport) -> None:
     episodes = tuple(replace(each, ended_s=None) for each in outage.episodes)
     outages = tuple(replace(each, ended_s=None) for each in outage.outages)
     text = page(replace(outage, episodes=episodes, outages=outages))
@@ -144,7 +143,7 @@ def test_an_outage_that_goes_on_is_drawn_and_said(outage: Report) -> None:
     assert text.count("goes on") >= 4
 
 
-def test_several_days_are_stacked(outage: Report) -> None:
+def test_several_days_are_stacked(outage: CostReport) -> None:
     (day,) = outage.days
     days = tuple(replace(day, start_s=day.start_s + number * 86_400) for number in range(5))
     one, several = (charts.stages(replace(outage, days=each)) for each in (outage.days, days))
@@ -153,15 +152,14 @@ def test_several_days_are_stacked(outage: Report) -> None:
     assert several.count("var(--to-backlog)") > one.count("var(--to-backlog)")
 
 
-def test_stages_of_tomorrow_have_a_colour_and_no_class(outage: Report) -> None:
+def test_stages_of_tomorrow_have_a_colour_and_no_class(outage: CostReport) -> None:
     wild = '"><script>'
     text = page(replace(outage, stages={**outage.stages, wild: outage.stages["direct"]}))
     assert "script" not in {tag for tag, _ in Reader(text).tags}
     assert "background:var(--other)" in text
 
 
-@pytest.mark.parametrize("shape", [charts.WIDE, charts.NARROW], ids=lambda shape: shape.name)
-def test_one_moment_is_enough_for_every_chart(outage: Report, shape: charts.Shape) -> None:
+def test_one_moment_is_enough_for_every_chart(outage: CostReport) -> None:
     short = Period.between(START_S, START_S + 60)
     assert outage.operations is not None
     assert outage.backlog is not None
@@ -170,12 +168,12 @@ def test_one_moment_is_enough_for_every_chart(outage: Report, shape: charts.Shap
     backlog = replace(outage.backlog, **{name: (None if name == "dead" else 0,) for name in names})
     report = replace(outage, period=short, operations=operations, backlog=backlog)
     for make in (charts.operations, charts.backlog, charts.failovers):
-        drawn = make(report, shape)
+        drawn = make(report)
         assert drawn is not None
         assert drawn.startswith("<svg")
 
 
-def test_tables_say_what_they_leave_out(outage: Report) -> None:
+def test_tables_say_what_they_leave_out(outage: CostReport) -> None:
     short = replace(outage, episodes_count=50, outages_count=9, queues_count=30, latencies_count=12)
     assert "The 3 that diverted most; 47 others not shown." in listing.failovers(short).note
     assert "8 others not shown" in listing.outages(short).note

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from twinbus.spark.report.facts import Cost, Outage, Report
+from twinbus.spark.report.facts import Cost, CostReport, OutageSummary
 from twinbus.spark.report.period import Period, instant
 from twinbus.spark.report.sentence import headline, sentence
 
 START_S = instant("2026-11-15T10:02Z")
-OUTAGE = Outage(
+OUTAGE = OutageSummary(
     started_s=START_S,
     ended_s=START_S + 740,
     entities=6,
@@ -23,7 +23,7 @@ OUTAGE = Outage(
     list_amount=Decimal("0.0888432"),
     longest_ms=843_000,
 )
-REPORT = Report(
+REPORT = CostReport(
     period=Period.between(START_S - 3_600, START_S + 3_600),
     namespace=None,
     sheet="standard",

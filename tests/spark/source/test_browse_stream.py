@@ -14,7 +14,7 @@ from twinbus.client import Message
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError, MessageNotFoundError, UnsupportedError
 from twinbus.ledger.words import Kind
-from twinbus.spark.source.settling import Mark, Settler
+from twinbus.spark.source.settling import BrowseMark, Settler
 from twinbus.testing import Broker
 
 ALL = ReadAllAvailable()
@@ -325,7 +325,7 @@ def test_a_lost_answer_deletes_no_more_than_was_asked(desk: Desk, queue: str, mo
     with Desk(desk.broker) as own:
         settler = Settler(own.bus, queue)
         last = desk.look(queue)[9]
-        settler.settle(Mark(10, last.enqueued_ms or 0))
+        settler.settle(BrowseMark(10, last.enqueued_ms or 0))
     assert lost == [10]
     assert desk.ids(queue) == [str(number) for number in range(10, 30)]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.entities.message import NewMessage
 from twinbus.ledger.records import ConnectionLines, OperationLines
-from twinbus.ledger.words import OK, Kind, Source
+from twinbus.ledger.words import OK, Kind, LedgerSource
 from twinbus.limits import CONNECTIONS_RECORD_MS, METER_INTERVAL_MS, METRICS_ENTITIES_MAX, OPERATION_STEP_BYTES
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class EntityMeter:
     def counter(self, kind: Kind, outcome: str = OK) -> Counter:
         found = self._counters.get((kind, outcome))
         if found is None:
-            lines = OperationLines(Source.BROKER, self._namespace, self.path, kind, outcome)
+            lines = OperationLines(LedgerSource.BROKER, self._namespace, self.path, kind, outcome)
             found = self._counters[kind, outcome] = Counter(kind, outcome, lines)
         return found
 
@@ -144,7 +144,7 @@ class ConnectionPeak:
 
     def __init__(self, namespace: str) -> None:
         # Makes its lines for the ledger.
-        self._lines = ConnectionLines(Source.BROKER, namespace)
+        self._lines = ConnectionLines(LedgerSource.BROKER, namespace)
         # The most since the last interval.
         self._peak = 0
         # What the ledger was told last, and when.

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from twinbus.clock import Clock
-from twinbus.ledger.words import Source
+from twinbus.ledger.words import LedgerSource
 from twinbus.ledger.writer import LedgerWriter
 from twinbus.limits import LEDGER_INTERVALS_WAITING_MAX, METER_INTERVAL_MS
 
@@ -32,7 +32,7 @@ class Scribe:
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         # The ledger.
-        self._writer = LedgerWriter(folder, Source.BROKER, secrets.token_hex(8), clock)
+        self._writer = LedgerWriter(folder, LedgerSource.BROKER, secrets.token_hex(8), clock)
         # What is to be written; None ends the thread.
         self._work: SimpleQueue[list[Interval] | None] = SimpleQueue()
         # Records that the thread never got, because too many waited.

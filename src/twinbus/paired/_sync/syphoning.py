@@ -16,7 +16,7 @@ from uuid import uuid4
 from azure.core.exceptions import ResourceNotFoundError
 
 from twinbus.clock import Clock
-from twinbus.ledger.words import Source
+from twinbus.ledger.words import LedgerSource
 from twinbus.paired._sync.namespaces import Namespace
 from twinbus.paired.events import Events, logger
 from twinbus.paired.synchronization import Signal
@@ -78,7 +78,7 @@ class Syphoning:
             clock=self._wall_clock,
             listeners=self._events.listeners,
             # Whoever reads the ledger tells the syphon's operations from the senders'.
-            journal=None if journal is None else journal.beside(uuid4().hex, Source.SYPHON),
+            journal=None if journal is None else journal.beside(uuid4().hex, LedgerSource.SYPHON),
         )
         return Syphon(ports[0], ports[1], self._queues, events=events, counts=self._counts)
 

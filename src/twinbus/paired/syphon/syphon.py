@@ -23,7 +23,7 @@ from uuid import uuid4
 from twinbus.client import BusClient
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ConfigError, ServiceError
-from twinbus.ledger.words import Source
+from twinbus.ledger.words import LedgerSource
 from twinbus.limits import (
     BACKLOG_QUEUES_DEFAULT,
     LOCK_DURATION_MS_DEFAULT,
@@ -339,7 +339,7 @@ def syphon_events(
 ) -> Events:
     """Who is told of a syphon's doings; with `ledger` a folder for its records."""
     wall = clock or SystemClock()
-    journal = None if ledger is None else Journal(ledger, uuid4().hex[:12], wall, Source.SYPHON)
+    journal = None if ledger is None else Journal(ledger, uuid4().hex[:12], wall, LedgerSource.SYPHON)
     return Events(primary, secondary, clock=wall, listeners=listeners, journal=journal)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from twinbus.ledger.records import TYPES, Connections, Operations
+from twinbus.ledger.records import TYPES, ConnectionPeak, Operations
 from twinbus.spark.ledger import ids, lines, odd, schemas
 from twinbus.spark.ledger.catalog import Catalog, Part
 
@@ -65,16 +65,12 @@ class Batch:
     """The work on one batch."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog, before: Tables, name: str, now_ms: int) -> None:
-        # Does it.
         self._spark = spark
-        # Where the part goes, and its name.
         self._catalog = catalog
         self._name = name
         self._folder = catalog.part(name)
         self._staging = self._folder / "staging"
-        # What was committed so far.
         self._before = before
-        # The files it is of, with their sizes.
         self._files: dict[str, int] = {}
         # When lines went into quarantine.
         self._at = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -90,7 +86,7 @@ class Batch:
         none = F.lit(None).cast("bigint")
         rows = self.sums.select("lines", "minute")
         for folder in [*self._types, *self._odd]:
-            moment = F.col("start_ms") if folder.name == f"type={Connections.type}" else none
+            moment = F.col("start_ms") if folder.name == f"type={ConnectionPeak.type}" else none
             found = self._read("lines bigint, start_ms bigint", folder)
             rows = rows.unionByName(found.select("lines", moment.alias("minute")))
         row = rows.agg(
@@ -120,7 +116,7 @@ class Batch:
     @property
     def connections(self) -> DataFrame:
         """Staged records of connections."""
-        return self._read(schemas.RECORDS, self._staging / "records" / f"type={Connections.type}").drop("type")
+        return self._read(schemas.RECORDS, self._staging / "records" / f"type={ConnectionPeak.type}").drop("type")
 
     def accept(self, counted: Counted) -> Outcome:
         """The part, of what is staged as it is; not yet committed."""

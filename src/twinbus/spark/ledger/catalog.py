@@ -40,7 +40,6 @@ class Part:
 
     name: str
     level: int
-    # The tables in it: `operations`, `seen`, and the types of records.
     tables: tuple[str, ...]
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from twinbus.ledger.prices import DECIMALS, Sheet, Tiers, scaled
-from twinbus.ledger.words import OK, Kind, Source, Stage
+from twinbus.ledger.words import OK, Kind, LedgerSource, Stage
 from twinbus.spark.ledger.lines import KEYS
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _billed(sheet: Sheet) -> Column:
 
 def _carried(days: DataFrame, sheet: Sheet) -> DataFrame:
     """Bytes of billed operations a day, each once; `kind` is the stage that carried them."""
-    broker = F.col("source") == Source.BROKER.value
+    broker = F.col("source") == LedgerSource.BROKER.value
     by_month = Window.partitionBy("namespace", month(F.col("date")))
     told = days.withColumn("has_broker", F.max(broker).over(by_month)).where(broker | ~F.col("has_broker"))
     found = told.where(_billed(sheet) & (F.col("bytes") > 0)).groupBy("date", "namespace", "stage", "entity")
@@ -118,7 +118,7 @@ def _charged(days: DataFrame, sheet: Sheet) -> DataFrame:
     """Billed operations a day: of each namespace and month by one source, or by clients and syphons together."""
     billed = _billed(sheet)
     units = "units" if sheet.step_bytes else "count"
-    broker = F.col("source") == Source.BROKER.value
+    broker = F.col("source") == LedgerSource.BROKER.value
     stage, kind = F.col("stage"), F.col("kind")
     by_month = Window.partitionBy("namespace", month(F.col("date")))
     by_entity = Window.partitionBy("date", "namespace", F.lower("entity"))

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from twinbus.ledger.records import FORMAT, LATENCY_BOUNDS_MS, TYPES, Operations, Record
-from twinbus.ledger.words import OK, Event, Kind, Source, Stage
+from twinbus.ledger.records import FORMAT, LATENCY_BOUNDS_MS, TYPES, LedgerRecord, Operations
+from twinbus.ledger.words import OK, Event, Kind, LedgerSource, Stage
 from twinbus.limits import LEDGER_LINE_BYTES_MAX, TIME_MS_MAX
 from twinbus.spark.ledger import schemas
 
@@ -35,7 +35,7 @@ _MOMENTS: Final = frozenset({"start_ms", "end_ms"})
 
 _NAMES: Final = frozenset({"namespace", "entity", "target", "queue"})
 _WORDS: Final = {
-    "source": [str(each) for each in Source],
+    "source": [str(each) for each in LedgerSource],
     "stage": [str(each) for each in Stage],
     "event": [str(each) for each in Event],
     # Others are left to the decoder, which takes every word.
@@ -64,7 +64,7 @@ def read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     )
 
 
-def parsed(lines: DataFrame, kinds: Iterable[type[Record]] = tuple(TYPES.values())) -> DataFrame:
+def parsed(lines: DataFrame, kinds: Iterable[type[LedgerRecord]] = tuple(TYPES.values())) -> DataFrame:
     """Lines with their fields, and whether each is a `sound` record of one of these types; the fields of others mean
     nothing. Each type makes the code that Spark compiles longer, and code that is too long is slow."""
     options = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -124,7 +124,7 @@ def _minute() -> Column:
 # --- what is sound ----------------------------------------------------------------------------------------------------
 
 
-def _sound(kinds: Iterable[type[Record]]) -> Column:
+def _sound(kinds: Iterable[type[LedgerRecord]]) -> Column:
     """Whether the line is what a writer writes. Null counts as no."""
     chosen = None
     for kind in kinds:
@@ -139,7 +139,7 @@ def _beginning(kind: str) -> str:
     return f'{{"v":{FORMAT},"type":"{kind}"'
 
 
-def _written(kind: type[Record]) -> Column:
+def _written(kind: type[LedgerRecord]) -> Column:
     """The line of a record with these fields, as `records.encode` makes it where no character needs an escape."""
     pieces = [F.lit(_beginning(kind.type))]
     for field in fields(kind):
@@ -156,7 +156,7 @@ def _value(name: str) -> Column:
     return F.col(name).cast("string")
 
 
-def _checks(kind: type[Record]) -> list[Column]:
+def _checks(kind: type[LedgerRecord]) -> list[Column]:
     """What `records.decode` asks of the fields beyond their types."""
     names = [field.name for field in fields(kind)]
     checks = [F.col("id").rlike(ID), F.col("start_ms") <= F.col("end_ms")]

@@ -16,7 +16,6 @@ class Months:
         low, high = _moment(first_ms), _moment(last_ms)
         # Their names, as in `2026-10`.
         self._low, self._high = f"{low:%Y-%m}", f"{high:%Y-%m}"
-        # Their first and last moment.
         self.first_ms = _start_ms(low.year, low.month)
         self.last_ms = TIME_MS_MAX if self._high == "9999-12" else _start_ms(high.year, high.month + 1) - 1
 

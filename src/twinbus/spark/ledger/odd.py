@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import functions as F
 
 from twinbus.errors import LedgerError
-from twinbus.ledger.records import Record, decode
+from twinbus.ledger.records import LedgerRecord, decode
 from twinbus.spark.ledger import schemas
 from twinbus.spark.ledger.lines import ID, bound
 
@@ -59,7 +59,7 @@ def _decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pyarrow.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def _check(record: Record) -> None:
+def _check(record: LedgerRecord) -> None:
     for each in fields(record):
         value = getattr(record, each.name)
         if isinstance(value, int) and value > bound(each.name):

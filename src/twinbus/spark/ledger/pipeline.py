@@ -28,7 +28,7 @@ from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.prices import Sheet
-from twinbus.ledger.records import Connections
+from twinbus.ledger.records import ConnectionPeak
 from twinbus.limits import LEDGER_BATCH_BYTES, TABLES_MERGED_PARTS
 from twinbus.spark.ledger import ids
 from twinbus.spark.ledger.batch import Batch, Counted, Outcome
@@ -171,17 +171,12 @@ class _Job:
         batch_bytes: int,
         progress: Callable[[str], None] | None,
     ) -> None:
-        # Does the work.
         self._spark = spark
-        # The folder.
         self.catalog = catalog
-        # What things cost.
         self._sheet = sheet
         # The time of day, for commits and quarantine.
         self._clock = clock
-        # How much is one commit.
         self._batch_bytes = batch_bytes
-        # Told what goes on.
         self._progress = progress or (lambda _: None)
 
     def run(self, folders: Sequence[Path]) -> RunSummary:
@@ -218,7 +213,7 @@ class _Job:
             self.catalog.discard(name, "days", "charges")
             outcome = batch.sort_out(counted, repeated=repeated)
             new = self._tables(State(parts=(outcome.part,)))
-            after = self._costs(state, name, new.sums, new.records(Connections.type), outcome)
+            after = self._costs(state, name, new.sums, new.records(ConnectionPeak.type), outcome)
         else:
             outcome = batch.accept(counted)
         after = replace(after, parts=(*state.parts, outcome.part))
@@ -228,7 +223,7 @@ class _Job:
 
     def _reprice(self, state: State) -> State:
         name = self.catalog.begin(state)
-        after = self._charged(state, name, EVER, self._days(state), self._tables(state).records(Connections.type))
+        after = self._charged(state, name, EVER, self._days(state), self._tables(state).records(ConnectionPeak.type))
         return self.catalog.commit(replace(after, sheet=repr_of(self._sheet)), self._clock.now_ms())
 
     def _tables(self, state: State) -> Tables:
@@ -246,7 +241,7 @@ class _Job:
         the sheet is another one."""
         after = replace(state, sheet=repr_of(self._sheet))
         repriced = bool(state.sheet) and state.sheet != after.sheet
-        connections = connections.unionByName(self._tables(state).records(Connections.type))
+        connections = connections.unionByName(self._tables(state).records(ConnectionPeak.type))
         if told.first_ms is None or told.last_ms is None:
             return self._charged(after, name, EVER, self._days(state), connections) if repriced else after
         span = Months(told.first_ms, told.last_ms)

@@ -24,9 +24,7 @@ class Tables:
     """The tables of one folder."""
 
     def __init__(self, spark: SparkSession, folder: Path | str, state: State | None = None) -> None:
-        # Reads them.
         self._spark = spark
-        # The folder, and what is in force in it.
         self._catalog = Catalog(Path(folder))
         self._state = state if state is not None else self._catalog.state()
 

@@ -1,11 +1,10 @@
-"""The charts of a report. Each takes the facts and gives an SVG, or nothing where there is nothing to draw.
+"""The charts of a report. Each takes the facts and returns an SVG, or None where there is nothing to draw.
 
-Each is drawn in two shapes, for wide and for narrow screens: made smaller, a wide one could not be read on a phone.
+A chart has one size. On a narrow screen the page scrolls it sideways: made smaller, its labels could not be read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -13,31 +12,18 @@ from twinbus.ledger.records import LATENCY_BOUNDS_MS
 from twinbus.limits import REPORT_ENTITIES
 from twinbus.plan.wording import plural, span
 from twinbus.spark.report.drawing import drawing, quiet, shown, svg
-from twinbus.spark.report.facts import Episode, Report
+from twinbus.spark.report.facts import CostReport, Episode
 from twinbus.spark.report.listing import ordered, word
 from twinbus.spark.report.palette import FIXED, light
 from twinbus.spark.report.percentiles import bound_ms, percentile_ms, used
 from twinbus.spark.report.period import Period, moment, range_text
 
+_WIDTH = 10.0
 _ROW = 0.34
+_NAME_CHARS = 44
+_LABELS = 9
 _QUIET = ("ping", "poll")
 _STEPS_S = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How wide a chart is, in inches, and what that leaves room for."""
-
-    name: str
-    width: float
-    # Characters of an entity's name, columns of a legend, labels on an axis.
-    chars: int
-    columns: int
-    labels: int
-
-
-WIDE = Shape("wide", 10.0, 44, 6, 9)
-NARROW = Shape("narrow", 4.9, 20, 2, 4)
 
 
 def _counts(axis: Any) -> None:
@@ -55,27 +41,27 @@ def _short(value: float, top: float) -> str:
     return f"{value:,.0f}"
 
 
-def _times(axes: Any, period: Period, shape: Shape) -> None:
+def _times(axes: Any, period: Period) -> None:
     axes.set_xlim(moment(period.start_s), moment(period.end_s))
-    _dates(axes, shape)
+    _dates(axes)
 
 
-def _legend(axes: Any, shape: Shape, *, right: bool = False) -> None:
+def _legend(axes: Any, *, right: bool = False) -> None:
     """What the colours mean, above the chart: nothing is drawn there."""
     marks: dict[str, Any] = {"borderaxespad": 0.2, "handlelength": 1.1, "handleheight": 0.9, "columnspacing": 1.4}
     place = (
         {"loc": "lower right", "bbox_to_anchor": (1, 1)} if right else {"loc": "lower left", "bbox_to_anchor": (0, 1)}
     )
-    axes.legend(ncols=shape.columns, **place, **marks)
+    axes.legend(ncols=6, **place, **marks)
 
 
-def stages(report: Report, shape: Shape = WIDE) -> str | None:
+def stages(report: CostReport) -> str | None:
     """Billed units by stage: one bar each, or a stacked one for each day where there are several."""
     names = [name for name in ordered(list(report.stages)) if name not in FIXED and report.stages[name].units]
     if not names:
         return None
     several = len(report.days) > 1
-    with drawing(shape.width, 3.2 if several else 0.7 + _ROW * 1.25 * len(names)) as figure:
+    with drawing(_WIDTH, 3.2 if several else 0.7 + _ROW * 1.25 * len(names)) as figure:
         axes = figure.subplots()
         if several:
             starts = [moment(each.start_s) for each in report.days]
@@ -93,30 +79,28 @@ def stages(report: Report, shape: Shape = WIDE) -> str | None:
                 )
                 below = [a + b for a, b in zip(below, units, strict=True)]
             axes.set_ylim(0, max(below) * 1.05)
-            _dates(axes, shape)
+            _dates(axes)
             _counts(axes.yaxis)
-            _legend(axes, shape)
+            _legend(axes)
         else:
             _bars(axes, [(word(name), {name: report.stages[name].units}) for name in names])
         quiet(axes)
         return svg(
             figure,
-            f"stages-{shape.name}",
+            "stages",
             "Billed units by stage",
             "; ".join(f"{word(name)}: {report.stages[name].units:,} units" for name in names),
         )
 
 
-def _dates(axes: Any, shape: Shape) -> None:
+def _dates(axes: Any) -> None:
     # Untyped, all of it.
     dates: Any = import_module("matplotlib.dates")
     ticker: Any = import_module("matplotlib.ticker")
     first, last = axes.get_xlim()
-    step = next(
-        (each for each in _STEPS_S if 60 <= each <= 43_200 and (last - first) * 86_400 / each < shape.labels), None
-    )
+    step = next((each for each in _STEPS_S if 60 <= each <= 43_200 and (last - first) * 86_400 / each < _LABELS), None)
     if step is None:
-        locator = dates.AutoDateLocator(minticks=2, maxticks=shape.labels)
+        locator = dates.AutoDateLocator(minticks=2, maxticks=_LABELS)
     else:
         locator = ticker.MultipleLocator(step / 86_400)
     axes.xaxis.set_major_locator(locator)
@@ -144,31 +128,31 @@ def _bars(axes: Any, rows: list[tuple[str, dict[str, int]]]) -> None:
     _counts(axes.xaxis)
 
 
-def entities(report: Report, shape: Shape = WIDE) -> str | None:
+def entities(report: CostReport) -> str | None:
     """Billed units by entity, stacked by stage."""
-    rows = [(shown(each.entity, shape.chars), dict(each.stages)) for each in report.entities]
+    rows = [(shown(each.entity, _NAME_CHARS), dict(each.stages)) for each in report.entities]
     if not rows:
         return None
     if report.others is not None:
         left = report.entities_count - len(report.entities)
         rows.append((plural(left, "other", "others"), dict(report.others.stages)))
     names = ordered(list({name for _, parts in rows for name in parts}))
-    with drawing(shape.width, 1.0 + _ROW * len(rows)) as figure:
+    with drawing(_WIDTH, 1.0 + _ROW * len(rows)) as figure:
         axes = figure.subplots()
         _bars(axes, rows)
         for name in names:
             axes.bar(0, 0, color=light(name), label=word(name))
-        _legend(axes, shape)
+        _legend(axes)
         quiet(axes)
         return svg(
             figure,
-            f"entities-{shape.name}",
+            "entities",
             "Billed units by entity",
             "; ".join(f"{name}: {sum(parts.values()):,} units" for name, parts in rows),
         )
 
 
-def failovers(report: Report, shape: Shape = WIDE) -> str | None:
+def failovers(report: CostReport) -> str | None:
     """When each entity was failed over: a bar on the time axis, a row for each entity."""
     if not report.episodes or report.period is None:
         return None
@@ -180,7 +164,7 @@ def failovers(report: Report, shape: Shape = WIDE) -> str | None:
     several = len({namespace for namespace, _ in keys}) > 1
     # Around the failovers: a long quiet time before and after would make them too thin to be seen.
     period = _around(report)
-    with drawing(shape.width, 0.8 + _ROW * len(keys)) as figure:
+    with drawing(_WIDTH, 0.8 + _ROW * len(keys)) as figure:
         axes = figure.subplots()
         for at, key in enumerate(keys):
             for each in rows[key]:
@@ -198,21 +182,21 @@ def failovers(report: Report, shape: Shape = WIDE) -> str | None:
                     edgecolor=light("paper"),
                     linewidth=0,
                 )
-        labels = [shown(f"{namespace}: {entity}" if several else entity, shape.chars) for namespace, entity in keys]
+        labels = [shown(f"{namespace}: {entity}" if several else entity, _NAME_CHARS) for namespace, entity in keys]
         axes.set_yticks(range(len(keys)), labels, color=light("ink"))
         axes.set_ylim(len(keys) - 0.4, -0.6)
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
-        _times(axes, period, shape)
+        _times(axes, period)
         quiet(axes)
         told = [
             f"{shown(each.entity)} from {range_text(*period.clipped(each.started_s, each.ended_s))}"
             for each in report.episodes[:REPORT_ENTITIES]
         ]
-        return svg(figure, f"failovers-{shape.name}", "Failovers over time", "; ".join(told))
+        return svg(figure, "failovers", "Failovers over time", "; ".join(told))
 
 
-def _around(report: Report) -> Period:
+def _around(report: CostReport) -> Period:
     """The time of the failovers with a margin, inside the report's period."""
     period = report.period
     if period is None:
@@ -224,7 +208,7 @@ def _around(report: Report) -> Period:
     return Period.between(int(start_s), int(end_s))
 
 
-def backlog(report: Report, shape: Shape = WIDE) -> str | None:
+def backlog(report: CostReport) -> str | None:
     """Messages in the backlog, and the age of the oldest, over time."""
     found, period = report.backlog, report.period
     if found is None or period is None:
@@ -238,13 +222,13 @@ def backlog(report: Report, shape: Shape = WIDE) -> str | None:
         [nan if each is None else each for each in (*values, values[-1])] for values in (found.depth, found.fullest)
     )
     oldest = [nan if each is None else each / 1000 for each in (*found.oldest_ms, found.oldest_ms[-1])]
-    with drawing(shape.width, 4.2) as figure:
+    with drawing(_WIDTH, 4.2) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         above.fill_between(at, depth, color=light("to-backlog"), alpha=0.3, linewidth=0, step="post")
         above.step(at, depth, where="post", color=light("to-backlog"), linewidth=1.8, label="all queues")
         above.step(at, fullest, where="post", color=light("from-backlog"), linewidth=1.4, label="the fullest queue")
         above.set_title("messages in the backlog", loc="left", fontsize=9, color=light("muted"))
-        _legend(above, shape, right=True)
+        _legend(above, right=True)
         _counts(above.yaxis)
         below.step(at, oldest, where="post", color=light("ping"), linewidth=1.6)
         below.set_title("age of the oldest", loc="left", fontsize=9, color=light("muted"))
@@ -254,13 +238,13 @@ def backlog(report: Report, shape: Shape = WIDE) -> str | None:
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: span(value)))
         for axes in (above, below):
             axes.set_ylim(bottom=0)
-            _times(axes, period, shape)
+            _times(axes, period)
             quiet(axes)
         most = max((each for each in found.depth if each is not None), default=0)
         longest = max((each for each in found.oldest_ms if each is not None), default=0)
         return svg(
             figure,
-            f"backlog-{shape.name}",
+            "backlog",
             "Backlog over time",
             f"At most {plural(most, 'message')} in the backlog; the oldest was {span(longest / 1000)} old.",
         )
@@ -271,7 +255,7 @@ def _step_s(most_s: float) -> float:
     return next((step for step in _STEPS_S if most_s / step <= 4), most_s / 4)
 
 
-def operations(report: Report, shape: Shape = WIDE) -> str | None:
+def operations(report: CostReport) -> str | None:
     """Operations a minute by stage; pings and idle polls by themselves, since they are few."""
     found, period = report.operations, report.period
     if found is None or period is None or not found.stages:
@@ -281,7 +265,7 @@ def operations(report: Report, shape: Shape = WIDE) -> str | None:
     panels = [[name for name in ordered(list(found.stages)) if (name in _QUIET) is small] for small in (False, True)]
     titles = ("operations a minute", "pings and idle polls a minute")
     shown_panels = [(title, names) for title, names in zip(titles, panels, strict=True) if names]
-    with drawing(shape.width, 2.2 + 1.7 * (len(shown_panels) - 1)) as figure:
+    with drawing(_WIDTH, 2.2 + 1.7 * (len(shown_panels) - 1)) as figure:
         grid = figure.subplots(len(shown_panels), 1, sharex=True, squeeze=False)
         for axes, (title, names) in zip(grid[:, 0], shown_panels, strict=True):
             base = [0.0] * len(at)
@@ -290,23 +274,22 @@ def operations(report: Report, shape: Shape = WIDE) -> str | None:
                 top = [a + b for a, b in zip(base, [*rates, rates[-1]], strict=True)]
                 axes.fill_between(at, base, top, step="post", color=light(name), linewidth=0, label=word(name))
                 base = top
-            if shape is WIDE:
-                axes.set_title(title, loc="left", fontsize=9, color=light("muted"))
+            axes.set_title(title, loc="left", fontsize=9, color=light("muted"))
             axes.set_ylim(0, max(max(base) * 1.05, 1e-9))
-            _legend(axes, shape, right=shape is WIDE)
+            _legend(axes, right=True)
             if max(base) >= 4:
                 _counts(axes.yaxis)
-            _times(axes, period, shape)
+            _times(axes, period)
             quiet(axes)
         return svg(
             figure,
-            f"operations-{shape.name}",
+            "operations",
             "Operations a minute",
             "; ".join(f"{word(name)}: {sum(found.stages[name]):,}" for name in ordered(list(found.stages))),
         )
 
 
-def latency(report: Report, shape: Shape = WIDE) -> str | None:
+def latency(report: CostReport) -> str | None:
     """How many messages took how long through the backlog."""
     found = report.latency
     if found is None:
@@ -316,16 +299,16 @@ def latency(report: Report, shape: Shape = WIDE) -> str | None:
         return None
     # A few bars alone would be as wide as walls.
     bars = range(max(min(bars[0], bars[-1] - 7), 0), bars[-1] + 1)
-    with drawing(shape.width, 2.8) as figure:
+    with drawing(_WIDTH, 2.8) as figure:
         axes = figure.subplots()
         axes.bar(range(len(bars)), [found.buckets[at] for at in bars], width=0.86, color=light("from-backlog"))
         labels = [_rough(bound_ms(at)) for at in bars]
-        step = -(-len(labels) // (shape.labels + 1))
+        step = -(-len(labels) // (_LABELS + 1))
         axes.set_xticks(range(0, len(labels), step), labels[::step])
         marks: list[tuple[float, str]] = []
         for part, name in ((0.5, "half"), (0.95, "95 %"), (0.99, "99 %")):
             place = _place(percentile_ms(found.buckets, found.max_ms, part)) - bars[0]
-            if marks and place - marks[-1][0] < len(bars) * (0.05 if shape is WIDE else 0.1):
+            if marks and place - marks[-1][0] < len(bars) * 0.05:
                 marks[-1] = (marks[-1][0], f"{marks[-1][1]}, {name}")
             else:
                 marks.append((place, name))
@@ -339,7 +322,7 @@ def latency(report: Report, shape: Shape = WIDE) -> str | None:
         quiet(axes)
         return svg(
             figure,
-            f"latency-{shape.name}",
+            "latency",
             "Messages by their time through the backlog",
             "; ".join(
                 f"{part * 100:g} % within {span(percentile_ms(found.buckets, found.max_ms, part) / 1000)}"

@@ -73,7 +73,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
+class OutageSummary:
     """Episodes that overlap, and what was done because of them until the next outage."""
 
     started_s: float
@@ -83,7 +83,6 @@ class Outage:
     diverted: int
     syphoned: int
     dead_lettered: int
-    # Operations by stage: to-backlog, from-backlog, to-primary, ping.
     operations: dict[str, int]
     units: int
     list_amount: Decimal
@@ -92,14 +91,14 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
+class OperationSeries:
     """Operations of each piece of the period, by stage."""
 
     stages: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
+class BacklogSeries:
     """The backlog in each piece of the period; None where nobody looked."""
 
     depth: tuple[int | None, ...]
@@ -122,7 +121,7 @@ class QueuePeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class LatencySummary:
     """Time through the backlog. `buckets` go by LATENCY_BOUNDS_MS; an empty entity stands for all."""
 
     namespace: str
@@ -134,7 +133,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CostReport:
     """All of it."""
 
     # None: the tables hold nothing.
@@ -151,7 +150,7 @@ class Report:
     entities: tuple[EntityCost, ...] = ()
     entities_count: int = 0
     others: EntityCost | None = None
-    outages: tuple[Outage, ...] = ()
+    outages: tuple[OutageSummary, ...] = ()
     outages_count: int = 0
     # Time with at least one entity failed over, of all outages.
     failed_over_s: float = 0.0
@@ -161,12 +160,12 @@ class Report:
     diverted: int = 0
     syphoned: int = 0
     dead_lettered: int = 0
-    operations: Operations | None = None
-    backlog: Backlog | None = None
+    operations: OperationSeries | None = None
+    backlog: BacklogSeries | None = None
     queues: tuple[QueuePeak, ...] = ()
     queues_count: int = 0
-    latency: Latency | None = None
-    latencies: tuple[Latency, ...] = ()
+    latency: LatencySummary | None = None
+    latencies: tuple[LatencySummary, ...] = ()
     latencies_count: int = 0
     quarantined: int = 0
 

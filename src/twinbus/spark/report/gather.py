@@ -22,16 +22,16 @@ from twinbus.limits import REPORT_ENTITIES, REPORT_FAILOVERS, REPORT_POINTS_MAX
 from twinbus.plan.bill import list_amount
 from twinbus.spark.report import queries
 from twinbus.spark.report.facts import (
-    Backlog,
+    BacklogSeries,
     Cost,
+    CostReport,
     DayCost,
     EntityCost,
     Episode,
-    Latency,
-    Operations,
-    Outage,
+    LatencySummary,
+    OperationSeries,
+    OutageSummary,
     QueuePeak,
-    Report,
 )
 from twinbus.spark.report.palette import FIXED
 from twinbus.spark.report.period import Period, day
@@ -59,7 +59,7 @@ class Question:
     entities: int = REPORT_ENTITIES
 
 
-def gather(tables: Tables, question: Question) -> Report:
+def gather(tables: Tables, question: Question) -> CostReport:
     """Work out the report."""
     with _settings(tables.operations.sparkSession):
         return _Gathering(tables, question).report()
@@ -80,11 +80,8 @@ def _settings(spark: SparkSession) -> Iterator[None]:
 
 class _Gathering:
     def __init__(self, tables: Tables, question: Question) -> None:
-        # What is asked for.
         self._question = question
-        # The prices.
         self._sheet = question.sheet
-        # The tables, of the namespace that is asked for.
         self._operations = self._of(tables.operations)
         self._charges = self._of(tables.charges)
         self._failovers = self._of(tables.failovers, "target")
@@ -98,7 +95,7 @@ class _Gathering:
             return frame
         return frame.where(reduce(lambda a, b: a | b, (F.col(each) == name for each in ("namespace", *other))))
 
-    def report(self) -> Report:
+    def report(self) -> CostReport:
         period = self._period()
         blank: dict[str, Any] = {
             "period": period,
@@ -108,13 +105,13 @@ class _Gathering:
             "quarantined": self._quarantine.count(),
         }
         if period is None:
-            return Report(**blank)
+            return CostReport(**blank)
         self._keep(period)
         try:
             parts: dict[str, Any] = {}
             for part in (self._named, self._costs, self._episodes, self._pieces, self._backlogs, self._latencies):
                 parts |= part(period)
-            return Report(**blank, **parts)
+            return CostReport(**blank, **parts)
         finally:
             for frame in (self._operations, self._charges, self._failovers, self._backlog, self._latency):
                 frame.unpersist()
@@ -228,7 +225,7 @@ class _Gathering:
             "failed_over_s": max(float(totals["length"] or 0), 0.0),
         }
 
-    def _outages(self, found: DataFrame) -> tuple[Outage, ...]:
+    def _outages(self, found: DataFrame) -> tuple[OutageSummary, ...]:
         top = found.orderBy(F.desc("diverted"), "from").limit(REPORT_FAILOVERS)
         rows = top.collect()
         work = queries.billed(self._operations, self._sheet).where(F.col("stage").isin(*CAUSED))
@@ -243,7 +240,7 @@ class _Gathering:
             stages = done.get(row["outage"], {})
             units = sum(self._sheet.units(each["count"], each["units"]) for each in stages.values())
             made.append(
-                Outage(
+                OutageSummary(
                     started_s=row["from"],
                     ended_s=None if math.isinf(row["until"]) else row["until"],
                     entities=row["entities"],
@@ -267,7 +264,9 @@ class _Gathering:
             return {}
         # The broker and the syphon do not look at the same clock: what was moved may come a minute early.
         stages = {stage: tuple(max(found[stage].get(at, 0), 0) for at in period.pieces) for stage in sorted(found)}
-        return {"operations": Operations(stages={stage: counts for stage, counts in stages.items() if any(counts)})}
+        return {
+            "operations": OperationSeries(stages={stage: counts for stage, counts in stages.items() if any(counts)})
+        }
 
     def _backlogs(self, period: Period) -> dict[str, Any]:
         backlog = self._backlog
@@ -278,7 +277,7 @@ class _Gathering:
         series = {name: tuple(rows[at][name] if at in rows else None for at in period.pieces) for name in names}
         peaks = queries.queue_peaks(backlog, self._question.entities).collect()
         return {
-            "backlog": Backlog(**series),
+            "backlog": BacklogSeries(**series),
             "queues": tuple(QueuePeak(**row.asDict()) for row in peaks),
             "queues_count": backlog.select("namespace", "queue").distinct().count(),
         }
@@ -333,8 +332,8 @@ def _episode(row: Row) -> Episode:
     )
 
 
-def _latency(row: Row, namespace: str, entity: str) -> Latency:
-    return Latency(
+def _latency(row: Row, namespace: str, entity: str) -> LatencySummary:
+    return LatencySummary(
         namespace=namespace,
         entity=entity,
         count=row["count"],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from twinbus.plan.wording import amount, plural, share, size, span
 from twinbus.spark.report.drawing import shown
-from twinbus.spark.report.facts import Cost, Latency, Report
+from twinbus.spark.report.facts import Cost, CostReport, LatencySummary
 from twinbus.spark.report.palette import FIXED, STAGE_WORDS, STAGES
 from twinbus.spark.report.percentiles import percentile_ms
 from twinbus.spark.report.period import clock_text, moment
@@ -35,7 +35,7 @@ class Listing:
     nothing: str = field(default="Nothing in this period.")
 
 
-def listings(report: Report) -> Iterator[Listing]:
+def listings(report: CostReport) -> Iterator[Listing]:
     """All tables, in the order of the page."""
     yield stages(report)
     yield entities(report)
@@ -60,7 +60,7 @@ def _money(cost: Cost, *, counted: bool = True) -> tuple[str, ...]:
     return *numbers, amount(cost.amount), amount(cost.list_amount)
 
 
-def stages(report: Report) -> Listing:
+def stages(report: CostReport) -> Listing:
     """Cost by stage."""
     names = ordered(list(report.stages))
     rows = [(word(name), *_money(report.stages[name], counted=name not in FIXED)) for name in names]
@@ -80,7 +80,7 @@ def stages(report: Report) -> Listing:
     )
 
 
-def entities(report: Report) -> Listing:
+def entities(report: CostReport) -> Listing:
     """Cost by entity."""
     rows = [(shown(each.entity), shown(each.namespace, 30), *_money(each.cost)) for each in report.entities]
     if report.others is not None:
@@ -98,7 +98,7 @@ def entities(report: Report) -> Listing:
     )
 
 
-def outages(report: Report) -> Listing:
+def outages(report: CostReport) -> Listing:
     """Outages: failovers that overlap."""
     rows = []
     for each in report.outages:
@@ -129,7 +129,7 @@ def outages(report: Report) -> Listing:
     )
 
 
-def failovers(report: Report) -> Listing:
+def failovers(report: CostReport) -> Listing:
     """Failovers of single entities."""
     # A name that is the same in all rows tells nobody anything.
     several = len({each.namespace for each in report.episodes}) > 1
@@ -159,7 +159,7 @@ def failovers(report: Report) -> Listing:
     )
 
 
-def queues(report: Report) -> Listing:
+def queues(report: CostReport) -> Listing:
     """The backlog queues at their fullest."""
     total = sum(each.depth for each in report.queues)
     rows = [
@@ -186,7 +186,7 @@ def queues(report: Report) -> Listing:
     )
 
 
-def operations(report: Report) -> Listing:
+def operations(report: CostReport) -> Listing:
     """Operations by stage: all, a minute on average, and in the busiest piece."""
     rows, names = [], []
     if report.operations is not None and report.period is not None:
@@ -210,7 +210,7 @@ def operations(report: Report) -> Listing:
     )
 
 
-def latency(report: Report) -> Listing:
+def latency(report: CostReport) -> Listing:
     """Time through the backlog, of all and by entity."""
     rows = []
     if report.latency is not None:
@@ -230,7 +230,7 @@ def latency(report: Report) -> Listing:
     )
 
 
-def _times(each: Latency) -> tuple[str, ...]:
+def _times(each: LatencySummary) -> tuple[str, ...]:
     parts = (percentile_ms(each.buckets, each.max_ms, part) for part in (0.5, 0.95, 0.99))
     mean = each.sum_ms / each.count if each.count else 0
     return (f"{each.count:,}", span(mean / 1000), *(span(part / 1000) for part in parts), span(each.max_ms / 1000))

@@ -18,7 +18,7 @@ from twinbus import __version__
 from twinbus.plan.wording import amount, plural, span
 from twinbus.spark.report import charts, listing, palette
 from twinbus.spark.report.drawing import shown
-from twinbus.spark.report.facts import Report
+from twinbus.spark.report.facts import CostReport
 from twinbus.spark.report.listing import Listing
 from twinbus.spark.report.period import clock_text, range_text
 from twinbus.spark.report.sentence import headline
@@ -27,54 +27,53 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A heading, what it is about, a chart, and its tables."""
 
     title: str
     lead: str
-    chart: Callable[[Report, charts.Shape], str | None]
-    tables: tuple[Callable[[Report], Listing], ...]
-    # The chart's caption.
+    chart: Callable[[CostReport], str | None]
+    tables: tuple[Callable[[CostReport], Listing], ...]
     caption: str
 
 
 _SECTIONS: Final = (
-    Section(
+    ReportSection(
         "Outages",
         "Each outage: entities that were failed over at the same time, and the operations that it was the reason of.",
         charts.failovers,
         (listing.outages, listing.failovers),
         "When each entity was failed over, in UTC.",
     ),
-    Section(
+    ReportSection(
         "Backlog",
         "Messages that were diverted and not yet brought home.",
         charts.backlog,
         (listing.queues,),
         "All backlog queues together and the fullest of them; the age of the oldest message. In UTC.",
     ),
-    Section(
+    ReportSection(
         "Time through the backlog",
         "From the diverted send to the primary's acceptance.",
         charts.latency,
         (listing.latency,),
         "Messages by how long they were under way. Each bar reaches twice as far as the one before.",
     ),
-    Section(
+    ReportSection(
         "Operations a minute",
         "What the namespaces did, with the pings and the idle polls that pairing adds.",
         charts.operations,
         (listing.operations,),
         "By stage, in UTC.",
     ),
-    Section(
+    ReportSection(
         "Cost by stage",
         "A diverted message takes four operations: to the backlog, from it, to the primary, and its receiver's.",
         charts.stages,
         (listing.stages,),
         "Billed units by stage.",
     ),
-    Section(
+    ReportSection(
         "Cost by entity",
         "The entities with the most billed units.",
         charts.entities,
@@ -84,7 +83,7 @@ _SECTIONS: Final = (
 )
 
 
-def page(report: Report, written_at_s: float | None = None) -> str:
+def page(report: CostReport, written_at_s: float | None = None) -> str:
     """The whole file."""
     title = "What the bus did" if not report.outages_count else "What the outage cost"
     if report.outages_count > 1:
@@ -127,13 +126,13 @@ def page(report: Report, written_at_s: float | None = None) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _browser_title(report: Report) -> str:
+def _browser_title(report: CostReport) -> str:
     if report.period is None:
         return "Twinbus report"
     return f"Twinbus report, {range_text(report.period.start_s, report.period.end_s)}"
 
 
-def _scope(report: Report) -> str:
+def _scope(report: CostReport) -> str:
     if report.period is None:
         return "Nothing was recorded."
     period = report.period
@@ -147,7 +146,7 @@ def _scope(report: Report) -> str:
     return escape(" · ".join(texts))
 
 
-def numbers(report: Report) -> list[tuple[str, str]]:
+def numbers(report: CostReport) -> list[tuple[str, str]]:
     """The large numbers at the top: what they are, and how much."""
     peak = max((each for each in (report.backlog.depth if report.backlog else ()) if each is not None), default=None)
     counted = sum(sum(each) for each in report.operations.stages.values()) if report.operations else 0
@@ -161,17 +160,19 @@ def numbers(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def _numbers(report: Report) -> str:
+def _numbers(report: CostReport) -> str:
     cells = "\n".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in numbers(report))
     return f'<dl class="numbers">\n{cells}\n</dl>'
 
 
-def _section(section: Section, report: Report) -> str:
+def _section(section: ReportSection, report: CostReport) -> str:
     parts = [f"<section>\n<h2>{escape(section.title)}</h2>", f'<p class="lead">{escape(section.lead)}</p>']
-    drawn = [(shape, section.chart(report, shape)) for shape in (charts.WIDE, charts.NARROW)]
-    if all(chart is not None for _, chart in drawn):
-        shapes = "\n".join(f'<div class="{shape.name}">{chart}</div>' for shape, chart in drawn)
-        parts.append(f"<figure>\n{shapes}\n<figcaption>{escape(section.caption)}</figcaption>\n</figure>")
+    if (chart := section.chart(report)) is not None:
+        caption = f"<figcaption>{escape(section.caption)}</figcaption>"
+        parts.append(
+            f'<figure>\n<div class="scroll" tabindex="0" role="group" aria-label="{escape(section.caption)}">'
+            f"{chart}</div>\n{caption}\n</figure>"
+        )
     for at, make in enumerate(section.tables):
         table = make(report)
         if not table.rows and at:

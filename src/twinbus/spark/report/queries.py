@@ -15,7 +15,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from twinbus.ledger.records import LATENCY_BOUNDS_MS
-from twinbus.ledger.words import OK, Source, Stage
+from twinbus.ledger.words import OK, LedgerSource, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -60,7 +60,7 @@ def _month() -> Column:
 
 def brokers(operations: DataFrame) -> DataFrame:
     """The namespaces and months that a broker's ledger tells of: as the charges go by them, so does the rest."""
-    told = operations.where(F.col("source") == Source.BROKER)
+    told = operations.where(F.col("source") == LedgerSource.BROKER)
     return told.select("namespace", _month()).distinct().withColumn("told", F.lit(True))
 
 
@@ -76,11 +76,11 @@ def counted(operations: DataFrame, told: DataFrame) -> DataFrame:
     """Every operation once, with the stage that the best witness gives it; `told` are the brokers' months."""
     marked = operations.select("*", _month()).join(F.broadcast(told), ["namespace", "month"], "left")
     by_broker = F.col("told").isNotNull()
-    broker = F.col("source") == Source.BROKER
+    broker = F.col("source") == LedgerSource.BROKER
     # A ping that fails never reached the broker: only the client knows of it.
     lost = (F.col("stage") == Stage.PING) & (F.col("outcome") != OK)
     own = marked.where(F.when(by_broker, broker | lost).otherwise(~broker))
-    home = marked.where(by_broker & (F.col("source") == Source.SYPHON) & (F.col("stage") == Stage.TO_PRIMARY))
+    home = marked.where(by_broker & (F.col("source") == LedgerSource.SYPHON) & (F.col("stage") == Stage.TO_PRIMARY))
     taken = home.withColumn("stage", F.lit(str(Stage.DIRECT)))
     for name in ("count", "bytes", "units"):
         taken = taken.withColumn(name, -F.col(name))

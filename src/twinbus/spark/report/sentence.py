@@ -12,14 +12,14 @@ from decimal import Decimal
 from typing import Final
 
 from twinbus.plan.wording import money, plural, span
-from twinbus.spark.report.facts import NOTHING, Outage, Report
+from twinbus.spark.report.facts import NOTHING, CostReport, OutageSummary
 from twinbus.spark.report.period import clock_text, range_text
 
 # Stages that an outage is the reason of.
 CAUSED: Final = ("to-backlog", "from-backlog", "to-primary", "ping")
 
 
-def headline(report: Report) -> str:
+def headline(report: CostReport) -> str:
     """The sentence of the whole period."""
     if report.period is None:
         return "The tables are empty: there is nothing to report yet."
@@ -46,7 +46,7 @@ def headline(report: Report) -> str:
     )
 
 
-def sentence(outage: Outage, currency: str, billed: Decimal | None = None) -> str:
+def sentence(outage: OutageSummary, currency: str, billed: Decimal | None = None) -> str:
     """One outage; `billed` is what it put on the bill, where that is known."""
     entities = plural(outage.entities, "entity", "entities")
     if outage.ended_s is None:

@@ -25,13 +25,10 @@ class Access:
 
     # What the column `namespace` shows: host, and port if one was given.
     namespace: str
-    # The connection string; None when there is a credential.
     secret: str | None = field(default=None, repr=False)
     # `default`, or `module:name` of what makes a credential on each node.
     credential: str | None = None
-    # A CA of one's own.
     ca_file: str | None = None
-    # Whether AMQP goes through a WebSocket.
     websocket: bool = False
 
     @classmethod

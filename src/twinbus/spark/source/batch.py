@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from twinbus.client.fields import Fields
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
-from twinbus.spark.source.browsing import NUMBER_MAX, Browser
+from twinbus.spark.source.browsing import NUMBER_MAX, EntityBrowser
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.spans import divided
@@ -50,9 +50,7 @@ class BatchReader(DataSourceReader):
     """Reads what is there."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        # What was asked for.
         self._options = options
-        # The columns.
         self._schema = schema
         # The range that options and filters leave.
         self._first = options.first_number or 0
@@ -66,7 +64,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         assert options.path is not None
         with options.access.bus() as bus:
-            browser = Browser(bus, options.path)
+            browser = EntityBrowser(bus, options.path)
             head = browser.first(self._first) if self._first <= self._last else None
             if head is None or head.sequence_number > self._last:
                 return [Range(1, 0)]
@@ -86,10 +84,10 @@ class BatchReader(DataSourceReader):
         assert options.path is not None
         maker = RowMaker(self._schema, entity=options.path, namespace=options.access.namespace)
         with options.access.bus() as bus:
-            browser = Browser(bus, options.path, page=options.prefetch or 250, ahead=options.prefetch > 0)
+            browser = EntityBrowser(bus, options.path, page=options.prefetch or 250, ahead=options.prefetch > 0)
             yield from maker.batches(self._pages(browser, partition, maker))
 
-    def _pages(self, browser: Browser, partition: Range, maker: RowMaker) -> Iterator[list[Fields]]:
+    def _pages(self, browser: EntityBrowser, partition: Range, maker: RowMaker) -> Iterator[list[Fields]]:
         for page in browser.pages(partition.first, partition.last, maker.fields):
             if self._since_ms is None:
                 yield page

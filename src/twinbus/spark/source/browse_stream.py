@@ -24,10 +24,10 @@ from pyspark.sql.types import StructType
 from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.errors import ConfigError, MessageNotFoundError
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
-from twinbus.spark.source.browsing import PARTITIONED, Browser, sized_head
+from twinbus.spark.source.browsing import PARTITIONED, EntityBrowser, sized_head
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import RowMaker
-from twinbus.spark.source.settling import MadeAnew, Mark, Settler, is_old
+from twinbus.spark.source.settling import BrowseMark, MadeAnew, Settler, is_old
 from twinbus.spark.source.spans import divided
 from twinbus.spark.source.stream import Stream
 
@@ -53,7 +53,6 @@ class BrowseStream(Stream):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        # Takes out what is committed; None before the first time.
         self._settler: Settler | None = None
         # The start at which nothing lay behind it the last time: then waiting is enough, and no look is needed.
         self._idle_at: int | None = None
@@ -68,7 +67,7 @@ class BrowseStream(Stream):
         return {"sequenceNumber": self._last} if self._last else None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        mark = Mark.of(start)
+        mark = BrowseMark.of(start)
         try:
             self._settling.settle(mark)
             head = self._next(mark)
@@ -94,12 +93,12 @@ class BrowseStream(Stream):
         assert isinstance(partition, Browsed)
         options = self._options
         with options.access.bus() as bus:
-            browser = Browser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
+            browser = EntityBrowser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
             maker = self._maker()
             yield from maker.batches(self._active(browser, partition, maker))
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._settling.settle(Mark.of(end))
+        self._settling.settle(BrowseMark.of(end))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -109,7 +108,7 @@ class BrowseStream(Stream):
             self._settler = Settler(self._opened, self._path)
         return self._settler
 
-    def _next(self, mark: Mark) -> Fields | None:
+    def _next(self, mark: BrowseMark) -> Fields | None:
         """The first message behind what was read; when there is none, the first that comes in time."""
         if self._target is not None and mark.number >= self._target:
             return None
@@ -123,7 +122,7 @@ class BrowseStream(Stream):
         self._idle_at = None
         return self._browser.first_active(mark.number + 1)
 
-    def _waited(self, mark: Mark) -> bool:
+    def _waited(self, mark: BrowseMark) -> bool:
         """Wait for a message; whether one came."""
         bus = self._opened
         messages = bus.receive(self._path, 1, self._options.wait_s)
@@ -162,7 +161,7 @@ class BrowseStream(Stream):
             if found is None:
                 return None
             end = found.sequence_number
-        mark = Mark(end, found.enqueued_ms or 0)
+        mark = BrowseMark(end, found.enqueued_ms or 0)
         self._settling.saw(mark)
         # A message with a time to live may be gone when its batch is read, and nobody is to blame.
         return _offset(end, mark.enqueued_ms, first, found.sequence_number == end and found.expires_ms is None)
@@ -179,7 +178,7 @@ class BrowseStream(Stream):
                 end = fields.sequence_number
         return last
 
-    def _active(self, browser: Browser, partition: Browsed, maker: RowMaker) -> Iterator[list[Fields]]:
+    def _active(self, browser: EntityBrowser, partition: Browsed, maker: RowMaker) -> Iterator[list[Fields]]:
         last = 0
         for page in browser.pages(partition.first, partition.last, maker.fields):
             yield [fields for fields in page if fields.state == ACTIVE]

@@ -26,15 +26,12 @@ PARTITIONED = 1 << 48
 NUMBER_MAX = 2**63 - 2
 
 
-class Browser:
+class EntityBrowser:
     """One entity, looked through."""
 
     def __init__(self, bus: BlockingBus, path: str, *, page: int = PEEK_MESSAGES_MAX, ahead: bool = True) -> None:
-        # The namespace.
         self._bus = bus
-        # The entity.
         self.path = path
-        # How many messages one look asks for.
         self._page = min(max(page, 1), PEEK_MESSAGES_MAX)
         # Whether the next page is fetched while one is worked at.
         self._ahead = ahead

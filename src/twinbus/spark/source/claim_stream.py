@@ -25,7 +25,7 @@ from twinbus.client import Backoff, ReceivedMessage
 from twinbus.client.fields import DEFERRED, Fields, read_fields, read_head
 from twinbus.errors import ConfigError, DecodeError, MessageNotFoundError, ServiceError
 from twinbus.limits import BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX, SPARK_PARTITION_MESSAGES_MIN
-from twinbus.spark.source.browsing import Browser
+from twinbus.spark.source.browsing import EntityBrowser
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import CLAIM, RowMaker
 from twinbus.spark.source.spans import Span, count_of, from_text, numbers_of, shared_out, spans_of, to_text
@@ -89,7 +89,7 @@ class ClaimStream(Stream):
         assert isinstance(partition, Claimed)
         options = self._options
         with options.access.bus() as bus:
-            browser = Browser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
+            browser = EntityBrowser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
             maker = self._maker()
             yield from maker.batches(self._claimed(browser, partition.spans, maker))
 
@@ -175,7 +175,7 @@ class ClaimStream(Stream):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _claimed(self, browser: Browser, spans: tuple[Span, ...], maker: RowMaker) -> Iterator[list[Fields]]:
+    def _claimed(self, browser: EntityBrowser, spans: tuple[Span, ...], maker: RowMaker) -> Iterator[list[Fields]]:
         missing = 0
         for group in _grouped(spans):
             wanted = set(numbers_of(group))

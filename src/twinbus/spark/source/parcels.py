@@ -47,15 +47,11 @@ class Encoder:
         id_mode: IdMode,
         id_prefix: str,
     ) -> None:
-        # Where in a row each column is.
         self._places = places
         # Where rows go that do not say so themselves; None: all must.
         self._entity = entity
-        # Whether rows may say so.
         self._use_entity_column = use_entity_column and "entity" in places
-        # Where ids come from.
         self._id_mode = id_mode
-        # What ids by position start with.
         self._id_prefix = id_prefix
         # The place of the next row in the task.
         self._row = 0

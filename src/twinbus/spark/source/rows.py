@@ -63,11 +63,9 @@ class RowMaker:
     """Makes Arrow batches of one schema from encoded messages of one entity."""
 
     def __init__(self, schema: StructType, *, entity: str, namespace: str) -> None:
-        # The batch's schema, as Spark wants it.
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         # What the columns `entity` and `namespace` say.
         self._constants = {"entity": entity, "namespace": namespace}
-        # Which parts of a message are looked at.
         names = set(self.schema.names)
         self._with_properties = bool(names & _PROPERTY_COLUMNS)
         self._with_body = "body" in names

@@ -28,7 +28,7 @@ from twinbus.errors import (
     UnsupportedError,
 )
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX, BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX
-from twinbus.spark.source.browsing import Browser
+from twinbus.spark.source.browsing import EntityBrowser
 
 # When so much time has passed since a message was seen, the service's clock has left its millisecond.
 _PASSED_MS = 100
@@ -39,14 +39,14 @@ class MadeAnew(TwinbusError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BrowseMark:
     """How far a stream has come: a number, and the time of the message there."""
 
     number: int
     enqueued_ms: int
 
     @classmethod
-    def of(cls, offset: dict[str, Any]) -> Mark:
+    def of(cls, offset: dict[str, Any]) -> BrowseMark:
         try:
             return cls(int(offset["sequenceNumber"]), int(offset["enqueuedTime"]))
         except (KeyError, TypeError, ValueError):
@@ -56,7 +56,7 @@ class Mark:
             ) from None
 
 
-def is_old(message: Fields, mark: Mark) -> bool:
+def is_old(message: Fields, mark: BrowseMark) -> bool:
     """Whether a message is one of those up to the mark; MadeAnew if its number is and its time is not."""
     if message.sequence_number > mark.number:
         return False
@@ -72,26 +72,19 @@ class Settler:
     """Takes out what is committed, of one entity."""
 
     def __init__(self, bus: BlockingBus, path: str, clock: Clock | None = None) -> None:
-        # The namespace.
         self._bus = bus
-        # The entity.
         self._path = path
-        # Looks at it.
-        self._browser = Browser(bus, path)
-        # Measures how long ago a message was seen.
+        self._browser = EntityBrowser(bus, path)
         self._clock = clock or MonotonicClock()
-        # Everything up to this number is done.
         self._done = 0
-        # The last mark that was seen in the entity, and when; None before.
-        self._seen: tuple[Mark, int] | None = None
-        # Whether the service knows the batch delete.
+        self._seen: tuple[BrowseMark, int] | None = None
         self._deletes = True
 
-    def saw(self, mark: Mark) -> None:
+    def saw(self, mark: BrowseMark) -> None:
         """A batch ends with this message, and it is there now."""
         self._seen = (mark, self._clock.now_ms())
 
-    def settle(self, mark: Mark) -> None:
+    def settle(self, mark: BrowseMark) -> None:
         """Take out everything up to the mark."""
         if mark.number <= self._done:
             return
@@ -108,7 +101,7 @@ class Settler:
                 self._done = mark.number
                 return
 
-    def _settle(self, mark: Mark) -> None:
+    def _settle(self, mark: BrowseMark) -> None:
         oldest = self._browser.first_active(self._done + 1, mark.number)
         if oldest is None or not is_old(oldest, mark):
             return
@@ -118,7 +111,7 @@ class Settler:
             return
         self._complete(mark, first)
 
-    def _delete(self, mark: Mark, wanted: int) -> int:
+    def _delete(self, mark: BrowseMark, wanted: int) -> int:
         """By batch delete; returns how many are gone."""
         following = self._browser.first_active(mark.number + 1)
         before_ms = self._before(mark) if following is None else following.enqueued_ms or 0
@@ -136,7 +129,7 @@ class Settler:
                 return gone
         return gone
 
-    def _before(self, mark: Mark) -> int:
+    def _before(self, mark: BrowseMark) -> int:
         """Up to when to delete if nothing lies behind the mark: new ones come with the time of their arrival."""
         if self._seen is not None:
             seen, when_ms = self._seen
@@ -144,7 +137,7 @@ class Settler:
                 return mark.enqueued_ms + 1
         return mark.enqueued_ms
 
-    def _complete(self, mark: Mark, first: int) -> None:
+    def _complete(self, mark: BrowseMark, first: int) -> None:
         """By receiving and completing what is left."""
         left = 0
         for page in self._browser.pages(first, mark.number):

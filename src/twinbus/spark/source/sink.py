@@ -38,7 +38,7 @@ _OF_THE_MESSAGE = (MessageTooLargeError, ArgumentError, NotAllowedError)
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class SinkCommit(WriterCommitMessage):
     """What one task has done."""
 
     messages: int
@@ -50,7 +50,6 @@ class _Writer:
     """What both kinds of writer do."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        # What was asked for.
         self._options = options
         # Where in a row the columns to send are.
         self._places = check_sink(schema)
@@ -91,7 +90,7 @@ class _Writer:
         return f"{self._options.job_id or query}/{batch}/{partition}"
 
     def _log(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-        done = [each for each in messages if isinstance(each, Sent)]
+        done = [each for each in messages if isinstance(each, SinkCommit)]
         _logger.info(
             "%s: %d messages in %d deliveries to %r, %d skipped.",
             what,
@@ -126,15 +125,10 @@ class _Task:
     """The sending of one task: a bounded number of deliveries on their way while the next rows are encoded."""
 
     def __init__(self, bus: BlockingBus, options: Options) -> None:
-        # The namespace.
         self._bus = bus
-        # What was asked for.
         self._options = options
-        # Deliveries on their way, with the entity they go to.
         self._waiting: deque[tuple[str, list[Parcel], Future[Outcomes]]] = deque()
-        # How large a parcel each entity takes.
         self._largest: dict[str, int] = {}
-        # What was done.
         self._messages = 0
         self._deliveries = 0
         self._skipped = 0
@@ -153,11 +147,11 @@ class _Task:
                     self._settle_first()
                 self._waiting.append((entity, parcels, self._bus.start_send(entity, parcels)))
 
-    def finish(self) -> Sent:
+    def finish(self) -> SinkCommit:
         """Wait for all outcomes."""
         while self._waiting:
             self._settle_first()
-        return Sent(self._messages, self._deliveries, self._skipped)
+        return SinkCommit(self._messages, self._deliveries, self._skipped)
 
     def _settle_first(self) -> None:
         entity, parcels, future = self._waiting.popleft()

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from twinbus.client.blocking import BlockingBus
 from twinbus.errors import ConfigError, NotAllowedError
 from twinbus.limits import SPARK_TRIGGER_MESSAGES_MAX
-from twinbus.spark.source.browsing import Browser
+from twinbus.spark.source.browsing import EntityBrowser
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import RowMaker
 
@@ -34,15 +34,11 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         assert options.path is not None
-        # What was asked for.
         self._options = options
-        # The path of the entity or its sub-queue.
         self._path = options.path
-        # The columns.
         self._schema = schema
         # The last number of an AvailableNow run; None while there is no end.
         self._target: int | None = None
-        # The last number seen in the entity.
         self._last = 0
         # The driver's connection; None before it is needed, and in workers.
         self._bus: BlockingBus | None = None
@@ -90,8 +86,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._bus
 
     @property
-    def _browser(self) -> Browser:
-        return Browser(self._opened, self._path)
+    def _browser(self) -> EntityBrowser:
+        return EntityBrowser(self._opened, self._path)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int | None]:
         """How many messages, and how many bytes, the next batch may have."""

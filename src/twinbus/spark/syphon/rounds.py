@@ -33,8 +33,8 @@ from twinbus.paired.syphon.lookout import Counts
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.syphon import PATIENCE_S, Report, Syphon
 from twinbus.paired.syphon.tally import QueueTally, Tally
-from twinbus.spark.syphon.bell import Bell
 from twinbus.spark.syphon.plan import deal, plan
+from twinbus.spark.syphon.stop_signal import StopSignal
 from twinbus.spark.syphon.task import COUNTERS, answer_schema, task_work
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ class Rounds:
             raise ValueError("A syphon needs at least one backlog queue.")
         # The session; it is the owner's to end.
         self._spark = spark
-        # The two namespaces.
         self._pairing = pairing
-        # The backlog queues.
         self._queues = list(queues)
         # Tasks on one queue at once, and the bounds of each.
         self._slots = slots
@@ -79,21 +77,15 @@ class Rounds:
         self._watch_messages = watch_messages
         # Who tells what lies in the queues, for the ledger; None when nobody is to be asked.
         self._counts = counts
-        # Told when a round has ended.
         self._on_round = on_round
-        # Measures.
         self._clock = clock or MonotonicClock()
         # Who is left alone for how long, and the pauses between rounds that moved nothing.
         self._pauses = Pauses(self._clock)
-        # Set when it is to end.
         self._stopping = threading.Event()
-        # Whether it runs, or has run.
         self._begun = False
         # Tells the tasks to end; None before the run, and where the driver cannot listen.
-        self._bell: Bell | None = None
-        # The driver's own wait; None during rounds.
+        self._signal: StopSignal | None = None
         self._watch: Errand | None = None
-        # What rounds and waits that have ended came to.
         self._tally = Tally()
         for queue in queues:
             # All are shown from the beginning.
@@ -106,9 +98,7 @@ class Rounds:
         self._outages: dict[str, str] = {}
         # Why the primary cannot be reached; empty while it can.
         self._outage = ""
-        # Whether a round is under way.
         self._at_work = False
-        # Rounds begun, and those that failed since the last one that did not.
         self.rounds = 0
         self._failures = 0
 
@@ -156,7 +146,7 @@ class Rounds:
         if self._begun:
             raise RuntimeError("Rounds are run once.")
         self._begun = True
-        self._bell = self._hung()
+        self._signal = self._listening()
         lookout = (
             None if self._counts is None else lookout_thread(self._pairing, self._queues, self._counts, self._waits)
         )
@@ -180,8 +170,8 @@ class Rounds:
                     # Locked by somebody, refused for now, or out of reach: looking costs operations as well.
                     self._stopping.wait(self._pauses.fail() / 1000)
         finally:
-            if self._bell is not None:
-                self._bell.close()
+            if self._signal is not None:
+                self._signal.close()
             if lookout is not None:
                 lookout.stop()
         return self._report()
@@ -189,25 +179,25 @@ class Rounds:
     def stop(self) -> None:
         """End in good order: tasks finish what they have in hand and give back the rest."""
         self._stopping.set()
-        bell, watch = self._bell, self._watch
-        if bell is not None:
-            bell.ring()
+        stop_signal, watch = self._signal, self._watch
+        if stop_signal is not None:
+            stop_signal.send()
         if watch is not None:
             watch.stop()
 
-    def _hung(self) -> Bell | None:
+    def _listening(self) -> StopSignal | None:
         settings = self._spark.sparkContext.getConf()
         host = settings.get("spark.driver.host") or "127.0.0.1"
         try:
-            bell = Bell(host, settings.get("spark.driver.bindAddress"))
+            stop_signal = StopSignal(host, settings.get("spark.driver.bindAddress"))
         except OSError as error:
             logger.warning(
                 "a stop will wait for the end of a round: nobody can listen on %s (%s)", host, error.strerror
             )
             return None
         if self._stopping.is_set():
-            bell.ring()
-        return bell
+            stop_signal.send()
+        return stop_signal
 
     def _waits(self, queue: str) -> bool:
         """Whether a backlog queue is known to be empty."""
@@ -228,7 +218,9 @@ class Rounds:
 
         rows = plan(queues, slots=self._slots, messages_max=self._messages_max, seconds_max=self._round_s)
         shares = deal(rows, max(self._spark.sparkContext.defaultParallelism, 1))
-        work = task_work(self._pairing, shares, self._pauses.told(), None if self._bell is None else self._bell.address)
+        work = task_work(
+            self._pairing, shares, self._pauses.told(), None if self._signal is None else self._signal.address
+        )
         self.rounds += 1
         self._at_work = True
         try:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from twinbus.auth.policies import Right
 from twinbus.errors import LedgerError
 from twinbus.ledger import files
-from twinbus.ledger.records import Failover, Operations, decode
-from twinbus.ledger.words import OK, Kind, Source
+from twinbus.ledger.records import FailoverEvent, Operations, decode
+from twinbus.ledger.words import OK, Kind, LedgerSource
 from twinbus.limits import (
     CONSOLE_EVENTS_MAX,
     CONSOLE_LEDGER_BYTES_MAX,
@@ -51,7 +51,7 @@ class FileSums:
         # Operations and units by group.
         self.groups: dict[_Group, tuple[int, int]] = {}
         # The last events of pairs.
-        self.events: list[Failover] = []
+        self.events: list[FailoverEvent] = []
 
     def read(self, path: Path) -> None:
         for line in files.lines(path, LEDGER_LINE_BYTES_MAX):
@@ -65,7 +65,7 @@ class FileSums:
                 group = (record.namespace.lower(), record.source, record.kind, ok, record.end_ms // _MINUTE_MS)
                 count, units = self.groups.get(group, (0, 0))
                 self.groups[group] = (count + record.count, units + record.units)
-            elif isinstance(record, Failover):
+            elif isinstance(record, FailoverEvent):
                 self.events.append(record)
         del self.events[: -2 * CONSOLE_EVENTS_MAX]
 
@@ -147,7 +147,7 @@ def _added(sums: Iterable[FileSums], name: str, now_ms: int) -> dict[str, Any]:
         for (namespace, source, kind, ok, minute), (count, units) in each.groups.items():
             if namespace != name or not first <= minute <= last:
                 continue
-            if source != Source.BROKER:
+            if source != LedgerSource.BROKER:
                 others[source] = others.get(source, 0) + count
                 continue
             _add(kinds, kind, count, units, ok)
@@ -182,7 +182,7 @@ def _totals(kinds: dict[str, list[int]]) -> dict[str, Any]:
     }
 
 
-def _event(record: Failover) -> dict[str, Any]:
+def _event(record: FailoverEvent) -> dict[str, Any]:
     return {
         "at_ms": record.end_ms,
         "event": record.event,
@@ -196,7 +196,7 @@ def _event(record: Failover) -> dict[str, Any]:
     }
 
 
-def _end(record: Failover) -> int:
+def _end(record: FailoverEvent) -> int:
     return record.end_ms
 
 

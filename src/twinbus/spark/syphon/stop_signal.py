@@ -1,4 +1,4 @@
-"""How tasks learn that they are to stop: a connection to the driver, which ends when the driver rings, or dies.
+"""How tasks learn that they are to stop: a connection to the driver, which closes when the driver says so, or dies.
 
 Rules:
 - Nothing is said over it: whoever connects can only wait.
@@ -11,25 +11,21 @@ import socket
 import threading
 from contextlib import suppress
 
-# More than a round has tasks; one beyond is sent away, as if it had rung.
+# More than a round has tasks; one beyond is sent away, as if it had been sent.
 _CONNECTIONS_MAX = 4_096
 
 
-class Bell:
+class StopSignal:
     """Listens on the driver from the moment it is made."""
 
     def __init__(self, host: str, bind: str | None = None) -> None:
-        # Where tasks connect to.
         self._server = socket.create_server((bind or host, 0), backlog=128)
         self.address: tuple[str, int] = (host, self._server.getsockname()[1])
-        # Those who wait.
         self._waiting: set[socket.socket] = set()
-        # Held while that changes.
         self._lock = threading.Lock()
-        # Whether it rang: whoever comes later is sent away at once.
-        self._rung = False
-        # Takes connections.
-        self._thread = threading.Thread(target=self._accept, name="twinbus-bell", daemon=True)
+        # A task that connects after the signal is sent away at once.
+        self._sent = False
+        self._thread = threading.Thread(target=self._accept, name="twinbus-stop", daemon=True)
         self._thread.start()
 
     def _accept(self) -> None:
@@ -39,9 +35,9 @@ class Bell:
             except OSError:
                 return
             with self._lock:
-                if not self._rung:
+                if not self._sent:
                     self._drop_gone()
-                if self._rung or len(self._waiting) >= _CONNECTIONS_MAX:
+                if self._sent or len(self._waiting) >= _CONNECTIONS_MAX:
                     connection.close()
                 else:
                     self._waiting.add(connection)
@@ -59,16 +55,16 @@ class Bell:
                 self._waiting.discard(connection)
                 connection.close()
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Have every task stop in good order, those that come later as well."""
         with self._lock:
-            self._rung = True
+            self._sent = True
             waiting, self._waiting = self._waiting, set()
         for connection in waiting:
             connection.close()
 
     def close(self) -> None:
-        self.ring()
+        self.send()
         # A thread that waits in `accept` is woken by this, not by closing.
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
