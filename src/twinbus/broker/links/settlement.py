@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from twinbus.amqp.codec import encode
@@ -28,13 +29,15 @@ from twinbus.amqp.states import (
 )
 from twinbus.broker.messages.changes import SYSTEM
 from twinbus.entities.queue import Queue
-from twinbus.errors import ArgumentError, NotAllowedError, UnsupportedError
+from twinbus.errors import ArgumentError, NotAllowedError
 from twinbus.ledger.words import Kind
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX
 from twinbus.store.facts import Facts
 
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
+
+_NO_OUTCOME_TEXT = "A settlement needs an outcome: accepted, rejected, released or modified."
 
 
 def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
@@ -56,9 +59,15 @@ def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: 
         reason, description, changed = _last_words(state)
         queue.dead_letter(token, now_ms, facts, reason, description, changed)
         return STATE_REJECTED_NO_ERROR
-    if state is None:
-        raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
-    raise UnsupportedError("Settlement inside a transaction is not available on this entity.")
+    raise ArgumentError(_NO_OUTCOME_TEXT)
+
+
+def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: int, facts: Facts) -> None:
+    """Settle every token, or raise before anything has changed. For requests and transactions that name several."""
+    for token, (queue, state) in settlements.items():
+        check(queue, token, state, now_ms)
+    for token, (queue, state) in settlements.items():
+        settle(queue, token, state, now_ms, facts)
 
 
 def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
@@ -66,13 +75,13 @@ def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
     if isinstance(state, Modified):
         queue.check_lock(token, now_ms, changes(state.annotations))
     elif isinstance(state, Rejected):
+        queue.check_lock(token, now_ms, _last_words(state)[2])
         if queue.dead_letters is None:
             raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
-        queue.check_lock(token, now_ms, _last_words(state)[2])
     elif isinstance(state, Accepted | Released):
         queue.check_lock(token, now_ms)
     else:
-        raise ArgumentError("A settlement needs an outcome: accepted, rejected, released or modified.")
+        raise ArgumentError(_NO_OUTCOME_TEXT)
 
 
 def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str | bytes] | None]:

@@ -23,7 +23,7 @@ from twinbus.amqp.states import (
     state_rejected,
 )
 from twinbus.amqp.types import Described
-from twinbus.broker.links.settlement import check, kind_of, settle
+from twinbus.broker.links.settlement import check, kind_of, settle_all
 from twinbus.broker.memory import Account
 from twinbus.broker.metering.meter import Meter
 from twinbus.entities.message import NewMessage
@@ -137,10 +137,7 @@ class Transaction:
             raise ArgumentError(TOO_LATE_TEXT)
         for target in (*self._sends, *self._schedules):
             target.check_send(self._waiting(target))
-        for token, (queue, state) in self._settlements.items():
-            check(queue, token, state, now_ms)
-        for token, (queue, state) in self._settlements.items():
-            settle(queue, token, state, now_ms, facts)
+        settle_all(self._settlements, now_ms, facts)
         for target, messages in self._sends.items():
             target.send(messages, now_ms, facts)
         for target, numbered in self._schedules.items():

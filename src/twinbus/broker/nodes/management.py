@@ -16,7 +16,7 @@ from twinbus.amqp.states import ACCEPTED, AmqpError, Modified, Rejected, State
 from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAMP, Array, Int, Timestamp
 from twinbus.auth.policies import Right
 from twinbus.broker.links.addresses import MANAGEMENT
-from twinbus.broker.links.settlement import DESCRIPTION, REASON, check, settle
+from twinbus.broker.links.settlement import DESCRIPTION, REASON, settle_all
 from twinbus.broker.messages.browsing import browse
 from twinbus.broker.messages.damage import UNREADABLE, put_aside_at_rest, whole
 from twinbus.broker.messages.stored import render, without_body
@@ -79,9 +79,7 @@ class Management:
     __slots__ = ("_connection", "_host", "_path")
 
     def __init__(self, connection: Connection, path: str) -> None:
-        # The connection whose rights count.
         self._connection = connection
-        # The namespace.
         self._host = connection.host
         # The entity's path as the client wrote it; empty at the namespace's root.
         self._path = path
@@ -302,11 +300,7 @@ class Management:
             self._connection.transactions.get(request.txn_id).settle_all(queue, tokens, state, now_ms)
             request.answer_management(200, "OK", {})
             return []
-        # All of them or none: nothing is settled before everything is checked.
-        for token in tokens:
-            check(queue, token, state, now_ms)
-        for token in tokens:
-            settle(queue, token, state, now_ms, self._host.commits.facts)
+        settle_all(dict.fromkeys(tokens, (queue, state)), now_ms, self._host.commits.facts)
         self._after_commit(request, {})
         return [0] * len(tokens)
 
