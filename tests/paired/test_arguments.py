@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from tests.paired.pairs import FAST, Pair, call, opened
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
-from twinbus.paired import PairedServiceBusClient, PairingOptions
+from twinbus.paired import PairedServiceBusClient, PairingOptions, State
 from twinbus.paired.arguments import admin_options, from_environment, pairing_options, variable
 
 HOSTS = ("contoso.servicebus.windows.net", "fabrikam.servicebus.windows.net")
@@ -81,6 +82,17 @@ async def test_credentials_and_a_custom_endpoint(pair: Pair, kind: str, port: st
     assert found == {b"direct", b"diverted"}
 
 
+async def test_a_missing_entity_behind_a_custom_endpoint_is_the_callers(pair: Pair) -> None:
+    """The SDK calls every refused token a connection error there."""
+    options = {"custom_endpoint_address": f"sb://localhost:{pair.primary.endpoint().port}"}
+    async with pair.client(primary_options=options, connection_verify=str(pair.bundle), failover_interval=0) as client:
+        await call(client.wait_until_paired, 20)
+        with pytest.raises(MessagingEntityNotFoundError):
+            await call(client.get_queue_sender("ordres").send_messages, ServiceBusMessage("misspelled"))
+        assert client.entity_states == {"ordres": State.HEALTHY}
+        assert pair.told("failed-over") == []
+
+
 async def test_the_environment_tells_it_all(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = pair.package.PairedServiceBusClient
     for name in ("TWINBUS_PRIMARY", "TWINBUS_SECONDARY"):
@@ -140,7 +152,8 @@ def test_uamqp_is_refused() -> None:
 TYPED = """
 from datetime import timedelta
 from azure.servicebus import ServiceBusMessage, TransportType
-from twinbus.paired import PairedServiceBusClient, PairingOptions
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from twinbus.paired import PairedServiceBusClient, PairingOptions, State
 from twinbus.paired.aio import PairedServiceBusClient as AsyncClient
 
 

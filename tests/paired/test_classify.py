@@ -1,15 +1,18 @@
-"""Point 24: which errors may lead to a failover, and which are the caller's own."""
+"""Which errors may lead to a failover, and which are the caller's own."""
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from azure.servicebus import exceptions as sdk
+from azure.servicebus._pyamqp.error import TokenAuthFailure
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from twinbus.paired.classify import availability_failure, cause_of, non_transient_error, of_the_message
+from twinbus.paired.classify import availability_failure, cause_of, exact, non_transient_error, of_the_message
 
 
 def plain(condition: bytes | None = None, inner: BaseException | None = None) -> sdk.ServiceBusError:
@@ -53,6 +56,55 @@ CALLERS = [
     ValueError(),
     TypeError(),
 ]
+
+
+def refused_token(status: int | None, address: str | None = None) -> sdk.ServiceBusError:
+    """What the SDK makes of a put-token answered so; with a custom endpoint it calls it a connection error."""
+    failure = TokenAuthFailure(status, b"Not today.")
+    return PyamqpTransport.create_servicebus_exception(
+        logging.getLogger(__name__), failure, custom_endpoint_address=address
+    )
+
+
+def by_both_endpoints(status: int | None) -> list[sdk.ServiceBusError]:
+    errors = [refused_token(status), refused_token(status, "gateway:443")]
+    assert [type(error) for error in errors] == [sdk.ServiceBusAuthenticationError, sdk.ServiceBusConnectionError]
+    return errors
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
+def test_a_refused_token_is_the_callers(status: int) -> None:
+    for error in by_both_endpoints(status):
+        assert not availability_failure(error)
+        assert not availability_failure(exact(error))
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_token_that_cannot_be_taken_now_makes_the_primary_unavailable(status: int) -> None:
+    for error in by_both_endpoints(status):
+        assert availability_failure(error)
+        assert exact(error) is error
+
+
+def test_a_token_without_an_answer_is_told_by_its_type() -> None:
+    assert not availability_failure(refused_token(None))
+    assert availability_failure(refused_token(None, "gateway:443"))
+
+
+def test_a_refused_token_gets_the_type_of_its_reason() -> None:
+    for error in by_both_endpoints(404):
+        found = exact(error)
+        assert isinstance(found, sdk.MessagingEntityNotFoundError)
+        assert "Not today." in str(found)
+        assert cause_of(found) == "amqp:not-found"
+        assert found.inner_exception is error
+    for error in by_both_endpoints(401):
+        found = exact(error)
+        assert isinstance(found, sdk.ServiceBusAuthenticationError)
+        assert cause_of(found) == "amqp:unauthorized-access"
+        assert found.inner_exception is error
+    for other in (sdk.ServiceBusConnectionError(), sdk.ServiceBusAuthenticationError(), ConnectionResetError()):
+        assert exact(other) is other
 
 
 @pytest.mark.parametrize("error", UNAVAILABLE, ids=repr)

@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from tests.paired.test_classify import refused_token
 from twinbus.client import Message
 from twinbus.client.envelope import pack
 from twinbus.paired.syphon import Fate, Syphon, decide
@@ -31,6 +32,9 @@ from .test_syphon import numbered
         (ServiceBusQuotaExceededError(), Fate.LEAVE, False),
         (ServiceBusServerBusyError(), Fate.LEAVE, False),
         (ServiceBusConnectionError(), Fate.LEAVE, True),
+        (refused_token(404), Fate.DEAD_LETTER, False),
+        (refused_token(404, "gateway:443"), Fate.DEAD_LETTER, False),
+        (refused_token(401, "gateway:443"), Fate.LEAVE, False),
         (ServiceBusError("?"), Fate.LEAVE, True),
         (ConnectionRefusedError("no"), Fate.LEAVE, True),
     ],
