@@ -84,8 +84,12 @@ async def test_credentials_and_a_custom_endpoint(pair: Pair, kind: str, port: st
 
 async def test_a_missing_entity_behind_a_custom_endpoint_is_the_callers(pair: Pair) -> None:
     """The SDK calls every refused token a connection error there."""
-    options = {"custom_endpoint_address": f"sb://localhost:{pair.primary.endpoint().port}"}
-    async with pair.client(primary_options=options, connection_verify=str(pair.bundle), failover_interval=0) as client:
+    async with pair.client(
+        primary_options={"custom_endpoint_address": f"sb://localhost:{pair.primary.endpoint().port}"},
+        transport_type=TransportType.Amqp,
+        connection_verify=str(pair.bundle),
+        failover_interval=0,
+    ) as client:
         await call(client.wait_until_paired, 20)
         with pytest.raises(MessagingEntityNotFoundError):
             await call(client.get_queue_sender("ordres").send_messages, ServiceBusMessage("misspelled"))

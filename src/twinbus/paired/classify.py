@@ -2,6 +2,8 @@
 
 Rules:
 - The exception's type decides, never the SDK's `retryable` flag: that is true for authentication errors as well.
+- The SDK makes an authentication error of every refused token, or a connection error where a custom endpoint is used.
+  There the status of the answer decides: for an entity that does not exist it is 404.
 - The SDK has no types for internal errors and for bad arguments; both are plain `ServiceBusError`. There the AMQP
   condition decides, or the type of what was wrapped.
 - A policy is a function from an exception to a bool; `availability_failure` is the one used unless another is given.
@@ -15,12 +17,16 @@ from typing import Final
 from azure.core.exceptions import AzureError, ServiceRequestError, ServiceResponseError
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
+    MessagingEntityNotFoundError,
     OperationTimeoutError,
+    ServiceBusAuthenticationError,
     ServiceBusCommunicationError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusServerBusyError,
 )
+
+from twinbus.paired.sdk_internals import refused_token
 
 Policy = Callable[[BaseException], bool]
 
@@ -66,8 +72,15 @@ _TRANSIENT: Final = (
 )
 
 
+# Answers to a token that may be another in a moment; so may all from 500 on.
+_TEMPORARY: Final = frozenset({408, 429})
+
+
 def availability_failure(error: BaseException) -> bool:
     """Whether the entity is unavailable, as far as this error tells."""
+    refusal = refused_token(error)
+    if refusal is not None:
+        return _is_temporary(refusal[0])
     if isinstance(error, _UNAVAILABLE):
         return True
     if type(error) is not ServiceBusError:
@@ -86,6 +99,18 @@ def availability_failure(error: BaseException) -> bool:
 def non_transient_error(error: BaseException) -> bool:
     """The literal reading of the old documentation: every messaging error that is not transient, and time-outs."""
     return isinstance(error, TimeoutError | ServiceBusError) and not isinstance(error, _TRANSIENT)
+
+
+def exact(error: Exception) -> Exception:
+    """The error itself, or for a token refused for good one whose type and text say why."""
+    refusal = refused_token(error)
+    if refusal is None or _is_temporary(refusal[0]):
+        return error
+    status, text = refusal
+    if status == 404:
+        return MessagingEntityNotFoundError(message=text, condition="amqp:not-found", status_code=status, error=error)
+    condition = "amqp:unauthorized-access"
+    return ServiceBusAuthenticationError(message=text, condition=condition, status_code=status, error=error)
 
 
 def of_the_message(error: BaseException) -> bool:
@@ -109,3 +134,7 @@ def condition_of(error: BaseException) -> str | None:
 def cause_of(error: BaseException) -> str:
     """The condition, or the class's name: what a ledger may hold, because neither can hold a secret."""
     return condition_of(error) or type(error).__name__
+
+
+def _is_temporary(status: int) -> bool:
+    return status >= 500 or status in _TEMPORARY

@@ -18,6 +18,7 @@ from weakref import ref
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._common.utils import transform_outbound_messages
+from azure.servicebus._pyamqp.error import TokenAuthFailure
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 # The place of the data in the SDK's batch.
@@ -58,6 +59,19 @@ def batch_like(batch: ServiceBusMessageBatch, max_size_in_bytes: int) -> Service
     return ServiceBusMessageBatch(
         max_size_in_bytes, amqp_transport=batch._amqp_transport, tracing_attributes=batch._tracing_attributes
     )
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def refused_token(error: BaseException) -> tuple[int, str | None] | None:
+    """Status and text of the answer, for an error of the SDK that a refused token has caused; else None."""
+    cause = getattr(error, "inner_exception", None)
+    # Without an answer the status is 0, None or no number at all.
+    if not isinstance(cause, TokenAuthFailure) or not isinstance(cause.status_code, int) or cause.status_code < 400:
+        return None
+    text = cause.status_description
+    return cause.status_code, text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
 # --- senders and receivers --------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
+from twinbus.paired.classify import exact
 from twinbus.paired.sdk_internals import Connections, is_running, is_shut
 from twinbus.paired.synchronization import CLOSE_S, AsyncTasks, async_bounded
 
@@ -66,11 +67,12 @@ class AsyncChannel:
         await self._tasks.leave(broken.close)
 
     def seen(self, error: Exception) -> Exception:
-        """What a failure is: the SDK's client may have been closed behind the pair, which is nobody's mistake."""
+        """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind
+        the pair, which is nobody's mistake."""
         if is_shut(self.sdk):
             text = "The SDK's client of the namespace was closed behind the pair."
             return ServiceBusConnectionError(message=text, error=error)
-        return error
+        return exact(error)
 
     def check(self) -> None:
         """A call was refused: the SDK may have taken the link down by that."""

@@ -100,8 +100,8 @@ class AsyncWatcher:
             left_s = self._timeout_s - (self._clock.now_ms() - started_ms) / 1000
             await channel.sdk.send_messages(message, timeout=max(left_s, 0.1))
         except Exception as error:
-            failure = error
-            logger.debug("the ping to '%s' failed: %s", path, cause_of(error))
+            failure = channel.seen(error)
+            logger.debug("the ping to '%s' failed: %s", path, cause_of(failure))
         finally:
             await channel.leave()
         if self._events.journal is not None:

@@ -158,7 +158,10 @@ class Diverter:
                 needed()
                 # The size that the caller wants is larger than the queue takes.
                 raise
-            except Exception as failure:
+            except Exception as error:
+                failure = channel.seen(error)
+                if isinstance(failure, MessagingEntityNotFoundError):
+                    self._pairing.missing()
                 if channel.opened:
                     channel.discard()
                 if rotation.fail(name):

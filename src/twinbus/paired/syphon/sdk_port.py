@@ -50,7 +50,7 @@ from twinbus.errors import (
     UnauthorizedError,
 )
 from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN
-from twinbus.paired.classify import condition_of
+from twinbus.paired.classify import condition_of, exact
 from twinbus.paired.syphon.bus_port import enqueued_ms
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel
 
@@ -72,8 +72,9 @@ _KINDS: tuple[tuple[type[Exception], type[ServiceError]], ...] = (
 _DATA = 5
 
 
-def translated(error: BaseException) -> ServiceError:
+def translated(error: Exception) -> ServiceError:
     """One of the SDK's errors as ours."""
+    error = exact(error)
     text = str(error) or type(error).__name__
     for theirs, ours in _KINDS:
         if isinstance(error, theirs):
