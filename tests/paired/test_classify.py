@@ -7,7 +7,9 @@ import socket
 import ssl
 
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus import exceptions as sdk
 from azure.servicebus._pyamqp.error import TokenAuthFailure
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
@@ -89,6 +91,20 @@ def test_a_token_that_cannot_be_taken_now_makes_the_primary_unavailable(status: 
 def test_a_token_without_an_answer_is_told_by_its_type() -> None:
     assert not availability_failure(refused_token(None))
     assert availability_failure(refused_token(None, "gateway:443"))
+
+
+def test_a_host_that_no_websocket_can_find_is_unavailable() -> None:
+    """The SDK calls it an authentication error."""
+    client = ServiceBusClient(
+        "contoso.invalid",
+        AzureNamedKeyCredential("name", "key"),
+        transport_type=TransportType.AmqpOverWebsocket,
+        retry_total=0,
+    )
+    with client, pytest.raises(sdk.ServiceBusAuthenticationError) as raised, client.get_queue_sender("orders"):
+        pass
+    assert availability_failure(raised.value)
+    assert exact(raised.value) is raised.value
 
 
 def test_a_refused_token_gets_the_type_of_its_reason() -> None:
