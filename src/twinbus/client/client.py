@@ -59,6 +59,7 @@ class BusClient:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         timeout_ms: int = CLIENT_TIMEOUT_MS,
         websocket: bool = False,
+        proxy: str | None = None,
     ) -> None:
         # The host to connect to, and the one named in the open.
         self.host = host
@@ -66,6 +67,8 @@ class BusClient:
         self.port = port or _usual_port(bool(tls), websocket)
         # Whether AMQP goes through a WebSocket.
         self._websocket = websocket
+        # The URL of an HTTP proxy, which only WebSockets go through; None for none.
+        self._proxy = proxy
         # The context for TLS; None for plain TCP.
         self._tls = ssl.create_default_context() if tls is True else tls or None
         # Where tokens come from.
@@ -96,6 +99,7 @@ class BusClient:
         clock: Clock | None = None,
         timeout_ms: int = CLIENT_TIMEOUT_MS,
         websocket: bool = False,
+        proxy: str | None = None,
     ) -> BusClient:
         """For a Service Bus namespace or a Twinbus broker: plain TCP in emulator mode, TLS otherwise.
 
@@ -111,6 +115,7 @@ class BusClient:
             clock=clock,
             timeout_ms=timeout_ms,
             websocket=websocket,
+            proxy=proxy,
         )
 
     @classmethod
@@ -123,6 +128,7 @@ class BusClient:
         clock: Clock | None = None,
         timeout_ms: int = CLIENT_TIMEOUT_MS,
         websocket: bool = False,
+        proxy: str | None = None,
     ) -> BusClient:
         """For a namespace (`host` or `host:port`) and a credential as the SDK takes it: a token credential of
         azure-identity, blocking or asyncio, an AzureSasCredential or an AzureNamedKeyCredential."""
@@ -138,6 +144,7 @@ class BusClient:
             clock=clock,
             timeout_ms=timeout_ms,
             websocket=websocket,
+            proxy=proxy,
         )
 
     @classmethod
@@ -249,7 +256,12 @@ class BusClient:
                 properties={"product": "twinbus", "version": __version__},
             )
             await connection.open(
-                self.host, self.port, tls=self._tls, websocket=self._websocket, timeout_ms=self._timeout_ms
+                self.host,
+                self.port,
+                tls=self._tls,
+                websocket=self._websocket,
+                proxy=self._proxy,
+                timeout_ms=self._timeout_ms,
             )
             self._connection = connection
             return connection

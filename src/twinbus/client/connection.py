@@ -105,6 +105,7 @@ class BusConnection:
         *,
         tls: ssl.SSLContext | None,
         websocket: bool = False,
+        proxy: str | None = None,
         timeout_ms: int = CLIENT_TIMEOUT_MS,
     ) -> None:
         """Connect and say hello."""
@@ -113,7 +114,7 @@ class BusConnection:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if websocket:
-                    await connect_websocket(self.wire, host, port, tls)
+                    await connect_websocket(self.wire, host, port, tls, proxy)
                 else:
                     await loop.create_connection(
                         lambda: self.wire, host, port, ssl=tls, server_hostname=host if tls is not None else None

@@ -28,8 +28,11 @@ TLS_PORT = 443
 PLAIN_PORT = 80
 
 
-async def connect(wire: Wire, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-    """Open a WebSocket and put the wire on it; OSError or ConnectionForcedError when there is none to be had."""
+async def connect(wire: Wire, host: str, port: int, tls: ssl.SSLContext | None, proxy: str | None = None) -> None:
+    """Open a WebSocket and put the wire on it; OSError or ConnectionForcedError when there is none to be had.
+
+    `proxy` is the URL of an HTTP proxy to go through.
+    """
     # Heavy, and only this way of connecting needs it.
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
@@ -44,6 +47,7 @@ async def connect(wire: Wire, host: str, port: int, tls: ssl.SSLContext | None) 
             max_msg_size=WEBSOCKET_MESSAGE_BYTES_MAX,
             compress=0,
             autoping=True,
+            proxy=proxy,
         )
     except ClientError as error:
         await session.close()

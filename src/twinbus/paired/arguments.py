@@ -20,6 +20,8 @@ from urllib.parse import quote
 
 from azure.servicebus import TransportType
 
+from twinbus.client import tls_context
+from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
 from twinbus.paired.classify import Policy
 from twinbus.paired.events import Listener
 from twinbus.paired.options import PairingOptions
@@ -107,9 +109,26 @@ def admin_options(given: Mapping[str, Any], side: str, timeout_s: float) -> dict
     same = ("retry_total", "retry_backoff_factor", "retry_backoff_max", "connection_verify", "user_agent")
     found |= {name: ours[name] for name in (*same, "logging_enable", "custom_endpoint_address") if name in ours}
     if ours.get("http_proxy"):
-        proxy = _proxy(ours["http_proxy"])
+        proxy = proxy_url(ours["http_proxy"])
         found["proxies"] = {"http": proxy, "https": proxy}
     return found | dict(given.get("admin_options") or {})
+
+
+def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client of our own is told, by the options of one of the SDK: a CA, WebSocket, another address, a proxy."""
+    found: dict[str, Any] = {"timeout_ms": SYPHON_CONNECT_TIMEOUT_MS}
+    verify = options.get("connection_verify")
+    if isinstance(verify, str):
+        found["ca"] = tls_context(verify)
+    address, transport = options.get("custom_endpoint_address"), options.get("transport_type")
+    if address is not None:
+        found["address"] = address
+    # To the SDK another address means WebSocket, unless it is told otherwise.
+    if transport is TransportType.AmqpOverWebsocket or (address is not None and transport is None):
+        found["websocket"] = True
+    if options.get("http_proxy"):
+        found |= {"websocket": True, "proxy": proxy_url(options["http_proxy"])}
+    return found
 
 
 def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +169,8 @@ def _value(name: str, kind: Any, text: str) -> Any:
     return text
 
 
-def _proxy(settings: Mapping[str, Any]) -> str:
+def proxy_url(settings: Mapping[str, Any]) -> str:
+    """The URL of a proxy, by the SDK's `http_proxy`, in which the SDK's asyncio client needs a scheme."""
     user = settings.get("username")
     login = f"{quote(user, safe='')}:{quote(settings.get('password') or '', safe='')}@" if user else ""
-    return f"http://{login}{settings['proxy_hostname']}:{settings['proxy_port']}"
+    return f"http://{login}{settings['proxy_hostname'].removeprefix('http://')}:{settings['proxy_port']}"

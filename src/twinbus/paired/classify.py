@@ -26,7 +26,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from twinbus.paired.sdk_internals import refused_token
+from twinbus.paired.sdk_internals import failed_to_connect, refused_token
 
 Policy = Callable[[BaseException], bool]
 
@@ -81,7 +81,7 @@ def availability_failure(error: BaseException) -> bool:
     refusal = refused_token(error)
     if refusal is not None:
         return _is_temporary(refusal[0])
-    if isinstance(error, _UNAVAILABLE):
+    if isinstance(error, _UNAVAILABLE) or failed_to_connect(error):
         return True
     if type(error) is not ServiceBusError:
         return False

@@ -18,7 +18,7 @@ from weakref import ref
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._common.utils import transform_outbound_messages
-from azure.servicebus._pyamqp.error import TokenAuthFailure
+from azure.servicebus._pyamqp.error import AuthenticationException, TokenAuthFailure
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 # The place of the data in the SDK's batch.
@@ -62,6 +62,12 @@ def batch_like(batch: ServiceBusMessageBatch, max_size_in_bytes: int) -> Service
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def failed_to_connect(error: BaseException) -> bool:
+    """Whether a WebSocket could not be had: the SDK calls some reasons for that a failed authentication."""
+    cause = getattr(error, "inner_exception", None)
+    return isinstance(cause, AuthenticationException) and isinstance(cause.inner_error, Exception)
 
 
 def refused_token(error: BaseException) -> tuple[int, str | None] | None:

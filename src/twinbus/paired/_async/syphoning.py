@@ -17,11 +17,12 @@ from azure.core.exceptions import ResourceNotFoundError
 from twinbus.clock import Clock
 from twinbus.ledger.words import LedgerSource
 from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired.arguments import bus_options
 from twinbus.paired.events import Events, logger
 from twinbus.paired.synchronization import AsyncSignal
 from twinbus.paired.syphon import Syphon
 from twinbus.paired.syphon.bond import Bond, Side
-from twinbus.paired.syphon.bus_port import BusPort, bus_options
+from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.lookout import Count
 from twinbus.paired.syphon.resident import AsyncResident
 

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
-from twinbus.client import BusClient, Receiver, Sender, encode_batch, tls_context
+from twinbus.client import BusClient, Receiver, Sender, encode_batch
 from twinbus.client.batch import FORMAT
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ServiceError
-from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN, SYPHON_CONNECT_TIMEOUT_MS, SYPHON_WINDOW
+from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN, SYPHON_WINDOW
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel
 
 # The annotation's name as a symbol, and the code of a timestamp.
 _ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
 # Within these a service's annotations begin.
 _HEAD_BYTES = 1_024
-
-
-def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `BusClient` is told, by the options of a client of the SDK: a CA, WebSocket, another address."""
-    found: dict[str, Any] = {"timeout_ms": SYPHON_CONNECT_TIMEOUT_MS}
-    verify = options.get("connection_verify")
-    if isinstance(verify, str):
-        found["ca"] = tls_context(verify)
-    address, transport = options.get("custom_endpoint_address"), options.get("transport_type")
-    if address is not None:
-        found["address"] = address
-    # Told by its name, because the SDK is not imported here. To the SDK another address means WebSocket, unless it is
-    # told otherwise.
-    if getattr(transport, "name", "") == "AmqpOverWebsocket" or (address is not None and transport is None):
-        found["websocket"] = True
-    return found
 
 
 def enqueued_ms(payload: bytes) -> int | None:
