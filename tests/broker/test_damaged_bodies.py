@@ -62,14 +62,14 @@ def harm(broker: Broker, numbers: set[int], how: Harm = flipped) -> None:
     broker.stop()
     env, tables = open_environment(broker.data / "contoso", map_bytes=64 * 1024 * 1024)
     with env.begin(write=True) as txn:
-        rows = list(txn.cursor(tables[Table.BODIES]).iternext())
+        rows = list(txn.cursor(tables.handles[Table.BODIES]).iternext())
         for number in numbers:
             key, value = rows[number - 1]
             harmed = how(value)
             if harmed is None:
-                txn.delete(key, db=tables[Table.BODIES])
+                txn.delete(key, db=tables.handles[Table.BODIES])
             else:
-                txn.put(key, harmed, db=tables[Table.BODIES])
+                txn.put(key, harmed, db=tables.handles[Table.BODIES])
     env.close()
     broker.start()
 

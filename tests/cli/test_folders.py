@@ -46,10 +46,10 @@ def damage(folder: Path) -> None:
     """Flip a bit in the first body."""
     env, tables = open_environment(folder, map_bytes=64 * 1024 * 1024)
     with env.begin(write=True) as txn:
-        cursor = txn.cursor(tables[Table.BODIES])
+        cursor = txn.cursor(tables.handles[Table.BODIES])
         assert cursor.first()
         key, value = cursor.item()
-        txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=tables[Table.BODIES])
+        txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=tables.handles[Table.BODIES])
     env.close()
 
 

@@ -13,8 +13,8 @@ from store_rows import body_of, sends
 
 from twinbus.errors import StoreCorruptError, StoreError, StoreLockedError
 from twinbus.store import check
-from twinbus.store.environment import FORMAT_KEY
-from twinbus.store.facts import Facts, Table
+from twinbus.store.environment import FORMAT_KEY, open_environment
+from twinbus.store.facts import Table
 from twinbus.store.lmdb_store import Store
 
 OPEN = "import sys; from pathlib import Path; from twinbus.store.lmdb_store import Store; Store.open(Path(sys.argv[1]))"
@@ -87,17 +87,18 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         Store.open(tmp_path / "file", sync=False)
 
 
-@pytest.mark.parametrize(("found", "text"), [(b"2", "has format 2"), (None, "has no format")])
+@pytest.mark.parametrize(("found", "text"), [(b"3", "has format 3"), (None, "has no format")])
 def test_another_data_format_is_refused(tmp_path: Path, found: bytes | None, text: str) -> None:
-    with Store.open(tmp_path, sync=False) as store:
-        assert store.get(Table.META, FORMAT_KEY) == b"1"
-        facts = Facts()
+    Store.open(tmp_path, sync=False).close()
+    env, tables = open_environment(tmp_path, map_bytes=1 << 20)
+    with env.begin(write=True, db=tables.handles[Table.META]) as txn:
+        assert txn.get(FORMAT_KEY) == b"2"
         if found is None:
-            facts.delete(Table.META, FORMAT_KEY)
+            txn.delete(FORMAT_KEY)
         else:
-            facts.rows[Table.META, FORMAT_KEY] = found
-        store.commit(facts)
-    with pytest.raises(StoreError, match=f"{text}; this release reads format 1"):
+            txn.put(FORMAT_KEY, found)
+    env.close()
+    with pytest.raises(StoreError, match=f"{text}; this release reads formats 1 and 2"):
         Store.open(tmp_path, sync=False)
 
 

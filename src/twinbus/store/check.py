@@ -22,8 +22,9 @@ import lmdb
 from twinbus.errors import StoreCorruptError, StoreError
 from twinbus.limits import STORE_FINDINGS_MAX
 from twinbus.store import folder as folders
+from twinbus.store.checksums import sealed_rows
 from twinbus.store.environment import Tables, open_environment
-from twinbus.store.facts import Finding, Table, body_number, index_key, index_numbers
+from twinbus.store.facts import DAMAGED, Finding, Table, body_number, index_key, index_numbers
 
 _T = TypeVar("_T")
 
@@ -179,6 +180,8 @@ Choose = Callable[[Table, bytes, bytes], bytes | None]
 def _all_whole(table: Table, key: bytes, value: bytes) -> bytes | None:
     if table is Table.BODIES and not _whole(value):
         raise StoreCorruptError(f"Body {body_number(key)} does not match its checksum: check the folder first.")
+    if value is DAMAGED:
+        raise StoreCorruptError(f"A record in {table.name} does not match its checksum: check the folder first.")
     return value
 
 
@@ -195,11 +198,11 @@ class _Sound:
         # Reads a body's number out of an index row.
         self._body_of = body_of
         # Bodies that are there, for index rows.
-        self._bodies = txn.cursor(tables[Table.BODIES])
+        self._bodies = txn.cursor(tables.handles[Table.BODIES])
         # Bodies that a message of the copy points to.
         self._wanted = {
             self._body_of(kept)
-            for key, value in txn.cursor(tables[Table.INDEX]).iternext()
+            for key, value in tables.rows(txn, Table.INDEX)
             if (kept := self._index(key, value)) is not None
         }
         # Told of bodies that go because their messages went.
@@ -283,7 +286,7 @@ def _verify(
     progress: Progress,
     limit: int | None,
 ) -> Report:
-    report = Report({table: txn.stat(tables[table])["entries"] for table in Table})
+    report = Report({table: txn.stat(tables.handles[table])["entries"] for table in Table})
 
     def note(found: list[_T], item: _T) -> None:
         if limit is None or len(found) < limit:
@@ -291,9 +294,9 @@ def _verify(
 
     total = report.rows[Table.INDEX] + report.rows[Table.BODIES]
     done = 0
-    bodies = txn.cursor(tables[Table.BODIES])
+    bodies = txn.cursor(tables.handles[Table.BODIES])
     wanted = array("Q")
-    for key, value in txn.cursor(tables[Table.INDEX]).iternext():
+    for key, value in tables.rows(txn, Table.INDEX):
         done += 1
         if done % _PROGRESS_ROWS == 0:
             progress(done, total)
@@ -312,7 +315,7 @@ def _verify(
             note(report.dangling_keys, (*numbers, number))
     ascending = iter(sorted(wanted))
     want = next(ascending, None)
-    for key, value in txn.cursor(tables[Table.BODIES]).iternext():
+    for key, value in tables.rows(txn, Table.BODIES):
         done += 1
         if done % _PROGRESS_ROWS == 0:
             progress(done, total)
@@ -330,7 +333,7 @@ def _verify(
         _name_damaged(txn, tables, body_of, report, note)
     if audit is not None:
         last = bodies.key() if bodies.last() else b""
-        audited = audit(lambda table: txn.cursor(tables[table]).iternext(), int.from_bytes(last, "big"))
+        audited = audit(lambda table: tables.rows(txn, table), int.from_bytes(last, "big"))
         # Messages that are named for their body are not named twice.
         named = {index_key(entity_id, seq) for entity_id, seq, _ in (*report.damaged_keys, *report.dangling_keys)}
         found = [each for each in audited.findings if each.table is not Table.INDEX or each.key not in named]
@@ -349,7 +352,7 @@ def _name_damaged(
     note: Callable[[list[tuple[int, int, int]], tuple[int, int, int]], None],
 ) -> None:
     damaged = set(report.bad_body_numbers)
-    for key, value in txn.cursor(tables[Table.INDEX]).iternext():
+    for key, value in tables.rows(txn, Table.INDEX):
         try:
             number = body_of(value)
         except Exception:  # noqa: S112 -- it is named already
@@ -365,25 +368,22 @@ def _whole(value: bytes) -> bool:
 def _copy(
     txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int, progress: Progress, choose: Choose
 ) -> None:
-    total = sum(txn.stat(table)["entries"] for table in tables)
+    # The row that says the format is not copied.
+    total = sum(txn.stat(handle)["entries"] for handle in tables.handles) - 1
     done = 0
     copy, copies = open_environment(to, map_bytes=map_bytes, sync=False, create=True)
     try:
         for table in Table:
             for rows in _batches(txn, tables, table, choose):
                 with copy.begin(write=True) as writing:
-                    if table is Table.META:
-                        # The new store's own row is there already.
-                        for key, value in rows:
-                            writing.put(key, value, db=copies[table])
-                    else:
-                        writing.cursor(copies[table]).putmulti(rows, append=True)
+                    # The new store's own row of META is there already: its other rows cannot be appended.
+                    cursor = writing.cursor(copies.handles[table])
+                    cursor.putmulti(_as_stored(table, rows), append=table is not Table.META)
                 done += len(rows)
                 progress(done, total)
         if isinstance(choose, _Sound):
             with copy.begin(write=True) as writing:
-                for key, value in choose.missing(Table.META):
-                    writing.put(key, value, db=copies[Table.META])
+                writing.cursor(copies.handles[Table.META]).putmulti(sealed_rows(choose.missing(Table.META)))
         copy.sync(True)
     finally:
         copy.close()
@@ -391,12 +391,16 @@ def _copy(
     folders.sync_folder(to)
 
 
+def _as_stored(table: Table, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return rows if table is Table.BODIES else sealed_rows(rows)
+
+
 def _batches(
     txn: lmdb.Transaction[bytes], tables: Tables, table: Table, choose: Choose
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     rows: list[tuple[bytes, bytes]] = []
     count = 0
-    for key, value in txn.cursor(tables[table]).iternext():
+    for key, value in tables.rows(txn, table):
         kept = choose(table, key, value)
         if kept is None:
             continue

@@ -1,22 +1,33 @@
 """Opening LMDB's environment: its options, its tables, the version of the data format.
 
-Tables and format are created in one transaction, so a folder either has all of them or is new.
+Tables and format are created in one transaction, so a folder either has all of them or is new. A folder of format 1,
+whose rows have no checksums, is given them in one transaction when it is opened for writing.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import lmdb
 
 from twinbus.errors import StoreCorruptError, StoreError
 from twinbus.store import folder as folders
+from twinbus.store.checksums import sealed_rows, unsealed_rows
 from twinbus.store.facts import Table
 
-FORMAT: Final = 1
+logger = logging.getLogger(__name__)
+
+FORMAT: Final = 2
+# The row of META that says the format. It has no checksum: it must be readable before the format is known.
 FORMAT_KEY: Final = b"store.format"
+
+_UNSEALED_FORMAT: Final = 1
+_UPGRADE_ROWS: Final = 10_000
 
 _NAMES: Final = {
     Table.BODIES: b"bodies",
@@ -28,7 +39,23 @@ _NAMES: Final = {
 }
 
 # LMDB's handle of each table, by its number.
-Tables: TypeAlias = "tuple[lmdb._Database, ...]"
+Handles: TypeAlias = "tuple[lmdb._Database, ...]"
+
+
+class Tables(NamedTuple):
+    """The tables of an open environment."""
+
+    handles: Handles
+    # Rows carry checksums: not in a folder of format 1 that is only read.
+    sealed: bool
+
+    def rows(self, txn: lmdb.Transaction[bytes], table: Table) -> Iterator[tuple[bytes, bytes]]:
+        """All rows of a table as they were given to the store, bodies with their checksum."""
+        rows = txn.cursor(self.handles[table]).iternext()
+        if table is Table.META:
+            rows = (row for row in rows if row[0] != FORMAT_KEY)
+        return unsealed_rows(rows) if self.sealed and table is not Table.BODIES else rows
+
 
 # The reasoning about reads without a lock file was made for the 0.9 line, whose file format 1.0 does not share.
 # Releases of the binding that carry both take the choice as an option; older ones have 0.9 only.
@@ -60,6 +87,8 @@ def open_environment(
     try:
         _extend(folder, env)
         tables = _open_tables(folder, env, create)
+        if not tables.sealed and not readonly:
+            tables = _seal(folder, env, tables)
         if create and sync:
             folders.sync_folder(folder)
     except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
@@ -94,19 +123,46 @@ def _open_tables(folder: Path, env: lmdb.Environment, create: bool) -> Tables:
         raise StoreError(folders.lost_text(folder) if folders.had_store(folder) else f"There is no store in {folder}.")
     if new:
         with env.begin(write=True) as txn:
-            tables = tuple(env.open_db(_NAMES[table], txn=txn) for table in Table)
-            txn.put(FORMAT_KEY, str(FORMAT).encode(), db=tables[Table.META])
-        return tables
+            handles = tuple(env.open_db(_NAMES[table], txn=txn) for table in Table)
+            txn.put(FORMAT_KEY, str(FORMAT).encode(), db=handles[Table.META])
+        return Tables(handles, sealed=True)
     try:
-        tables = tuple(env.open_db(_NAMES[table], create=False) for table in Table)
+        handles = tuple(env.open_db(_NAMES[table], create=False) for table in Table)
     except lmdb.NotFoundError as error:
         raise StoreCorruptError(f"The store in {folder} lacks a table: {error}.") from error
     with env.begin() as txn:
-        found = txn.get(FORMAT_KEY, db=tables[Table.META])
-    if found != str(FORMAT).encode():
-        name = "no format" if found is None else f"format {found.decode('ascii', 'replace')}"
-        raise StoreError(
-            f"The store in {folder} has {name}; this release reads format {FORMAT}. "
-            "Open it with the release that wrote it."
-        )
-    return tables
+        found = txn.get(FORMAT_KEY, db=handles[Table.META])
+    if found == str(FORMAT).encode():
+        return Tables(handles, sealed=True)
+    if found == str(_UNSEALED_FORMAT).encode():
+        return Tables(handles, sealed=False)
+    name = "no format" if found is None else f"format {found.decode('ascii', 'replace')}"
+    raise StoreError(
+        f"The store in {folder} has {name}; this release reads formats {_UNSEALED_FORMAT} and {FORMAT}. "
+        "Open it with the release that wrote it."
+    )
+
+
+def _seal(folder: Path, env: lmdb.Environment, tables: Tables) -> Tables:
+    """Give every row of a folder of format 1 its checksum: all of them or, if this is cut short, none."""
+    logger.info("Adding checksums to the records in %s: this happens once.", folder)
+    info, stat = env.info(), env.stat()
+    file_bytes = (info["last_pgno"] + 1) * stat["psize"]
+    # At worst every page is written anew, and no transaction may find the map full.
+    env.set_mapsize(max(info["map_size"], 3 * file_bytes))
+    with env.begin(write=True) as txn:
+        for table in Table:
+            if table is Table.BODIES:
+                continue
+            start = b""
+            while rows := _page(txn, tables.handles[table], start):
+                txn.cursor(tables.handles[table]).putmulti(sealed_rows(rows))
+                start = rows[-1][0] + b"\0"
+        txn.put(FORMAT_KEY, str(FORMAT).encode(), db=tables.handles[Table.META])
+    return Tables(tables.handles, sealed=True)
+
+
+def _page(txn: lmdb.Transaction[bytes], handle: lmdb._Database, start: bytes) -> list[tuple[bytes, bytes]]:
+    """The next rows from a key on; the writes that follow would move a cursor that goes on."""
+    cursor = txn.cursor(handle)
+    return list(islice(cursor.iternext(), _UPGRADE_ROWS)) if cursor.set_range(start) else []

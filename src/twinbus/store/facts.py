@@ -27,6 +27,9 @@ class Table(enum.IntEnum):
     META = 5
 
 
+# What a row reads as that does not match its checksum: no record is so short.
+DAMAGED: Final = b"\xff"
+
 _BODIES: Final = Table.BODIES
 _INDEX: Final = Table.INDEX
 

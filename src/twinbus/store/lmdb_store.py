@@ -41,7 +41,8 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.errors import DamagedBodyError, StoreCorruptError, StoreError
 from twinbus.limits import STORE_MAP_BYTES_DEFAULT, STORE_RESERVE_BYTES
 from twinbus.store import folder as folders
-from twinbus.store.environment import Tables, open_environment
+from twinbus.store.checksums import sealed, sealed_rows, unsealed, unsealed_rows
+from twinbus.store.environment import FORMAT_KEY, Tables, open_environment
 from twinbus.store.facts import Facts, Table
 from twinbus.store.space import Space
 
@@ -108,7 +109,7 @@ class Store:
         # LMDB's environment.
         self._env = env
         # LMDB's handle of each table, by its number.
-        self._tables = tables
+        self._tables = tables.handles
         # Says when sends are to be refused.
         self._space = space
         # Bytes in a page of the file.
@@ -272,11 +273,11 @@ class Store:
             if facts.bodies:
                 self._put_bodies(txn, facts.bodies)
             if facts.index:
-                txn.cursor(tables[Table.INDEX]).putmulti(facts.index.items())
+                txn.cursor(tables[Table.INDEX]).putmulti(sealed_rows(facts.index.items()))
             if facts.rows:
                 put = txn.put
                 for (table, key), value in facts.rows.items():
-                    put(key, value, db=tables[table])
+                    put(key, sealed(key, value), db=tables[table])
         except BaseException:
             txn.abort()
             raise
@@ -382,14 +383,18 @@ class Store:
         return found
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """The value of one row, None when there is none."""
+        """The value of one row, None when there is none; DAMAGED when it does not match its checksum."""
         try:
-            return self._current().get(key, db=self._tables[table])
+            stored = self._current().get(key, db=self._tables[table])
         except lmdb.Error as error:
             raise self._unreadable(error) from error
+        return None if stored is None else unsealed(key, stored)
 
     def scan(self, table: Table, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """The rows with start <= key < stop, in order, of one snapshot. The next begin ends it."""
+        """The rows with start <= key < stop, in order, of one snapshot. The next begin ends it.
+
+        A row that does not match its checksum has the value DAMAGED. Bodies come with their checksum, unchecked.
+        """
         try:
             reader = self._current()
             if not self._scanned or self._scanned[-1] is not reader:
@@ -400,20 +405,22 @@ class Store:
             found = cursor.set_range(start) if start else cursor.first()
         except lmdb.Error as error:
             raise self._unreadable(error) from error
-        return self._rows(cursor, stop) if found else iter(())
+        return self._rows(cursor, table, stop) if found else iter(())
 
     def page(self, table: Table, start: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, bytes]]:
         """The first `count` rows of a scan."""
         return list(islice(self.scan(table, start, stop), count))
 
-    def _rows(self, cursor: lmdb.Cursor[bytes], stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def _rows(self, cursor: lmdb.Cursor[bytes], table: Table, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         try:
-            if stop is None:
-                yield from cursor.iternext()
-            else:
-                for row in cursor.iternext():
-                    if row[0] >= stop:
-                        return
+            rows = cursor.iternext() if table is Table.BODIES else unsealed_rows(cursor.iternext())
+            if stop is None and table is not Table.META:
+                yield from rows
+                return
+            for row in rows:
+                if stop is not None and row[0] >= stop:
+                    return
+                if row[0] != FORMAT_KEY:
                     yield row
         except lmdb.Error as error:
             raise self._unreadable(error) from error

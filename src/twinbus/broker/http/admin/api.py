@@ -186,7 +186,8 @@ class AdminApi:
 
     def _first_start(self) -> int:
         stored = self._host.store.get(Table.META, _CREATED_KEY)
-        if stored is not None:
+        # A damaged date is replaced: nothing depends on it.
+        if stored is not None and len(stored) == NUMBER.size:
             created_ms: int = NUMBER.unpack(stored)[0]
             return created_ms
         now_ms = self._host.clock.now_ms()

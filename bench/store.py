@@ -1,19 +1,19 @@
-"""What the store costs over bare LMDB. Bounds are wide, for busy machines; `pytest -s` prints the figures."""
+"""What the store costs over bare LMDB: scanning a million index rows, and what one message costs."""
 
 from __future__ import annotations
 
 import struct
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from store_rows import completes, sends
-
-from twinbus.store.facts import Facts, Table, index_key
+from twinbus.store.facts import Facts, Table, body_key, index_key
 from twinbus.store.lmdb_store import Store
 
 INDEX_ROWS = 1_000_000
+VALUE = struct.Struct(">BBIQIQQ").pack(1, 0, 0, 7, 1024, 1_700_000_000_000, 0)
 
 
 def best_s(call: Callable[[], object], times: int = 3) -> float:
@@ -25,11 +25,25 @@ def best_s(call: Callable[[], object], times: int = 3) -> float:
     return min(taken)
 
 
-def test_scanning_a_million_index_rows_costs_what_lmdb_costs(tmp_path: Path) -> None:
-    value = struct.Struct(">BBIQIQQ").pack(1, 0, 0, 7, 1024, 1_700_000_000_000, 0)
-    with Store.open(tmp_path, sync=False) as store:
+def sends(numbers: range) -> Facts:
+    facts = Facts()
+    facts.bodies = {body_key(number): b"x" * 1024 for number in numbers}
+    facts.index = {index_key(1, number): VALUE for number in numbers}
+    return facts
+
+
+def completes(numbers: range) -> Facts:
+    facts = Facts()
+    for number in numbers:
+        facts.delete(Table.BODIES, body_key(number))
+        facts.delete(Table.INDEX, index_key(1, number))
+    return facts
+
+
+def scanning(folder: Path) -> None:
+    with Store.open(folder, sync=False) as store:
         facts = Facts()
-        facts.index = {index_key(1, number): value for number in range(INDEX_ROWS)}
+        facts.index = {index_key(1, number): VALUE for number in range(INDEX_ROWS)}
         store.commit(facts)
         del facts
 
@@ -40,15 +54,11 @@ def test_scanning_a_million_index_rows_costs_what_lmdb_costs(tmp_path: Path) -> 
         bare_s = best_s(bare)
         scan_s = best_s(lambda: deque(store.scan(Table.INDEX), maxlen=0))
         range_s = best_s(lambda: deque(store.scan(Table.INDEX, index_key(1, 0), index_key(2, 0)), maxlen=0))
-    print(
-        f"\n{INDEX_ROWS} index rows: bare LMDB {bare_s:.3f} s, scan {scan_s:.3f} s, scan of one entity {range_s:.3f} s"
-    )
-    assert scan_s < 2 * bare_s
-    assert range_s < 2 * bare_s
+    print(f"{INDEX_ROWS} index rows: bare LMDB {bare_s:.3f} s, scan {scan_s:.3f} s, scan of one entity {range_s:.3f} s")
 
 
-def test_what_a_message_costs(tmp_path: Path) -> None:
-    with Store.open(tmp_path, sync=False) as store:
+def message(folder: Path) -> None:
+    with Store.open(folder, sync=False) as store:
         numbers = list(range(100))
         begin_s = []
         for first in range(0, 10_000, 100):
@@ -66,9 +76,12 @@ def test_what_a_message_costs(tmp_path: Path) -> None:
         delete_us = (time.perf_counter() - start) * 1e4
         prepared.commit()
     print(
-        f"\na 1 KB message, us: begin {put_us:.2f} (body and index row), read {burst_us:.2f} in a burst of 100, "
+        f"a 1 KB message, us: begin {put_us:.2f} (body and index row), read {burst_us:.2f} in a burst of 100, "
         f"{single_us:.2f} alone, delete {delete_us:.2f} (body and index row)"
     )
-    assert put_us < 20
-    assert burst_us < 10
-    assert single_us < 10
+
+
+if __name__ == "__main__":
+    for measure in (scanning, message):
+        with tempfile.TemporaryDirectory(prefix="twinbus-store-") as name:
+            measure(Path(name))
