@@ -249,7 +249,6 @@ HOLD_PAUSE_S_MIN: Final = 0.1  # between two attempts of a send that is held
 HOLD_PAUSE_S_MAX: Final = 2.0
 RESTORED_BYTES_MAX: Final = 128 * 1024 * 1024  # what a packed message may grow to
 SESSION_CHECK_S_MIN: Final = 1.0  # between two looks whether a session's part of a backlog queue has drained
-CLOCK_SKEW_MS_MAX: Final = 60_000
 PRIMARY_NAME_CHARS_MAX: Final = 200
 ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
 SESSION_GRACE_MS: Final = 500

@@ -12,6 +12,7 @@ from typing import Any
 
 from twinbus import paired
 from twinbus.client import BusClient, ReceivedMessage
+from twinbus.clock import SystemClock
 from twinbus.paired import PairedEvent, aio
 from twinbus.testing import Broker
 
@@ -46,6 +47,16 @@ async def opened(handler: Any) -> AsyncIterator[Any]:
             yield handler
         finally:
             await asyncio.to_thread(handler.__exit__, None, None, None)
+
+
+class SkewedClock(SystemClock):
+    """A clock that somebody has set wrong."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
 
 
 class Pair:

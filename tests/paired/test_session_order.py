@@ -8,22 +8,11 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from tests.paired.pairs import Pair, call
+from tests.paired.pairs import Pair, SkewedClock, call
 from twinbus.client import BusClient
-from twinbus.clock import SystemClock
 from twinbus.testing import Broker
 
 MINUTE_MS = 60_000
-
-
-class SkewedClock(SystemClock):
-    """A clock that somebody has set wrong."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        self._ahead_ms = ahead_ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
 
 
 @pytest.fixture(scope="module", params=[10, -10], ids=["ahead", "behind"])

@@ -2,8 +2,9 @@
 
 Rules:
 - From its first diverted message on, a session's messages go to the same backlog queue, until its part has drained.
-- A part has drained when the queue is empty, or when the oldest message in it is younger than the session's last, by
-  more than clocks may differ.
+- A part has drained when the queue is empty, or when the oldest message in it is younger than the session's last.
+- Younger means a greater sequence number: times of two machines cannot be compared. A send does not tell the number of
+  its message, so the last number in the queue is looked up later, which is at least as great.
 - Known is what this client has diverted itself.
 """
 
@@ -11,45 +12,44 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from twinbus.limits import CLOCK_SKEW_MS_MAX
+SEQUENCE_NUMBER_MAX: Final = 2**63 - 1
 
 
-class Trace(NamedTuple):
-    """Where a session's messages are, and when the last of them went there (time of day)."""
+class DivertedSession(NamedTuple):
+    """Where a session's messages are. None of them has a number above `last_number`; None while that is not known."""
 
     queue: str
-    last_ms: int
+    last_number: int | None = None
 
 
 class SessionTrail:
     """The sessions of one entity that must go through the backlog. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        # By session id.
-        self._traces: dict[str, Trace] = {}
+        self._sessions: dict[str, DivertedSession] = {}
         # When each queue was looked at last, by a clock that measures.
         self._looked_ms: dict[str, int] = {}
         # Senders of the sync client live in threads of their own.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._traces)
+        return len(self._sessions)
 
-    def note(self, session_ids: Iterable[str], queue: str, now_ms: int) -> None:
+    def note(self, session_ids: Iterable[str], queue: str) -> None:
         """Messages of these sessions went to `queue`."""
         with self._lock:
             for session_id in session_ids:
-                self._traces[session_id] = Trace(queue, now_ms)
+                self._sessions[session_id] = DivertedSession(queue)
 
     def queue_of(self, session_ids: Iterable[str]) -> str | None:
         """The queue that the messages of these sessions must go to; None when they are free."""
         with self._lock:
             for session_id in session_ids:
-                trace = self._traces.get(session_id)
-                if trace is not None:
-                    return trace.queue
+                session = self._sessions.get(session_id)
+                if session is not None:
+                    return session.queue
         return None
 
     def may_look(self, queue: str, now_ms: int, pause_ms: int) -> bool:
@@ -61,10 +61,52 @@ class SessionTrail:
             self._looked_ms[queue] = now_ms
             return True
 
-    def drained(self, queue: str, oldest_ms: int | None) -> None:
-        """The oldest message in `queue` was enqueued at `oldest_ms`; None when there is none."""
+    def in_queue(self, queue: str) -> dict[str, DivertedSession]:
+        """The sessions that have messages in a queue: to be asked for before the queue is looked at."""
         with self._lock:
-            for session_id, trace in list(self._traces.items()):
-                gone = oldest_ms is None or oldest_ms > trace.last_ms + CLOCK_SKEW_MS_MAX
-                if trace.queue == queue and gone:
-                    del self._traces[session_id]
+            return {name: session for name, session in self._sessions.items() if session.queue == queue}
+
+    def drained(self, sessions: dict[str, DivertedSession], oldest: int | None) -> None:
+        """Their queue's oldest message has this number; None when there is none."""
+        with self._lock:
+            for session_id, session in sessions.items():
+                last = session.last_number
+                gone = oldest is None or (last is not None and oldest > last)
+                # It may have been diverted again since.
+                if gone and self._sessions.get(session_id) is session:
+                    del self._sessions[session_id]
+
+    def bound(self, sessions: dict[str, DivertedSession], last_number: int) -> None:
+        """The last number in their queue, for those that have none yet."""
+        with self._lock:
+            for session_id, session in sessions.items():
+                if session.last_number is None and self._sessions.get(session_id) is session:
+                    self._sessions[session_id] = session._replace(last_number=last_number)
+
+
+class LastNumberSearch:
+    """Finds the last number in a queue from its first one, by few questions for the first message from a number on.
+
+    Messages may come and go meanwhile: none that was there at the start has a greater number than the one found.
+    """
+
+    def __init__(self, first: int) -> None:
+        # Found so far, and the lowest number from which on nothing was.
+        self.last = first
+        self._none_from = SEQUENCE_NUMBER_MAX + 1
+        self._step = 1
+
+    @property
+    def question(self) -> int | None:
+        """From which number on to look; None when `last` is the answer."""
+        if self.last + 1 >= self._none_from:
+            return None
+        return min(self.last + self._step, (self.last + self._none_from) // 2)
+
+    def answer(self, found: int | None) -> None:
+        """The number of the first message from `question` on; None when there is none."""
+        if found is None:
+            self._none_from = self.question or self._none_from
+        else:
+            self.last = found
+            self._step *= 2

@@ -31,6 +31,7 @@ from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.sdk_internals import Connections
+from twinbus.paired.sessions import LastNumberSearch
 from twinbus.paired.synchronization import AsyncTasks, async_blocking, async_bounded
 from twinbus.paired.syphon.bond import Side
 
@@ -65,8 +66,6 @@ class AsyncPair:
         self.events = events
         # Measures.
         self.clock = clock
-        # The time of day.
-        self.wall_clock = wall_clock
         # Makes senders to the primary.
         self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
         # Makes senders to the backlog.
@@ -133,23 +132,37 @@ class AsyncPair:
         if self._syphoning is not None:
             self._syphoning.start(queues)
 
-    async def look(self, entity: AsyncEntity, queue: str) -> bool:
+    async def look(self, entity: AsyncEntity, queue: str, seconds: float) -> bool:
         """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
         if not entity.trail.may_look(queue, self.clock.now_ms(), round(SESSION_CHECK_S_MIN * 1000)):
             return False
         receiver = self.secondary.get_queue_receiver(queue)
         connections = Connections(receiver)
+        seconds = min(seconds, self.options.try_timeout)
+
+        async def number_from(first: int) -> int | None:
+            found = await receiver.peek_messages(1, sequence_number=first, timeout=seconds)
+            return found[0].sequence_number if found else None
+
+        async def ask() -> None:
+            await receiver.__aenter__()
+            sessions = entity.trail.in_queue(queue)
+            oldest = await number_from(1)
+            entity.trail.drained(sessions, oldest)
+            if oldest is not None and any(session.last_number is None for session in sessions.values()):
+                search = LastNumberSearch(oldest)
+                while (question := search.question) is not None:
+                    search.answer(await number_from(question))
+                entity.trail.bound(sessions, search.last)
+
         try:
-            await async_bounded(self.options.try_timeout, receiver.__aenter__, connections.cut)
-            found = await receiver.peek_messages(1, timeout=self.options.try_timeout)
+            await async_bounded(seconds, ask, connections.cut)
         except Exception as error:
             connections.cut()
             logger.debug("no look at the backlog queue '%s': %r", queue, error)
             return False
         finally:
             await self.tasks.leave(receiver.close)
-        enqueued = found[0].enqueued_time_utc if found else None
-        entity.trail.drained(queue, None if enqueued is None else round(enqueued.timestamp() * 1000))
         entity.refresh()
         return True
 

@@ -220,7 +220,7 @@ class PairedServiceBusSender:
                 if not entity.failed_over and not self._waited(pause_s, deadline_ms):
                     raise failure
             self._check_open()
-            held = self._held_session(work) if entity.trail and not entity.failed_over else None
+            held = self._held_session(work, deadline_ms) if entity.trail and not entity.failed_over else None
             if entity.failed_over or held is not None:
                 result = self._divert(work, deadline_ms, held)
                 if result is not BUSY:
@@ -336,16 +336,19 @@ class PairedServiceBusSender:
         if used is None:
             return BUSY
         if sessions:
-            entity.trail.note(sessions, used, pair.wall_clock.now_ms())
+            entity.trail.note(sessions, used)
             entity.refresh()
         pair.events.emit(Event.DIVERTED, entity=entity.path, queue=used, count=len(payloads))
         return pair.hidden_numbers(len(payloads)) if work.kind is Kind.SCHEDULE else None
 
-    def _held_session(self, work: Work) -> str | None:
+    def _held_session(self, work: Work, deadline_ms: int) -> str | None:
         """The backlog queue in which the work's session still has messages; None when it has none."""
         trail = self._entity.trail
         queue = trail.queue_of(work.sessions())
-        if queue is None or not self._pair.look(self._entity, queue):
+        if queue is None:
+            return None
+        left_s = (deadline_ms - self._now_ms()) / 1000
+        if not self._pair.look(self._entity, queue, left_s):
             return queue
         return trail.queue_of(work.sessions())
 
