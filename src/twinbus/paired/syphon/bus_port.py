@@ -10,8 +10,8 @@ from twinbus.client import BusClient, Receiver, Sender, encode_batch
 from twinbus.client.batch import FORMAT
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ServiceError
-from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN, SYPHON_WINDOW
-from twinbus.paired.syphon.port import Held, Outcomes, Parcel
+from twinbus.limits import SYPHON_WINDOW
+from twinbus.paired.syphon.port import Held, Outcomes, Parcel, lock_left_ms
 
 # The annotation's name as a symbol, and the code of a timestamp.
 _ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
@@ -70,10 +70,7 @@ class BusSource:
         if not messages:
             return []
         # One that came with the others is locked as long as they are, and decoding each would cost too much.
-        until_ms = messages[0].locked_until_ms
-        lock_ms = LOCK_DURATION_MS_MIN if until_ms is None else until_ms - self._wall.now_ms()
-        # Clocks of two machines differ; a lock lasts between these whatever they say.
-        lock_ms = min(max(lock_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_MAX)
+        lock_ms = lock_left_ms(messages[0].locked_until_ms, self._wall.now_ms())
         expires_ms = self._clock.now_ms() + lock_ms
         held = []
         for message in messages:

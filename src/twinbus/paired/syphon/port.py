@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twinbus.errors import ServiceError
+from twinbus.limits import LOCK_DURATION_MS_DEFAULT, LOCK_DURATION_MS_MIN
 
 # The encoded messages that are one delivery: several only for a batch.
 Parcel = tuple[bytes, ...]
@@ -36,6 +37,16 @@ class Held:
         self.expires_ms = expires_ms
         # When it came to the backlog, by the service's time of day; None when that is not known.
         self.enqueued_ms = enqueued_ms
+
+
+def lock_left_ms(until_ms: int | None, now_ms: int) -> int:
+    """How long a lock may be relied on that ends at this time of the service, if our own time of day is right.
+
+    Two clocks may differ by more than a lock lasts, so it is bounded by the shortest that a queue can have and by what
+    backlog queues have: a lock renewed too early costs a request, one renewed too late is lost.
+    """
+    left_ms = LOCK_DURATION_MS_MIN if until_ms is None else until_ms - now_ms
+    return min(max(left_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_DEFAULT)
 
 
 class Source(Protocol):

@@ -49,10 +49,9 @@ from twinbus.errors import (
     ServiceError,
     UnauthorizedError,
 )
-from twinbus.limits import LOCK_DURATION_MS_MAX, LOCK_DURATION_MS_MIN
 from twinbus.paired.classify import condition_of, exact
 from twinbus.paired.syphon.bus_port import enqueued_ms
-from twinbus.paired.syphon.port import Held, Outcomes, Parcel
+from twinbus.paired.syphon.port import Held, Outcomes, Parcel, lock_left_ms
 
 T = TypeVar("T")
 
@@ -172,8 +171,7 @@ class SdkSource:
         held = []
         for message in messages:
             until = message.locked_until_utc
-            lock_ms = LOCK_DURATION_MS_MIN if until is None else int(until.timestamp() * 1000) - self._wall.now_ms()
-            lock_ms = min(max(lock_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_MAX)
+            lock_ms = lock_left_ms(None if until is None else int(until.timestamp() * 1000), self._wall.now_ms())
             payload = self._payloads.pop(bytes(message._delivery_tag), b"")
             held.append(Held(payload, message, lock_ms, self._clock.now_ms() + lock_ms, enqueued_ms(payload)))
         return held
