@@ -11,6 +11,7 @@ a process and a session of its own, on two slots:
 - incremental: one hundredth of new files is added, and it runs again
 - no archive:  the same from the same tables, with TWINBUS_ARCHIVE=off
 - following:   in the same session another hundredth is added, as `twinbus ledger run --follow` meets it
+- runs:        `--runs N`: N runs of 1,000 new records each in one session, on tables of their own
 
 Wall time and CPU of the process and its children are printed, without and with the start of the session. The bars:
 full takes at most 2 times plain, incremental at most a tenth of full, both by the time of the work. About 250 bytes
@@ -32,7 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from ledger_files import START_MS, generate
+from ledger_files import START_MS, generate, write
 from measure import machine
 
 LINE_BYTES = 260
@@ -52,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where the files go; default: a temporary folder")
     parser.add_argument("--memory", default="3g", help="Spark's memory")
     parser.add_argument("--rounds", type=int, default=1, help="plain and full in turns; the medians count")
+    parser.add_argument("--runs", type=int, default=0, help="measure so many small runs instead of all else")
     parser.add_argument("--json", type=Path, default=DEFAULT, help="where the figures go")
     parser.add_argument("--check", action="store_true", help="fail when a bar is missed")
     parser.add_argument("--work", choices=["plain", "schema", "full", "incremental"], help=argparse.SUPPRESS)
@@ -109,6 +111,28 @@ def work(options: argparse.Namespace) -> None:
         **following,
     }
     print(json.dumps(figures))
+
+
+def _runs(options: argparse.Namespace) -> dict[str, Any]:
+    """Many small runs, one after the other: CPU of the first ten and of the last ten, and the files that are left."""
+    from twinbus.ledger.prices import Sheet
+    from twinbus.spark.ledger.delta import DeltaFolder
+    from twinbus.spark.ledger.pipeline import run
+    from twinbus.spark.session import spark_session
+
+    ledger, tables = options.folder / "ledger", options.folder / "tables"
+    ledger.mkdir()
+    used = []
+    with spark_session("bench", master="local[2]", settings={"spark.driver.memory": "1g"}) as spark:
+        # Ten more, before: a JVM compiles what it does often, and the first runs pay for it.
+        for number in range(options.runs + 10):
+            write(ledger, "contoso", f"{number + 1:016x}", START_MS + number * 25_000, 1_000)
+            begun = tree_cpu_s(os.getpid())
+            assert run(spark, [ledger], tables, Sheet.load("standard")).records == 1_000
+            used.append(tree_cpu_s(os.getpid()) - begun)
+    first, last = used[10:20], used[-10:]
+    files = {name: len(DeltaFolder(tables).files(name)) for name in ("operations", "charges", "days", "files", "seen")}
+    return {"runs": options.runs, "first_cpu_s": sum(first) / 10, "last_cpu_s": sum(last) / 10, "files": files}
 
 
 def _following(spark: Any, options: argparse.Namespace, ledger: str, tables: Path) -> dict[str, float]:
@@ -193,6 +217,9 @@ def main() -> int:
     given = options.folder
     options.folder = Path(tempfile.mkdtemp(prefix="ledger-", dir=given))
     try:
+        if options.runs:
+            print(json.dumps(_runs(options), indent=1))
+            return 0
         result = measure(options)
     finally:
         shutil.rmtree(options.folder, ignore_errors=True)

@@ -187,8 +187,8 @@ LEDGER_WAITING_BYTES_MAX: Final = 4 * 1024 * 1024  # lines kept while the disk r
 LEDGER_INTERVALS_WAITING_MAX: Final = 120  # of all namespaces, while the disk hangs
 LEDGER_GROUPS_MAX: Final = 100_000  # sums that a reader holds; what is beyond is summed as one
 LEDGER_BATCH_BYTES: Final = 16 * 1024**3  # of ledger files that a run reads before it commits
-TABLES_MERGED_PARTS: Final = 8  # so many parts of one level become one of the next
-TABLES_KEPT_MS: Final = 900_000  # how long what was replaced stays, for those who are reading it
+TABLES_KEPT_HOURS: Final = 1  # how long files stay that a table no longer names, for those who are reading them
+TABLES_VACUUM_BATCHES: Final = 20  # so many batches of the ledger pipeline between two vacuums
 METRICS_ENTITIES_MAX: Final = 1_000  # with series of their own; the others are summed as one
 
 # --- configuration --------------------------------------------------------------------------------------------------
@@ -297,12 +297,14 @@ REPORT_NAME_CHARS: Final = 60  # of a name in a chart or a table's cell
 # --- Spark: the source and the sink -----------------------------------------------------------------------------------
 BLOCKING_ATTEMPTS_MAX: Final = 8  # about a minute of pauses, then the caller hears of it
 SPARK_BATCH_ROWS: Final = 1_000  # in one Arrow batch
+SPARK_BATCH_BYTES: Final = 64 * 1024 * 1024  # of bodies in one Arrow batch, or one message
 SPARK_PARTITION_MESSAGES_MIN: Final = 1_000  # fewer are not worth a task of their own
 SPARK_PARTITIONS_MAX: Final = 10_000
 SPARK_BROWSE_MESSAGES_DEFAULT: Final = 100_000  # in one micro-batch
 SPARK_CLAIM_MESSAGES_DEFAULT: Final = 10_000  # claimed one by one, by the driver alone
 SPARK_TRIGGER_MESSAGES_MAX: Final = 100_000_000
 SPARK_WAIT_S_DEFAULT: Final = 10.0
+SPARK_DELAY_S_DEFAULT: Final = 900.0  # that a batch of fewer than minMessagesPerTrigger is held back
 SPARK_WAIT_S_MIN: Final = 0.1
 SPARK_WAIT_S_MAX: Final = 3_600.0
 SPARK_CLAIM_NAME_CHARS_MAX: Final = 64

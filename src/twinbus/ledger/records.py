@@ -5,6 +5,7 @@ Rules:
   things, so that a reader can have one schema for all.
 - A record holds names, numbers and conditions, never texts that somebody else wrote: those could hold a secret.
 - What is written is trusted, what is read is not: `decode` checks every field and says which one is wrong.
+- Most lines differ from others in their numbers only: `OperationReader` has the rest decoded once.
 """
 
 from __future__ import annotations
@@ -16,16 +17,26 @@ from typing import Any, ClassVar, Final
 
 from twinbus.errors import LedgerError
 from twinbus.ledger.words import OK, Event, Kind, LedgerSource, Stage, stage_of
-from twinbus.limits import LEDGER_LINE_BYTES_MAX, OPERATION_STEP_BYTES
+from twinbus.limits import LEDGER_LINE_BYTES_MAX, OPERATION_STEP_BYTES, TIME_MS_MAX
 
 FORMAT: Final = 1
 
 # Upper ends of the buckets of a latency record, in ms: 1, 2, 4 ... about 24 days; one more bucket has the rest.
 LATENCY_BOUNDS_MS: Final = tuple(2**power for power in range(32))
 
-_NUMBER_MAX: Final = 2**63 - 1
+# Numbers beyond these are not what anybody counted, and sums of them would overflow.
+COUNT_MAX: Final = 2**40
+_DURATION_MS_MAX: Final = 2**53
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9:._-]{0,127}", re.ASCII)
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+# An id as writers make it: a run, and a number without zeros before it, so that one number has one id.
+_WRITERS_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,111})-([1-9a-f][0-9a-f]{0,14})", re.ASCII)
+_DIGITS: Final = "(0|[1-9][0-9]{0,15})"
+_OPERATIONS_LINE: Final = re.compile(
+    rf'\{{"v":{FORMAT},"type":"operations","id":"{_WRITERS_ID.pattern}","start_ms":{_DIGITS},"end_ms":{_DIGITS}'
+    rf'(,"source".*?),"count":{_DIGITS},"bytes":{_DIGITS},"units":{_DIGITS}\}}'.encode()
+)
+_NAMES_KNOWN_MAX: Final = 100_000
 
 
 def units_of(size_bytes: int) -> int:
@@ -176,7 +187,7 @@ class ConnectionLines:
 def decode(line: str | bytes) -> LedgerRecord:
     """The record of a line; LedgerError says what is wrong with it."""
     if len(line) > LEDGER_LINE_BYTES_MAX:
-        raise LedgerError(f"the line has {len(line)} bytes, a record has at most {LEDGER_LINE_BYTES_MAX}")
+        raise LedgerError(f"the line has more than {LEDGER_LINE_BYTES_MAX} bytes, the most that a record has")
     try:
         found = json.loads(line)
     except UnicodeDecodeError:
@@ -198,6 +209,59 @@ def decode(line: str | bytes) -> LedgerRecord:
     record = kind(**values)
     _check_whole(record)
     return record
+
+
+def run_and_number(record_id: str) -> tuple[str, int]:
+    """The writer's run and the record's number. An id that no writer of ours made is a run of its own."""
+    found = _WRITERS_ID.fullmatch(record_id)
+    return (found[1], int(found[2], 16)) if found else (f"={record_id}", 0)
+
+
+# Run, number, start in ms, names (source, namespace, entity, kind, stage, outcome), count, bytes and units.
+OperationFields = tuple[str, int, int, tuple[str, ...], int, int, int]
+
+
+class OperationReader:
+    """Reads lines of operations that `OperationLines` made: those that differ from a decoded one in numbers only."""
+
+    def __init__(self) -> None:
+        # The text between the times and the counts -> the names in it, as `decode` gave them.
+        self._names: dict[bytes, tuple[str, ...]] = {}
+
+    def read(self, line: bytes) -> OperationFields | None:
+        """The fields of a line; None: ask `decode`."""
+        found = _OPERATIONS_LINE.fullmatch(line)
+        if found is None:
+            return None
+        run, digits, start, end, text, *counts = found.groups()
+        names = self._names.get(text)
+        if names is None and (names := self._learn(line, text)) is None:
+            return None
+        start_ms, (count, size, units) = int(start), map(int, counts)
+        if not (start_ms <= int(end) <= TIME_MS_MAX and 1 <= count <= units <= COUNT_MAX and size <= COUNT_MAX):
+            return None
+        return run.decode(), int(digits, 16), start_ms, names, count, size, units
+
+    def fields(self, record: Operations) -> OperationFields:
+        """The same of a decoded record."""
+        return (*run_and_number(record.id), record.start_ms, _names(record), record.count, record.bytes, record.units)
+
+    def _learn(self, line: bytes, text: bytes) -> tuple[str, ...] | None:
+        try:
+            record = decode(line)
+        except LedgerError:
+            return None
+        if not isinstance(record, Operations) or encode(record).encode()[:-1] != line:
+            return None
+        if len(self._names) >= _NAMES_KNOWN_MAX:
+            self._names.clear()
+        self._names[text] = _names(record)
+        return self._names[text]
+
+
+def _names(record: Operations) -> tuple[str, ...]:
+    found = (record.source, record.namespace, record.entity, record.kind, record.stage, record.outcome)
+    return tuple(str(each) for each in found)
 
 
 def _there(kind: type[LedgerRecord], field: str, found: dict[str, Any]) -> bool:
@@ -226,8 +290,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(field: str, value: Any) -> int:
-    if not _is_number(value) or not 0 <= value <= _NUMBER_MAX:
-        raise LedgerError(f"'{field}' is not a whole number from 0 to {_NUMBER_MAX}")
+    most = _NUMBERS_MAX.get(field, COUNT_MAX)
+    if not _is_number(value) or not 0 <= value <= most:
+        raise LedgerError(f"'{field}' is not a whole number from 0 to {most}")
     number: int = value
     return number
 
@@ -275,6 +340,10 @@ def _buckets(field: str, value: Any) -> tuple[int, ...]:
     return tuple(_number(field, each) for each in value)
 
 
+_NUMBERS_MAX: Final = {
+    **dict.fromkeys(("start_ms", "end_ms"), TIME_MS_MAX),
+    **dict.fromkeys(("sum_ms", "max_ms", "oldest_ms"), _DURATION_MS_MAX),
+}
 _CHECKS: Final[dict[str, Any]] = {
     "id": _record_id,
     "source": _source,

@@ -65,7 +65,7 @@ class Model:
             looks[minute(each), each.namespace, each.entity].append(each)
         found = {}
         for key, many in looks.items():
-            most = max(many, key=lambda each: (each.depth, each.end_ms, each.id))
+            most = max(many, key=lambda each: (each.depth, each.depth_bytes, each.dead))
             found[key] = (most.depth, most.depth_bytes, max(each.oldest_ms for each in many), most.dead)
         return found
 

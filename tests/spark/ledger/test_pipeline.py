@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -18,21 +19,22 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.spark.ledger.made import DAY_MS, START_MS, Writer, make
-from tests.spark.ledger.model import Model
-from twinbus.clock import SteppedClock
-from twinbus.errors import ConfigError, StoreLockedError
+from tests.spark.ledger.model import Model, moment
+from twinbus.errors import ConfigError, StoreError, StoreLockedError
 from twinbus.ledger.prices import GIGABYTE, Sheet, Tier, Tiers
 from twinbus.ledger.records import ConnectionPeak, Operations, decode, encode
 from twinbus.ledger.words import LedgerSource
-from twinbus.limits import TABLES_KEPT_MS
-from twinbus.spark.ledger import pipeline, schemas
-from twinbus.spark.ledger.catalog import Catalog
+from twinbus.spark.ledger import delta, pipeline, schemas
+from twinbus.spark.ledger.delta import DeltaFolder
 from twinbus.spark.ledger.pipeline import RunSummary, run
+from twinbus.spark.ledger.staged import known_files
 from twinbus.spark.ledger.tables import Tables
 
 if TYPE_CHECKING:
@@ -137,27 +139,38 @@ def test_each_run_adds_to_the_months_it_tells_of(spark: SparkSession, tmp_path: 
         done = run(spark, [folder], tables, STANDARD)
         assert (done.records, done.repeated, done.quarantined) == (61, 0, 0)
         check(spark, tables, Model(files, STANDARD))
-    state = Catalog(tables).state()
-    assert set(state.days) == set(state.charges)
-    assert len(state.days) == 2
+    assert Tables(spark, tables).months("days") == Tables(spark, tables).months("charges")
+    assert len(Tables(spark, tables).months("days")) == 2
 
 
-def test_tables_without_days_get_them(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_tables_of_earlier_versions_are_converted(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    """`format2.zip` was made by the last version that had them: ledger files, and the tables of two runs over them."""
+    with zipfile.ZipFile(Path(__file__).with_name("format2.zip")) as archive:
+        archive.extractall(tmp_path)
     folder, tables = tmp_path / "ledger", tmp_path / "tables"
-    files = [ledger(folder, 60, "ab"), ledger(folder, 60, "cd", START_MS + 40 * DAY_MS)]
-    run(spark, [folder], tables, STANDARD)
-    # As the first version of the format wrote it.
-    commit = next((tables / "commits").glob("*.json"))
-    told = json.loads(commit.read_text()) | {"format": 1}
-    del told["days"]
-    commit.write_text(json.dumps(told))
-    shutil.rmtree(tables / "days")
-    dearer = replace(STANDARD, name="dearer", base_per_hour=Decimal("0.5"))
-    run(spark, [folder], tables, dearer)
-    check(spark, tables, Model(files, dearer))
-    files.append(ledger(folder, 60, "ef"))
-    run(spark, [folder], tables, STANDARD)
-    check(spark, tables, Model(files, STANDARD))
+    if number == 1:
+        # It kept no sums of days.
+        commit = max((tables / "commits").glob("*.json"))
+        told = json.loads(commit.read_text()) | {"format": 1}
+        del told["days"]
+        commit.write_text(json.dumps(told))
+        shutil.rmtree(tables / "days")
+    with pytest.raises(StoreError, match="earlier version"):
+        Tables(spark, tables)
+    files = sorted(folder.glob("*.jsonl"))
+    old = Model(files, STANDARD)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run(spark, [empty], tables, STANDARD).files == 0
+    assert sorted(path.name for path in tables.iterdir()) == sorted([*schemas.TABLES, "batch.json", "lock"])
+    found = rows(Tables(spark, tables).quarantine)
+    assert len(found) == len(old.quarantine)
+    old.quarantine = [(row[0], row[2]) for row in found]  # the files were elsewhere, and a reason had other words
+    check(spark, tables, old)
+    # Every id is known: the same files from here add nothing but their bad lines.
+    again = run(spark, [folder], tables, STANDARD)
+    assert (again.records, again.quarantined) == (0, len(old.quarantine))
 
 
 def test_a_file_that_comes_again_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -252,28 +265,73 @@ def test_bandwidth_is_charged_at_every_stage(spark: SparkSession, tmp_path: Path
     assert total["amount"] > 0
 
 
-def test_many_runs_become_few_parts(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SteppedClock()
+def test_many_runs_leave_few_files(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "TABLES_VACUUM_BATCHES", 4)
+    monkeypatch.setattr(delta, "TABLES_KEPT_HOURS", 0)
+    free = Sheet.load("free")
     files = []
-    many = 3
-    monkeypatch.setattr(pipeline, "TABLES_MERGED_PARTS", many)
-    for number in range(many):
-        files.append(ledger(tmp_path / "ledger", 20, f"r{number}", START_MS + number * DAY_MS))
-        run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("free"), clock=clock)
-    catalog = Catalog(tmp_path / "tables")
-    (part,) = catalog.state().parts
-    assert part.level == 1
-    assert set(catalog.files([part])) == {str(path) for path in files}
-    check(spark, tmp_path / "tables", Model(files, Sheet.load("free")))
-    # What was merged stays for readers, for a while.
-    assert len(list((tmp_path / "tables" / "parts").iterdir())) == many + 1
-    clock.step(ms=TABLES_KEPT_MS)
-    assert run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("free"), clock=clock).files == 0
-    assert [path.name for path in (tmp_path / "tables" / "parts").iterdir()] == [part.name]
-    # What was merged is still known.
+    for number in range(4):
+        files.append(ledger(tmp_path / "ledger", 20, f"r{number}", START_MS + number * 60_000))
+        run(spark, [tmp_path / "ledger"], tmp_path / "tables", free)
+    check(spark, tmp_path / "tables", Model(files, free))
+    folder = DeltaFolder(tmp_path / "tables")
+    for name in schemas.TABLES:
+        # One file for each day or month, and none that was replaced.
+        assert len(folder.files(name)) <= 1
+        found = [path for path in (tmp_path / "tables" / name).rglob("*.parquet") if "_delta_log" not in str(path)]
+        assert sorted(map(str, found)) == folder.files(name)
     shutil.copy(files[1], tmp_path / "ledger" / "copy.jsonl")
-    done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("free"), clock=clock)
+    done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", free)
     assert (done.records, done.repeated) == (0, 20)
+
+
+def test_other_readers_of_delta_tables_read_every_table(spark: SparkSession, tmp_path: Path) -> None:
+    first, second = make(tmp_path, 11)
+    run(spark, [tmp_path], tmp_path / "tables", STANDARD)
+    tables = Tables(spark, tmp_path / "tables")
+    for name in schemas.TABLES:
+        ours = tables.partitions(name, None)
+        folder = str(tmp_path / "tables" / name)
+        theirs = DeltaTable(folder).to_pyarrow_table()
+        assert theirs.num_rows == ours.count() > 0
+        assert set(theirs.column_names) == set(ours.columns)
+    model = Model([*first, *second], STANDARD)
+    database = duckdb.connect()
+    for name in ("operations", "charges"):
+        database.register(name, DeltaTable(str(tmp_path / "tables" / name)).to_pyarrow_dataset())
+    found = database.sql("SELECT * EXCLUDE (minute, day), epoch_ms(minute) FROM operations").fetchall()
+    told = {(moment(row[-1]), *row[:6]): row[6:9] for row in found}
+    assert told == model.operations()
+    ((amount,),) = database.sql("SELECT sum(amount) FROM charges").fetchall()
+    assert amount == sum(each[2] for each in model.charges().values())
+
+
+def test_a_batch_that_is_half_committed_is_completed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [ledger(tmp_path / "ledger", 40, "ab")]
+    run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
+    files.append(ledger(tmp_path / "ledger", 40, "cd"))
+    left = 2
+    commit = DeltaTable.create_write_transaction
+
+    def dying(self: DeltaTable, *arguments: Any, **options: Any) -> None:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        commit(self, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
+    assert run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD).files == 0
+    check(spark, tmp_path / "tables", Model(files, STANDARD))
+    # Once more it changes nothing.
+    before = DeltaTable(tmp_path / "tables" / "operations").version()
+    run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
+    assert DeltaTable(tmp_path / "tables" / "operations").version() == before
 
 
 def test_batches_are_bounded() -> None:
@@ -283,7 +341,7 @@ def test_batches_are_bounded() -> None:
 
 def test_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "ledger").mkdir()
-    with Catalog(tmp_path / "tables").locked(), pytest.raises(StoreLockedError, match="Another run"):
+    with DeltaFolder(tmp_path / "tables").locked(), pytest.raises(StoreLockedError, match="Another run"):
         run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     with pytest.raises(ConfigError, match="no folder"):
         run(spark, [tmp_path / "nowhere"], tmp_path / "tables", STANDARD)
@@ -302,9 +360,9 @@ def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_p
     command += ["--tables", str(tmp_path / "tables"), "--master", "local[2]", "--batch-bytes", "1"]
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        second = tmp_path / "tables" / "parts" / "000000000002"
+        folder = DeltaFolder(tmp_path / "tables")
         deadline = time.monotonic() + 200
-        while not (second / "staging").exists():
+        while folder.batch().number < 1 or not (folder.staging / "rows").exists():
             assert process.poll() is None, "it ended before it was killed"
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -312,13 +370,11 @@ def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_p
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    committed = Catalog(tmp_path / "tables").state()
-    assert 1 <= committed.version < 4
-    check(
-        spark,
-        tmp_path / "tables",
-        Model(map(Path, sorted(Catalog(tmp_path / "tables").files(committed.parts))), STANDARD),
-    )
+    # What was begun is completed, and what was not committed is not there.
+    with folder.locked():
+        committed = known_files(folder)
+    assert 1 <= len(committed) < 4
+    check(spark, tmp_path / "tables", Model(map(Path, sorted(committed)), STANDARD))
     done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
-    assert done.files == 4 - committed.version
+    assert done.files == 4 - len(committed)
     check(spark, tmp_path / "tables", Model(files, STANDARD))

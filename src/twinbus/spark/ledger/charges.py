@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 
 from twinbus.ledger.prices import DECIMALS, Sheet, Tiers, scaled
 from twinbus.ledger.words import OK, Kind, LedgerSource, Stage
-from twinbus.spark.ledger.lines import KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,39 +31,6 @@ CONNECTIONS = "connections"
 BANDWIDTH = "bandwidth"
 _KEYS = ("date", "namespace", "stage", "entity", "kind")
 _HOUR_S = 3_600
-
-
-def daily(sums: DataFrame) -> DataFrame:
-    """Sums of operations by day: what charges are made of, whatever the sheet."""
-    day = F.to_date(F.timestamp_millis("minute")).alias("date")
-    return _added(
-        sums.select(
-            day, *KEYS, "count", "units", F.col("minute").alias("first"), F.col("minute").alias("last"), "bytes"
-        )
-    )
-
-
-def together(days: DataFrame, others: DataFrame) -> DataFrame:
-    """The days of two in one."""
-    return _added(days.unionByName(others))
-
-
-def _added(days: DataFrame) -> DataFrame:
-    return days.groupBy("date", *KEYS).agg(
-        F.sum("count").cast("bigint").alias("count"),
-        F.sum("units").cast("bigint").alias("units"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-        F.sum("bytes").cast("bigint").alias("bytes"),
-    )
-
-
-def hourly(records: DataFrame) -> DataFrame:
-    """The most connections that a namespace had at once in each hour."""
-    hour = F.date_trunc("hour", F.timestamp_millis("start_ms"))
-    return records.groupBy("namespace", hour.alias("hour")).agg(
-        F.max("peak").alias("peak"), F.min("start_ms").alias("first"), F.max("start_ms").alias("last")
-    )
 
 
 def month(date: Column) -> Column:

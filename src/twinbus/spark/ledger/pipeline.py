@@ -3,13 +3,13 @@
     summary = run(spark, ["data/ledger"], "data/tables", Sheet.load("standard"))
 
 Rules:
-- A run takes the files that no commit names, in batches; each batch is one commit. Killed at any moment, it goes on
-  where the last commit left off, and what was not committed never shows.
+- A run takes the files that the table `files` does not name, in batches. Killed at any moment, it goes on with the
+  batch after the last one that was committed, and what was not committed never shows.
 - Records are known by their ids: a file that comes twice, under whatever name, adds nothing, and late ones are welcome.
-- Charges are computed anew for the months that got something; episodes for the entities that got events.
+- A batch writes the partitions that it adds to anew, a day or a month: so a table has one file for each, however many
+  runs there were. Charges are computed anew for the months that got something, episodes from all events.
 - A small batch in a session that has just begun is what matters to those who wait, and there the time goes into making
-  and compiling queries, each by one core: queries that do not need each other are made side by side.
-- Small parts are merged into larger ones, so that reading does not get slower with the number of runs.
+  and compiling queries, each by one core: there are few, and those that do not need each other run side by side.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,33 +29,32 @@ from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ConfigError
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.prices import Sheet
-from twinbus.ledger.records import ConnectionPeak
-from twinbus.limits import LEDGER_BATCH_BYTES, TABLES_MERGED_PARTS
-from twinbus.spark.ledger import ids
-from twinbus.spark.ledger.batch import Batch, Counted, Outcome
-from twinbus.spark.ledger.catalog import Catalog, Part, State
-from twinbus.spark.ledger.charges import charges, daily, hourly, month, together
+from twinbus.limits import LEDGER_BATCH_BYTES
+from twinbus.spark.ledger import migration
+from twinbus.spark.ledger.charges import charges
+from twinbus.spark.ledger.delta import DeltaFolder
 from twinbus.spark.ledger.failovers import failovers
-from twinbus.spark.ledger.lines import KEYS
-from twinbus.spark.ledger.months import EVER, Months
-from twinbus.spark.ledger.tables import Tables
+from twinbus.spark.ledger.folds import FOLDS
+from twinbus.spark.ledger.schemas import TABLES
+from twinbus.spark.ledger.staged import StagedRows, known_files, known_ids, write_rows
+from twinbus.spark.ledger.tables import Tables, frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from twinbus.spark.ledger.numbers import NumberSet
 
 FOLLOW_S: Final = 10.0
 # Below this the session is opened `brisk`.
 BRISK_BYTES: Final = 128 * 1024 * 1024
 
 _SETTINGS: Final = {
+    # Delta's timestamps; Spark's own are another type of Parquet's.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Thousands of files are listed by the driver in a second; a job for it takes longer.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # The broker removes its oldest files; one that goes while it is read has nothing to add.
-    "spark.sql.files.ignoreMissingFiles": "true",
     # The few kinds of rows of a batch are written side by side instead of sorted first.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # A file's minute fills a fraction of a task; opening it costs next to nothing.
-    "spark.sql.files.openCostInBytes": "262144",
     "spark.sql.session.timeZone": "UTC",
     # Names of entities in lower case by Java: loading ICU's tables for it takes longer than a small batch's charges.
     "spark.sql.icu.caseMappings.enabled": "false",
@@ -91,8 +91,8 @@ def run(
     progress: Callable[[str], None] | None = None,
 ) -> RunSummary:
     """Process what is new, and return what that was."""
-    job = _Job(spark, Catalog(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
-    with job.catalog.locked(), _settings(spark):
+    job = _Job(spark, DeltaFolder(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
+    with _settings(spark), job.delta.locked():
         return job.run([Path(each) for each in ledger_folders])
 
 
@@ -110,9 +110,9 @@ def follow(
     progress: Callable[[str], None] | None = None,
 ) -> RunSummary:
     """Process what is new again and again, until `stopping` is set; `told` gets what each turn did, if anything."""
-    job = _Job(spark, Catalog(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
+    job = _Job(spark, DeltaFolder(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
     total = RunSummary()
-    with job.catalog.locked(), _settings(spark):
+    with _settings(spark), job.delta.locked():
         while not stopping.is_set():
             summary = job.run([Path(each) for each in ledger_folders])
             if summary.files:
@@ -124,8 +124,7 @@ def follow(
 
 def is_small(ledger_folders: Sequence[Path | str], tables_folder: Path | str) -> bool:
     """Whether a run has so little to read that it is done before a JVM that compiles well has warmed up."""
-    known = Catalog(Path(tables_folder))
-    files = new_files([Path(each) for each in ledger_folders], known.files(known.state().parts))
+    files = new_files([Path(each) for each in ledger_folders], known_files(DeltaFolder(Path(tables_folder))))
     return sum(files.values()) < BRISK_BYTES
 
 
@@ -165,16 +164,15 @@ class _Job:
     def __init__(
         self,
         spark: SparkSession,
-        catalog: Catalog,
+        delta: DeltaFolder,
         sheet: Sheet,
         clock: Clock,
         batch_bytes: int,
         progress: Callable[[str], None] | None,
     ) -> None:
         self._spark = spark
-        self.catalog = catalog
+        self.delta = delta
         self._sheet = sheet
-        # The time of day, for commits and quarantine.
         self._clock = clock
         self._batch_bytes = batch_bytes
         self._progress = progress or (lambda _: None)
@@ -182,147 +180,131 @@ class _Job:
     def run(self, folders: Sequence[Path]) -> RunSummary:
         watch = MonotonicClock()
         begun = watch.now_ms()
-        state = self.catalog.state()
-        files = new_files(folders, self.catalog.files(state.parts))
+        files = new_files(folders, {})
+        self._migrate()
+        known = known_files(self.delta)
+        files = {path: size for path, size in files.items() if known.get(path) != size}
         total = RunSummary()
         for number, batch in enumerate(batches(files, self._batch_bytes), 1):
             size = sum(batch.values())
             self._progress(f"batch {number}: {len(batch):,} files, {size:,} bytes")
-            state, outcome = self._batch(state, batch)
-            total = total.plus(
-                RunSummary(len(batch), outcome.lines, outcome.records, outcome.repeated, outcome.quarantined)
-            )
-            state = self._merge(state)
-        if state.version and state.sheet != repr_of(self._sheet):
+            total = total.plus(self._batch(batch))
+        last = self.delta.batch()
+        if last.number and last.sheet != repr_of(self._sheet):
             self._progress("another price sheet: all charges anew")
-            state = self._reprice(state)
-        self.catalog.clean(self._clock.now_ms())
+            self._commit(StagedRows(self._spark, self.delta.stage()), {}, {})
         return replace(total, seconds=(watch.now_ms() - begun) / 1000)
 
-    def _batch(self, state: State, files: Mapping[str, int]) -> tuple[State, Outcome]:
-        name = self.catalog.begin(state)
-        batch = Batch(self._spark, self.catalog, self._tables(state), name, self._clock.now_ms())
-        batch.stage(files)
-        # Nearly always what is staged is the part, and what it costs can be told while its ids are looked up.
-        with ThreadPoolExecutor(1) as other:
-            looking_up = other.submit(batch.look_up)
-            counted = batch.count()
-            after = None if batch.is_odd else self._costs(state, name, batch.sums, batch.connections, counted)
-            repeated = looking_up.result()
-        if after is None or repeated:
-            self.catalog.discard(name, "days", "charges")
-            outcome = batch.sort_out(counted, repeated=repeated)
-            new = self._tables(State(parts=(outcome.part,)))
-            after = self._costs(state, name, new.sums, new.records(ConnectionPeak.type), outcome)
-        else:
-            outcome = batch.accept(counted)
-        after = replace(after, parts=(*state.parts, outcome.part))
-        if "failover" in outcome.part.tables:
-            after = self._told(after, name, outcome.part)
-        return self.catalog.commit(after, self._clock.now_ms()), outcome
+    def _batch(self, files: Mapping[str, int]) -> RunSummary:
+        rows = StagedRows(self._spark, self.delta.stage())
+        rows.read(files)
+        seen = known_ids(self.delta)
+        records = rows.keep_new(files, seen)
+        lines, quarantined = rows.lines()
+        self._commit(rows, files, seen)
+        return RunSummary(len(files), lines, records, lines - records - quarantined, quarantined)
 
-    def _reprice(self, state: State) -> State:
-        name = self.catalog.begin(state)
-        after = self._charged(state, name, EVER, self._days(state), self._tables(state).records(ConnectionPeak.type))
-        return self.catalog.commit(replace(after, sheet=repr_of(self._sheet)), self._clock.now_ms())
+    def _migrate(self) -> None:
+        """Take over the tables of an earlier version."""
+        old = migration.OldTables(self.delta.folder)
+        if not old.exists:
+            return
+        if not self.delta.batch().number:
+            self._progress("converting the tables to Delta tables")
+            rows = StagedRows(self._spark, self.delta.stage())
+            old.stage(self._spark, rows)
+            self._commit(rows, old.files(), old.ids())
+        old.remove()
 
-    def _tables(self, state: State) -> Tables:
-        return Tables(self._spark, self.catalog.folder, state)
+    # --- from rows to tables ----------------------------------------------------------------------------------------
 
-    def _days(self, state: State) -> DataFrame:
-        """The days of all parts; made of their sums where none were kept."""
-        tables = self._tables(state)
-        return tables.days if state.days else daily(tables.sums)
+    def _commit(self, rows: StagedRows, files: Mapping[str, int], seen: Mapping[str, NumberSet]) -> None:
+        """Write what the rows add to the tables, and commit it. Without rows only the charges are computed anew."""
+        last = self.delta.batch()
+        if not last.number:
+            self.delta.create()
+        tables = Tables(self._spark, self.delta.folder) if last.number else None
+        replaced: dict[str, Iterable[str] | None] = {}
+        with ThreadPoolExecutor(2) as pool:
+            costing = pool.submit(self._costs, rows, tables, last.sheet)
+            telling = pool.submit(self._facts, rows, tables)
+            replaced |= costing.result() | telling.result()
+        number = last.number + 1
+        if files:
+            kept = {path: size for path, size in known_files(self.delta).items() if Path(path).exists()}
+            write_rows(self.delta, "files", [(path, size, number) for path, size in (kept | dict(files)).items()])
+            write_rows(self.delta, "seen", [(run, *range_) for run, ranges in seen.items() for range_ in ranges])
+            replaced |= {"files": None, "seen": None}
+        self.delta.commit(number, self._clock.now_ms(), repr_of(self._sheet), replaced)
 
-    def _costs(
-        self, state: State, name: str, sums: DataFrame, connections: DataFrame, told: Counted | Outcome
-    ) -> State:
-        """The state with what new sums and connections add to days and charges. All charges are computed anew where
-        the sheet is another one."""
-        after = replace(state, sheet=repr_of(self._sheet))
-        repriced = bool(state.sheet) and state.sheet != after.sheet
-        connections = connections.unionByName(self._tables(state).records(ConnectionPeak.type))
-        if told.first_ms is None or told.last_ms is None:
-            return self._charged(after, name, EVER, self._days(state), connections) if repriced else after
-        span = Months(told.first_ms, told.last_ms)
-        if not state.days:  # before the first batch, and in tables that kept none
-            span, sums = EVER, sums.unionByName(self._tables(state).sums)
-        days = daily(sums)
-        if known := span.of(state.days):
-            days = together(days, self._tables(State(days=known)).days)
-        # The charges do not wait for the days to be written: making a query takes longer than making a few days twice.
-        with ThreadPoolExecutor(1) as other:
-            writing = other.submit(self._by_month, days.withColumn("month", month(F.col("date"))), "days", name)
-            if repriced:
-                rest = self._tables(State(days=span.others(state.days))).days
-                after = self._charged(after, name, EVER, days.unionByName(rest), connections)
-            else:
-                after = self._charged(after, name, span, days, connections)
-            return replace(after, days=span.others(state.days) | writing.result())
+    def _costs(self, rows: StagedRows, tables: Tables | None, sheet: str) -> dict[str, Iterable[str] | None]:
+        """What becomes of days, hours of connections, and charges."""
+        replaced = self._folded(rows, tables, "days") | self._folded(rows, tables, "connections")
+        months = {month for found in replaced.values() for month in found or ()}
+        if tables is not None and sheet != repr_of(self._sheet):
+            months |= tables.months("days") | tables.months("connections")
+        if not months:
+            return replaced
+        days, hours = (self._after(tables, name, months) for name in ("days", "connections"))
+        self._write(charges(days, hours, self._sheet), "charges", months)
+        return {**replaced, "charges": months}
 
-    def _charged(self, state: State, name: str, span: Months, days: DataFrame, connections: DataFrame) -> State:
-        """The charges of these months, computed anew."""
-        hours = hourly(connections.where(F.col("start_ms").between(span.first_ms, span.last_ms)))
-        made = self._by_month(charges(days, hours, self._sheet), "charges", name)
-        return replace(state, charges=span.others(state.charges) | made)
+    def _facts(self, rows: StagedRows, tables: Tables | None) -> dict[str, Iterable[str] | None]:
+        """What becomes of the tables that have no prices."""
+        replaced: dict[str, Iterable[str] | None] = {}
+        for name in ("operations", "backlog", "latency", "events"):
+            replaced |= self._folded(rows, tables, name)
+        if "events" in replaced:
+            months = {*(replaced["events"] or ()), *(tables.months("events") if tables is not None else ())}
+            self._write(failovers(self._after(tables, "events", months)), "failovers", None)
+            replaced["failovers"] = None
+        if rows.has("quarantine"):
+            at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+            found = rows.part("quarantine").select(
+                F.col("run").alias("file"), F.lit(None).cast("bigint").alias("line"), "reason", "text",
+                F.lit(at).alias("at"), F.lit(f"{at:%Y-%m}").alias("month"),
+            )  # fmt: skip
+            self._write(self._with_old(found, tables, "quarantine", [f"{at:%Y-%m}"]), "quarantine", [f"{at:%Y-%m}"])
+            replaced["quarantine"] = [f"{at:%Y-%m}"]
+        return replaced
 
-    def _by_month(self, rows: DataFrame, place: str, name: str) -> dict[str, str]:
-        """Rows with a `month` written to a folder for each, and these folders."""
-        folder = self.catalog.folder / place / name
-        rows.coalesce(1).write.partitionBy("month").parquet(str(folder))
-        return {each.name.partition("=")[2]: f"{place}/{name}/{each.name}" for each in folder.glob("month=*")}
+    def _folded(self, rows: StagedRows, tables: Tables | None, name: str) -> dict[str, Iterable[str] | None]:
+        """Write the partitions of a table that the rows add to; which these are."""
+        part, new, fold = FOLDS[name]
+        if not rows.has(part):
+            return {}
+        days = rows.days(part)
+        partitions = days if TABLES[name].partition == "day" else {day[:7] for day in days}
+        found = self._with_old(new(rows.part(part)), tables, name, partitions)
+        self._write(fold(_gathered(found, TABLES[name].partition, partitions)), name, partitions)
+        return {name: partitions}
 
-    def _told(self, state: State, name: str, part: Part) -> State:
-        """The episodes of entities that have new events, computed anew."""
-        new = self._tables(State(parts=(part,))).records("failover")
-        concerned = new.select("namespace", "entity").distinct()
-        tables = self._tables(state)
-        found = failovers(tables.records("failover").join(concerned, ["namespace", "entity"], "left_semi"))
-        if state.failovers is not None:
-            found = found.unionByName(tables.failovers.join(concerned, ["namespace", "entity"], "left_anti"))
-        folder = f"failovers/{name}"
-        found.coalesce(1).write.parquet(str(self.catalog.folder / folder))
-        return replace(state, failovers=folder)
+    def _with_old(self, new: DataFrame, tables: Tables | None, name: str, partitions: Iterable[str]) -> DataFrame:
+        columns = self._spark.createDataFrame([], TABLES[name].all_columns).columns
+        found = new.select(*columns)
+        return found if tables is None else found.unionByName(tables.partitions(name, partitions))
 
-    # --- merging ----------------------------------------------------------------------------------------------------
+    def _after(self, tables: Tables | None, name: str, partitions: Iterable[str]) -> DataFrame:
+        """A table's partitions as they will be: those that were just written, and those that stay."""
+        staged = [str(path) for path in self.delta.staged(name)]
+        new = frame_of(self._spark, name, self.delta.staging / "tables" / name, staged)
+        if tables is None:
+            return new
+        written = {Path(path).parent.name.partition("=")[2] for path in staged}
+        return new.unionByName(tables.partitions(name, set(partitions) - written))
 
-    def _merge(self, state: State) -> State:
-        """Make one part of many of the same level, again and again."""
-        while True:
-            levels = sorted({part.level for part in state.parts})
-            many = [
-                (level, parts)
-                for level in levels
-                if len(parts := [part for part in state.parts if part.level == level]) >= TABLES_MERGED_PARTS
-            ]
-            if not many:
-                return state
-            level, parts = many[0]
-            self._progress(f"merging {len(parts)} parts")
-            name = self.catalog.begin(state)
-            part = self._merged(name, level + 1, parts)
-            rest = tuple(each for each in state.parts if each not in parts)
-            state = self.catalog.commit(replace(state, parts=(*rest, part)), self._clock.now_ms())
+    def _write(self, rows: DataFrame, name: str, partitions: Iterable[str] | None) -> None:
+        spec = TABLES[name]
+        columns = self._spark.createDataFrame([], spec.all_columns).columns
+        found = rows.select(*columns)
+        writer = (found if name in FOLDS else found.coalesce(1)).write
+        folder = str(self.delta.staging / "tables" / name)
+        (writer.partitionBy(spec.partition) if partitions is not None else writer).parquet(folder)
 
-    def _merged(self, name: str, level: int, parts: Sequence[Part]) -> Part:
-        tables = self._tables(State(parts=tuple(parts)))
-        folder = self.catalog.part(name)
-        there = {table for part in parts for table in part.tables}
-        if "operations" in there:
-            sums = tables.sums.groupBy("minute", *KEYS).agg(
-                *(F.sum(each).alias(each) for each in ("count", "bytes", "units", "lines"))
-            )
-            found = sums.withColumn("file", F.lit(None).cast("string"))
-            found.repartitionByRange("minute").sortWithinPartitions("minute").write.parquet(str(folder / "operations"))
-        if "seen" in there:
-            ids.joined(tables.seen).coalesce(1).write.parquet(str(folder / "seen"))
-        for kind in sorted(there - {"operations", "seen"}):
-            self._concatenated(tables.records(kind), folder / "records" / f"type={kind}")
-        gone = self.catalog.files(parts)
-        return self.catalog.complete(name, level, {path: size for path, size in gone.items() if Path(path).exists()})
 
-    def _concatenated(self, records: DataFrame, folder: Path) -> None:
-        records.repartitionByRange("start_ms").sortWithinPartitions("start_ms").write.parquet(str(folder))
+def _gathered(rows: DataFrame, partition: str, partitions: Iterable[str]) -> DataFrame:
+    """The rows of a partition in one task, so that it becomes one file."""
+    return rows.coalesce(1) if len(set(partitions)) == 1 else rows.repartition(partition)
 
 
 def repr_of(sheet: Sheet) -> str:

@@ -1,10 +1,9 @@
-"""The columns of the pipeline's tables: as readers see them, and as they lie in the parts of a tables folder."""
+"""The columns of the pipeline's tables, and of the rows that its tasks hand over."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-# --- what readers see -------------------------------------------------------------------------------------------------
 
 OPERATIONS: Final = (
     "minute timestamp, source string, namespace string, entity string, kind string, stage string, outcome string, "
@@ -26,9 +25,12 @@ LATENCY: Final = (
     "buckets array<bigint>"
 )
 QUARANTINE: Final = "file string, line bigint, reason string, text string, at timestamp"
-
-# --- a line of a ledger -----------------------------------------------------------------------------------------------
-
+# Sums of a day, and the first and the last minute they are of, in ms: what charges are made of, whatever the sheet.
+DAYS: Final = (
+    "date date, source string, namespace string, entity string, kind string, stage string, outcome string, "
+    "count bigint, units bigint, first bigint, last bigint, bytes bigint"
+)
+CONNECTIONS: Final = "hour timestamp, namespace string, peak bigint, first bigint, last bigint"
 # Every field of every type of record, in the order of docs/ledger.md.
 RECORD: Final = (
     "id string, start_ms bigint, end_ms bigint, source string, namespace string, entity string, kind string, "
@@ -36,27 +38,38 @@ RECORD: Final = (
     "queue string, cause string, depth bigint, depth_bytes bigint, oldest_ms bigint, dead bigint, sum_ms bigint, "
     "max_ms bigint, buckets array<bigint>, peak bigint"
 )
-LINE: Final = f"v bigint, type string, {RECORD}"
 
-# --- the parts --------------------------------------------------------------------------------------------------------
 
-# Sums of operations. `file` is where they come from, `lines` how many records they are of; minutes are numbers here.
-SUMS: Final = (
-    "file string, minute bigint, source string, namespace string, entity string, kind string, stage string, "
-    "outcome string, count bigint, bytes bigint, units bigint, lines bigint"
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A Delta table: its columns, and the one of `day` and `month` that it is partitioned by, if any."""
+
+    columns: str
+    partition: str = ""
+
+    @property
+    def all_columns(self) -> str:
+        return f"{self.columns}, {self.partition} string" if self.partition else self.columns
+
+
+TABLES: Final = {
+    "operations": TableSpec(OPERATIONS, "day"),
+    "charges": TableSpec(CHARGES, "month"),
+    "failovers": TableSpec(FAILOVERS),
+    "backlog": TableSpec(BACKLOG, "day"),
+    "latency": TableSpec(LATENCY, "day"),
+    "quarantine": TableSpec(QUARANTINE, "month"),
+    "days": TableSpec(DAYS, "month"),
+    "connections": TableSpec(CONNECTIONS, "month"),
+    "events": TableSpec(RECORD, "month"),
+    # Which ledger files were read, by which batch, and which ids of each run were in them.
+    "files": TableSpec("path string, size bigint, batch bigint"),
+    "seen": TableSpec("run string, low bigint, high bigint"),
+}
+
+# What a task hands over, by `part` and `day`: records (operations summed by file and minute), lines in quarantine, how
+# many lines each file has (`lines`) and how many of them are in quarantine (`count`), and ranges of ids.
+ROWS: Final = (
+    f"part string, day string, file bigint, lines bigint, run string, low bigint, high bigint, reason string, "
+    f"text string, {RECORD}"
 )
-# Sums of operations by day, and the first and the last minute they are of (no bytes in tables of
-# before they were charged); `month` is the folder's name.
-DAYS: Final = (
-    "date date, source string, namespace string, entity string, kind string, stage string, outcome string, "
-    "count bigint, units bigint, first bigint, last bigint, bytes bigint"
-)
-# Lines that are not summed: records of other types, and what is no record at first sight.
-LINES: Final = "file string, line string, lines bigint"
-# Which of 64 consecutive numbers of a run a file has, as bits, and how many lines they are of.
-WORDS: Final = "file string, run string, word bigint, bits bigint, lines bigint"
-# The numbers of a run that were seen: whole words from `low` to `high` (all bits), or one word with some of its bits.
-# `repeated`: how many of these words had numbers that were there already.
-SEEN: Final = "run string, low bigint, high bigint, bits bigint, repeated bigint"
-# Records of other types and lines in quarantine; `type` is the folder's name.
-RECORDS: Final = f"file string, reason string, text string, at timestamp, {RECORD}, type string"

@@ -1,7 +1,9 @@
-"""The tables that the ledger pipeline writes, for those who read them.
+"""The tables that the ledger pipeline writes, for those who read them with Spark.
 
     tables = Tables(spark, "tables")
     tables.operations.groupBy("kind").sum("count").show()
+
+They are Delta tables: every reader of that format can read them as well (docs/ledger.md).
 
 Rules:
 - A table is there from the start: without a run it is empty, and has its columns.
@@ -10,11 +12,13 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.spark.ledger import schemas, views
-from twinbus.spark.ledger.catalog import Catalog, State
+from twinbus.errors import StoreError
+from twinbus.spark.ledger.delta import DeltaFolder, partition_of
+from twinbus.spark.ledger.schemas import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,81 +27,69 @@ if TYPE_CHECKING:
 class Tables:
     """The tables of one folder."""
 
-    def __init__(self, spark: SparkSession, folder: Path | str, state: State | None = None) -> None:
+    def __init__(self, spark: SparkSession, folder: Path | str) -> None:
         self._spark = spark
-        self._catalog = Catalog(Path(folder))
-        self._state = state if state is not None else self._catalog.state()
-
-    @property
-    def folder(self) -> Path:
-        return self._catalog.folder
+        self._delta = DeltaFolder(Path(folder))
+        self.folder = self._delta.folder
+        if (self.folder / "commits").exists():
+            raise StoreError(
+                f"The tables in {self.folder} were written by an earlier version: `twinbus ledger run` converts them."
+            )
+        self._files = {name: self._delta.files(name) for name in TABLES}
+        self._sheet = self._delta.batch().sheet
 
     @property
     def sheet(self) -> str:
         """The name of the price sheet that the charges are by; empty before the first run."""
-        return self._state.sheet.partition(" ")[0]
-
-    # --- what readers want ------------------------------------------------------------------------------------------
+        return self._sheet.partition(" ")[0]
 
     @property
     def operations(self) -> DataFrame:
         """Operations by minute, source, namespace, entity, kind, stage and outcome."""
-        return views.operations(self.sums)
+        return self.read("operations")
 
     @property
     def charges(self) -> DataFrame:
         """What each day's operations, connections and base charge cost."""
-        folders = [str(self.folder / each) for each in self._state.charges.values()]
-        return self._read(folders, schemas.CHARGES)
+        return self.read("charges")
 
     @property
     def failovers(self) -> DataFrame:
         """Episodes from failing over to failing back; `ended` is null while one goes on."""
-        folder = self._state.failovers
-        return self._read([] if folder is None else [str(self.folder / folder)], schemas.FAILOVERS)
+        return self.read("failovers")
 
     @property
     def backlog(self) -> DataFrame:
         """Depth and age of backlog queues by minute."""
-        return views.backlog(self.records("backlog"))
+        return self.read("backlog")
 
     @property
     def latency(self) -> DataFrame:
         """How long messages were under way through the backlog, by minute."""
-        return views.latency(self.records("latency"))
+        return self.read("latency")
 
     @property
     def quarantine(self) -> DataFrame:
         """Lines that are no records, with what is wrong."""
-        return views.quarantine(self.records("quarantine"))
+        return self.read("quarantine")
 
-    # --- what the pipeline wants ------------------------------------------------------------------------------------
+    def read(self, name: str) -> DataFrame:
+        """A table, without the column that it is partitioned by."""
+        return self.partitions(name, None).drop(TABLES[name].partition)
 
-    @property
-    def sums(self) -> DataFrame:
-        """Operations by file."""
-        return self._read(self._catalog.paths(self._state, "operations"), schemas.SUMS)
+    def partitions(self, name: str, wanted: Iterable[str] | None) -> DataFrame:
+        """The rows of some partitions, or all, with the column that they are partitioned by."""
+        chosen = None if wanted is None else set(wanted)
+        files = [path for path in self._files[name] if chosen is None or partition_of(Path(path)) in chosen]
+        return frame_of(self._spark, name, self.folder / name, files)
 
-    @property
-    def days(self) -> DataFrame:
-        """Operations by day."""
-        return self._read([str(self.folder / each) for each in self._state.days.values()], schemas.DAYS)
+    def months(self, name: str) -> set[str]:
+        return {partition_of(Path(path)) for path in self._files[name]}
 
-    @property
-    def seen(self) -> DataFrame:
-        """Ids of all records so far."""
-        return self._read(self._catalog.paths(self._state, "seen"), schemas.SEEN)
 
-    @property
-    def has_seen(self) -> bool:
-        """Whether there is anything in `seen`."""
-        return bool(self._state.parts)
-
-    def records(self, kind: str) -> DataFrame:
-        """Records of one type, as they were written."""
-        return self._read(self._catalog.paths(self._state, kind), schemas.RECORDS).drop("type")
-
-    def _read(self, folders: list[str], schema: str) -> DataFrame:
-        if not folders:
-            return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*folders)
+def frame_of(spark: SparkSession, name: str, folder: Path, files: list[str]) -> DataFrame:
+    """The rows of a table's files below a folder."""
+    spec = TABLES[name]
+    if not files:
+        return spark.createDataFrame([], spec.all_columns)
+    return spark.read.schema(spec.all_columns).option("basePath", str(folder)).parquet(*files)

@@ -1,0 +1,228 @@
+"""A folder of Delta tables that change together, one batch after the other.
+
+    operations/_delta_log/   each table is a Delta table, for every reader of the format
+    batch.json               the last batch: its number, the price sheet, what it adds and replaces in each table
+    _staging/                what a batch is writing
+
+Rules:
+- Spark writes Parquet files, the driver commits them with `deltalake`. Delta has no commit over several tables: each
+  commit carries the batch's number, so that committing a batch twice changes nothing.
+- batch.json appears by one rename, when all files of the batch are on disk and before the first commit. A run that is
+  killed between two commits is completed by the next one; one that is killed before leaves files that no log names.
+- One run at a time has the folder; readers need no lock. Files that were replaced stay for a while, for those who are
+  reading them, and are then vacuumed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from twinbus.errors import StoreCorruptError, StoreLockedError
+from twinbus.limits import TABLES_KEPT_HOURS, TABLES_VACUUM_BATCHES
+from twinbus.spark.ledger.schemas import TABLES, TableSpec
+
+_APPLICATION: Final = "twinbus.ledger"
+_BATCH: Final = "batch.json"
+_SETTINGS: Final = {
+    # A reader goes through this many commits at most.
+    "delta.checkpointInterval": "10",
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": f"interval {TABLES_KEPT_HOURS} hours",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """Files that a batch adds to a table, and the partitions whose other files go; None: all others go."""
+
+    added: list[str]
+    replaced: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The last batch. `sheet` is the price sheet that the charges are by, as a text; empty before the first batch."""
+
+    number: int = 0
+    at_ms: int = 0
+    sheet: str = ""
+    changes: dict[str, TableChange] = field(default_factory=dict)
+
+
+class DeltaFolder:
+    """One folder of tables, as it is when it is looked at."""
+
+    def __init__(self, folder: Path) -> None:
+        # Absolute, because Spark's workers have other working folders.
+        self.folder = folder.absolute()
+        self.staging = self.folder / "_staging"
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def batch(self) -> Batch:
+        path = self.folder / _BATCH
+        if not path.exists():
+            return Batch()
+        try:
+            found: dict[str, Any] = json.loads(path.read_text())
+            changes = {name: TableChange(**each) for name, each in found.pop("changes").items()}
+            return Batch(**found, changes=changes)
+        except (ValueError, KeyError, TypeError):
+            raise StoreCorruptError(
+                f"{path} is unreadable: remove the tables folder and run again, the ledger files are all it needs."
+            ) from None
+
+    def files(self, table: str, partitions: Iterable[str] | None = None) -> list[str]:
+        """A table's files, of some partitions or all."""
+        try:
+            found = DeltaTable(self.folder / table).file_uris()
+        except TableNotFoundError:
+            return []
+        paths = [Path(each.removeprefix("file://")) for each in found]
+        wanted = None if partitions is None else set(partitions)
+        return [str(path) for path in paths if wanted is None or partition_of(path) in wanted]
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Have the folder to oneself, after the batch that a killed run left half committed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreLockedError(
+                    f"Another run works on the tables in {self.folder}: wait for its end, or give another --tables."
+                ) from None
+            self._apply(self.batch())
+            yield
+        finally:
+            os.close(handle)
+
+    def stage(self) -> Path:
+        """An empty folder for a batch's files, which nobody reads."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self.staging.mkdir()
+        return self.staging
+
+    def staged(self, table: str) -> list[Path]:
+        return sorted((self.staging / "tables" / table).rglob("*.parquet"))
+
+    def commit(self, number: int, at_ms: int, sheet: str, replaced: dict[str, Iterable[str] | None]) -> None:
+        """Put what is staged of these tables in the place of the partitions named; None: of the whole table."""
+        changes = {}
+        for table, partitions in replaced.items():
+            added = []
+            for path in self.staged(table):
+                name = path.relative_to(self.staging / "tables" / table)
+                place = self.folder / table / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                _sync(path)
+                path.rename(place)
+                _sync(place.parent)
+                added.append(str(name))
+            changes[table] = TableChange(added, None if partitions is None else sorted(partitions))
+        batch = Batch(number, at_ms, sheet, changes)
+        draft = self.folder / f"{_BATCH}.new"
+        draft.write_text(json.dumps(asdict(batch)))
+        _sync(draft)
+        draft.rename(self.folder / _BATCH)
+        _sync(self.folder)
+        self._apply(batch)
+        shutil.rmtree(self.staging, ignore_errors=True)
+        if number % TABLES_VACUUM_BATCHES == 0:
+            self.vacuum()
+
+    def vacuum(self) -> None:
+        """Remove files that no table names any more."""
+        for table in TABLES:
+            DeltaTable(self.folder / table).vacuum(
+                TABLES_KEPT_HOURS, dry_run=False, enforce_retention_duration=False, full=True
+            )
+
+    def _apply(self, batch: Batch) -> None:
+        """Commit the batch to the tables that do not have it yet."""
+        for name, change in batch.changes.items():
+            table = self._table(name)
+            if (table.transaction_version(_APPLICATION) or 0) >= batch.number:
+                continue
+            known = {str(Path(path).relative_to(self.folder / name)) for path in self.files(name)}
+            gone = [
+                path
+                for path in sorted(known - set(change.added))
+                if change.replaced is None or partition_of(Path(path)) in change.replaced
+            ]
+            table.create_write_transaction(
+                [
+                    *(self._added(name, path, batch.at_ms) for path in change.added),
+                    *(RemoveAction(path, True, batch.at_ms, None, _values(Path(path))) for path in gone),
+                ],
+                "append",
+                table.schema(),
+                table.metadata().partition_columns,
+                commit_properties=CommitProperties(app_transactions=[Transaction(_APPLICATION, batch.number)]),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=True),
+            )
+            for path in sorted((self.folder / name / "_delta_log").glob("*.json"))[-1:]:
+                _sync(path)
+                _sync(path.parent)
+
+    def _added(self, table: str, path: str, at_ms: int) -> AddAction:
+        from pyarrow.parquet import read_metadata
+
+        place = self.folder / table / path
+        stats = json.dumps({"numRecords": read_metadata(place).num_rows})
+        return AddAction(path, place.stat().st_size, _values(Path(path)), at_ms, True, stats)
+
+    def _table(self, name: str) -> DeltaTable:
+        place = self.folder / name
+        try:
+            return DeltaTable(place)
+        except TableNotFoundError:
+            return self._created(name, TABLES[name])
+
+    def create(self) -> None:
+        """Have every table, so that readers find its columns before its first row."""
+        for name in TABLES:
+            self._table(name)
+
+    def _created(self, name: str, spec: TableSpec) -> DeltaTable:
+        from pyspark.sql.types import StructType
+
+        schema = Schema.from_json(StructType.fromDDL(spec.all_columns).json())
+        partitions = [spec.partition] if spec.partition else None
+        return DeltaTable.create(
+            self.folder / name, schema, mode="ignore", partition_by=partitions, configuration=_SETTINGS
+        )
+
+
+def partition_of(path: Path) -> str:
+    """The value in `month=2026-10`, the folder of a file; empty where a table has no partitions."""
+    return path.parent.name.partition("=")[2]
+
+
+def _values(path: Path) -> dict[str, str | None]:
+    name, _, value = path.parent.name.partition("=")
+    return {name: value} if value else {}
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,134 @@
+"""The rows of a batch, as tasks have written them into the staging folder, and what the driver makes of them.
+
+Rules:
+- The driver gets what is small: ranges of ids, a row for each file, and the names of folders.
+- Each id counts in the first file that has it. Nearly always no other file has it; a file of which some numbers were
+  counted before is read again, for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from twinbus.spark.ledger import reading, schemas
+from twinbus.spark.ledger.delta import DeltaFolder
+from twinbus.spark.ledger.numbers import NumberSet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class StagedRows:
+    """What one batch has read."""
+
+    def __init__(self, spark: SparkSession, staging: Path) -> None:
+        self._spark = spark
+        self._first = staging / "rows"
+        self._second = staging / "rows-again"
+        # Files whose rows of the first reading do not count.
+        self._again: list[int] = []
+
+    def read(self, files: Mapping[str, int]) -> None:
+        self.write(reading.read(self._spark, files))
+
+    def write(self, rows: DataFrame) -> None:
+        rows.write.partitionBy("part", "day").parquet(str(self._first))
+
+    def keep_new(self, files: Mapping[str, int], seen: dict[str, NumberSet]) -> int:
+        """Have each id count once, and not if it was `seen`, to which the new ones are added; how many are new."""
+        total = 0
+        again: dict[int, dict[str, NumberSet]] = {}
+        for file, own in sorted(self._ids().items()):
+            new = {run: numbers - seen[run] if run in seen else numbers for run, numbers in own.items()}
+            if new != own:
+                again[file] = new
+            for run, numbers in new.items():
+                total += len(numbers)
+                seen[run] = seen[run] | numbers if run in seen else numbers
+        self._again = list(again)
+        left = {file: new for file, new in again.items() if any(map(len, new.values()))}
+        if left:
+            rows = reading.read(self._spark, files, left)
+            rows.write.partitionBy("part", "day").parquet(str(self._second))
+        return total
+
+    def lines(self) -> tuple[int, int]:
+        """How many lines there are, and how many of them are in quarantine."""
+        found = _table(self._first / f"part={reading.FILES}", ["lines", "count"])
+        return sum(found["lines"]), sum(found["count"])
+
+    def has(self, part: str) -> bool:
+        return any((folder / f"part={part}").exists() for folder in (self._first, self._second))
+
+    def days(self, part: str) -> set[str]:
+        """The days that the rows of a part are of."""
+        found = [*self._first.glob(f"part={part}/day=*"), *self._second.glob(f"part={part}/day=*")]
+        return {path.name.partition("=")[2] for path in found}
+
+    def part(self, part: str) -> DataFrame:
+        found = self._read(self._first, part)
+        # A line in quarantine has no id: its file may be a copy, and still has it.
+        if not self._again or part == reading.QUARANTINE:
+            return found
+        found = found.where(~F.col("file").isin(self._again))
+        return found.unionByName(self._read(self._second, part))
+
+    def _read(self, folder: Path, part: str) -> DataFrame:
+        if not (folder / f"part={part}").exists():
+            return self._spark.createDataFrame([], schemas.ROWS)
+        reader = self._spark.read.schema(schemas.ROWS).option("basePath", str(folder))
+        return reader.parquet(str(folder / f"part={part}"))
+
+    def _ids(self) -> dict[int, dict[str, NumberSet]]:
+        found = _table(self._first / f"part={reading.IDS}", ["file", "run", "low", "high"])
+        ranges: dict[int, dict[str, list[tuple[int, int]]]] = {}
+        for file, run, low, high in zip(*found.values(), strict=True):
+            ranges.setdefault(file, {}).setdefault(run, []).append((low, high))
+        return {file: {run: NumberSet(each) for run, each in own.items()} for file, own in ranges.items()}
+
+
+def known_files(delta: DeltaFolder) -> dict[str, int]:
+    """The ledger files that were read, with their sizes."""
+    return {
+        path: size
+        for file in delta.files("files")
+        for path, size in zip(*_table(Path(file), ["path", "size"]).values(), strict=True)
+    }
+
+
+def known_ids(delta: DeltaFolder) -> dict[str, NumberSet]:
+    """The ids that were seen, by run."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for file in delta.files("seen"):
+        for run, low, high in zip(*_table(Path(file), ["run", "low", "high"]).values(), strict=True):
+            ranges.setdefault(run, []).append((low, high))
+    return {run: NumberSet(each) for run, each in ranges.items()}
+
+
+def write_rows(delta: DeltaFolder, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Stage rows that the driver has itself."""
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64()}
+    fields = [each.split(" ") for each in schemas.TABLES[table].columns.split(", ")]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in fields)
+    arrays = [pyarrow.array(values, kinds[kind]) for (_, kind), values in zip(fields, columns, strict=True)]
+    folder = delta.staging / "tables" / table
+    folder.mkdir(parents=True)
+    batch = delta.batch().number + 1
+    write_table(pyarrow.table(arrays, names=[name for name, _ in fields]), folder / f"batch-{batch:012d}.parquet")
+
+
+def _table(path: Path, columns: list[str]) -> dict[str, list[Any]]:
+    """Columns of Parquet files that are there, or none."""
+    from pyarrow.parquet import read_table
+
+    if not path.exists():
+        return {name: [] for name in columns}
+    found: dict[str, list[Any]] = read_table(path, columns=columns, partitioning=None).to_pydict()
+    return found
