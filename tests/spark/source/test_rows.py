@@ -148,3 +148,15 @@ def test_pages_become_batches_and_the_collector_is_the_processs_own_again() -> N
     batches.close()  # type: ignore[attr-defined]
     assert gc.get_threshold() == before
     assert list(MAKER.batches([[], []])) == []
+
+
+def test_a_batch_is_bounded_by_bytes() -> None:
+    """A thousand bodies of 2 MB are more than an Arrow array of bytes can hold."""
+    payload = encode_message(b"x" * 2_000_000, "m")
+    row = MAKER.fields(payload)
+    # Every page is the same row again and again: the memory is that of one batch.
+    sizes = [(batch.num_rows, batch.nbytes) for batch in MAKER.batches([row] * 250 for _ in range(4))]
+    assert sum(rows for rows, _ in sizes) == 1_000
+    assert max(size for _, size in sizes) < 70 * 1024 * 1024
+    large = MAKER.fields(encode_message(b"x" * 100_000_000, "m"))
+    assert [batch.num_rows for batch in MAKER.batches([[row, large, row]])] == [1, 1, 1]
