@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from twinbus.client.fields import ACTIVE, Fields, read_fields, read_head
 from twinbus.client.typed_json import from_json, to_json
 from twinbus.errors import DecodeError
-from twinbus.limits import SPARK_BATCH_ROWS, TIME_MS_MAX
+from twinbus.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, TIME_MS_MAX
 from twinbus.spark.source.garbage import seldom_collected
 
 STATES: Final = ("active", "deferred", "scheduled")
@@ -78,14 +78,21 @@ class RowMaker:
             return _unreadable(payload, error)
 
     def batches(self, pages: Iterable[list[Fields]]) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of about as many rows as are good for Spark."""
+        """Arrow batches of as many rows, and bytes of bodies, as are good for Spark."""
         with seldom_collected():
             rows: list[Fields] = []
+            size = 0
             for page in pages:
-                rows += page
+                for row in page:
+                    more = len(row.body) if row.body else 0
+                    if rows and size + more > SPARK_BATCH_BYTES:
+                        yield self.batch(rows)
+                        rows, size = [], 0
+                    rows.append(row)
+                    size += more
                 if len(rows) >= SPARK_BATCH_ROWS:
                     yield self.batch(rows)
-                    rows = []
+                    rows, size = [], 0
             if rows:
                 yield self.batch(rows)
 
