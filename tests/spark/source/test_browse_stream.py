@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.spark.source.desk import Desk, read_between
 from twinbus.client import Message
+from twinbus.client.blocking import BlockingBus
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError, MessageNotFoundError, UnsupportedError
 from twinbus.ledger.words import Kind
@@ -83,6 +84,24 @@ def test_limits(desk: Desk, queue: str) -> None:
             assert reader.reportLatestOffset() == {"sequenceNumber": 8}
             offset = end
         assert found == ["abc", "def", "gh"]
+
+
+def test_a_small_batch_is_held_back(desk: Desk, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.fill(queue, list("ab"))
+    # What comes while the stream waits; more than it asks for.
+    coming = [["c"], ["d", "e"]]
+    monkeypatch.setattr(BlockingBus, "pause", lambda *_: desk.fill(queue, coming.pop(0)))
+    with streaming(desk, queue, minMessagesPerTrigger=4) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert ids(read_between(reader, start, end)) == list("abcde")
+    with streaming(desk, queue, minMessagesPerTrigger=9, maxTriggerDelay="0s") as reader:
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert len(read_between(reader, start, end)) == 5
+    with streaming(desk, queue, minMessagesPerTrigger=9) as reader:
+        reader.prepareForTriggerAvailableNow()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert len(read_between(reader, start, end)) == 5
 
 
 def test_limits_of_bytes(desk: Desk, queue: str) -> None:

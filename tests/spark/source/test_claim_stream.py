@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.source.desk import Desk, read_between
 from twinbus.client import Message
 from twinbus.client.blocking import BlockingBus
+from twinbus.clock import SteppedClock
 from twinbus.errors import MessageNotFoundError, OperationTimeoutError
 from twinbus.ledger.words import Kind
 from twinbus.testing import Broker
@@ -133,6 +134,28 @@ def test_two_streams_and_a_receiver_share_a_queue(desk: Desk, queue: str) -> Non
             reader.commit(offsets[reader])
     assert sorted(found, key=int) == [str(number) for number in range(30)]
     assert desk.ids(queue) == []
+
+
+def test_a_small_batch_is_held_back(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("ab"))
+    clock = SteppedClock()
+    coming = [["c"], ["d"], []]
+
+    class Coming(SteppedClock):
+        """Time passes, and messages come."""
+
+        def now_ms(self) -> int:
+            if coming:
+                desk.fill(queue, coming.pop(0))
+            return clock.step(ms=100)
+
+    with streaming(desk, queue, minMessagesPerTrigger=9, maxTriggerDelay="1s") as reader:
+        reader._clock = Coming()
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        # Not enough, and no more time.
+        assert len(read_between(reader, start, end)) == 4
+        assert not coming
 
 
 def test_limits_of_messages_and_bytes(desk: Desk, queue: str) -> None:

@@ -61,7 +61,7 @@ def test_a_slip_names_the_nearest_option(name: str) -> None:
 
 
 def test_an_option_like_no_other_lists_them_all() -> None:
-    with pytest.raises(ConfigError, match="It has connectionString, fullyQualifiedNamespace"):
+    with pytest.raises(ConfigError, match="It has connectionString, connectionStringEnv"):
         Options.parse({**QUEUE, "zzzzzz": "1"})
 
 
@@ -158,3 +158,39 @@ def test_the_page_tells_every_option() -> None:
     page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
     missing = [name for name in (*NAMES, *ALIASES) if f"`{name}`" not in page]
     assert missing == []
+
+
+def test_the_connection_string_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORDERS_BUS", f" {TEXT}\n")
+    file = tmp_path / "secret.txt"
+    file.write_text(f"{TEXT}\n")
+    for given in ({"connectionStringEnv": "ORDERS_BUS"}, {"connectionStringFile": str(file)}):
+        options = Options.parse({**given, "queueName": "orders"})
+        assert options.access.secret == TEXT
+        assert KEY not in repr(options)
+        with pytest.raises(ConfigError, match="Give one of connectionString and") as caught:
+            Options.parse({**given, **QUEUE})
+        assert KEY not in str(caught.value)
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
+    for wrong, text in (
+        ({"connectionStringEnv": "NO_SUCH_VARIABLE"}, "'NO_SUCH_VARIABLE' is not set"),
+        ({"connectionStringFile": str(tmp_path / "none.txt")}, "cannot be read"),
+        ({"connectionStringFile": str(empty)}, "is empty"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            Options.parse({**wrong, "queueName": "orders"})
+
+
+def test_the_names_that_kafkas_connector_has() -> None:
+    options = Options.parse(
+        {
+            **QUEUE,
+            "minPartitions": "3",
+            "minOffsetsPerTrigger": "50",
+            "maxTriggerDelay": "5m",
+            "maxBytesPerTrigger": "9",
+        }
+    )
+    assert (options.partitions, options.messages_min, options.delay_s, options.bytes_max) == (3, 50, 300, 9)
+    assert (Options.parse(QUEUE).messages_min, Options.parse(QUEUE).delay_s) == (1, 900)

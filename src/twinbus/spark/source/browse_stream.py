@@ -21,6 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from twinbus.client import Backoff
 from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.errors import ConfigError, MessageNotFoundError
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
@@ -147,7 +148,7 @@ class BrowseStream(Stream):
                 f"{self._path!r} is partitioned: its sequence numbers do not grow in one line, which readMode browse "
                 "needs. Take readMode claim."
             )
-        self._last = self._browser.last(max(self._last, first))
+        self._last = self._enough(first)
         messages, size = self._limits(limit)
         end = min(first + messages - 1, self._last if self._target is None else min(self._last, self._target))
         if end < first:
@@ -165,6 +166,16 @@ class BrowseStream(Stream):
         self._settling.saw(mark)
         # A message with a time to live may be gone when its batch is read, and nobody is to blame.
         return _offset(end, mark.enqueued_ms, first, found.sequence_number == end and found.expires_ms is None)
+
+    def _enough(self, first: int) -> int:
+        """The last number, when there are `minMessagesPerTrigger` of them, or `maxTriggerDelay` is over."""
+        deadline_ms, pauses = self._deadline_ms(), Backoff()
+        wanted = first + self._options.messages_min - 1
+        while True:
+            last = self._browser.last(max(self._last, first))
+            if last >= wanted or self._clock.now_ms() >= deadline_ms:
+                return last
+            self._opened.pause(pauses)
 
     def _within(self, first: int, last: int, size: int) -> int:
         """The last number up to which messages have so many bytes; the first message is always within."""

@@ -101,7 +101,7 @@ class ClaimStream(Stream):
     def _claim(self, messages: int, size: int | None) -> list[int]:
         """Numbers for the next batch: what was left behind first, then what there is, or what comes in time."""
         claimed: list[int] = []
-        total = 0
+        total = deadline_ms = 0
         while self._found and len(claimed) < messages and (size is None or total < size):
             number = min(self._found)
             total += self._found.pop(number)
@@ -112,12 +112,16 @@ class ClaimStream(Stream):
                 # By the size of those before; of the first nothing is known.
                 asked = max(1, min(asked, (size - total) * len(claimed) // total)) if total else 1
             wait_s = 0.0 if claimed or self._target is not None else self._options.wait_s
+            if 0 < len(claimed) < self._options.messages_min:
+                deadline_ms = deadline_ms or self._deadline_ms()
+                wait_s = min(max(deadline_ms - self._clock.now_ms(), 0) / 1000, self._options.wait_s)
             received = self._opened.receive(self._path, asked, wait_s)
             wanted = self._wanted(received, None if size is None else size - total, bool(claimed))
             kept = self._defer(wanted) if wanted else []
             claimed += [number for number, _ in kept]
             total += sum(each for _, each in kept)
-            if not received or len(wanted) < len(received) or self._searching:
+            held_back = len(claimed) < self._options.messages_min and wait_s > 0 and claimed
+            if (not received and not held_back) or len(wanted) < len(received) or self._searching:
                 break
         return claimed
 

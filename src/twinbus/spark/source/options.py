@@ -21,11 +21,13 @@ from typing import Final, TypeVar
 from twinbus.errors import ConfigError
 from twinbus.limits import (
     BATCH_MESSAGES_MAX,
+    CONFIG_FILE_BYTES_MAX,
     ENTITY_PATH_CHARS_MAX,
     PREFETCH_MAX,
     SPARK_BROWSE_MESSAGES_DEFAULT,
     SPARK_CLAIM_MESSAGES_DEFAULT,
     SPARK_CLAIM_NAME_CHARS_MAX,
+    SPARK_DELAY_S_DEFAULT,
     SPARK_JOB_ID_CHARS_MAX,
     SPARK_PARTITIONS_MAX,
     SPARK_SEND_MESSAGES_DEFAULT,
@@ -40,6 +42,8 @@ E = TypeVar("E", bound=StrEnum)
 
 NAMES: Final = (
     "connectionString",
+    "connectionStringEnv",
+    "connectionStringFile",
     "fullyQualifiedNamespace",
     "credential",
     "caFile",
@@ -55,6 +59,8 @@ NAMES: Final = (
     "startingTimestamp",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
+    "minMessagesPerTrigger",
+    "maxTriggerDelay",
     "numPartitions",
     "maxWaitTime",
     "prefetchCount",
@@ -72,6 +78,8 @@ NAMES: Final = (
 ALIASES: Final = {
     "maxEventsPerTrigger": "maxMessagesPerTrigger",
     "maxOffsetsPerTrigger": "maxMessagesPerTrigger",
+    "minOffsetsPerTrigger": "minMessagesPerTrigger",
+    "minPartitions": "numPartitions",
     "path": "queueName",
 }
 # Spark hands its own options to the source as well.
@@ -137,6 +145,8 @@ class Options:
     first_ms: int | None
     messages_max: int
     bytes_max: int | None
+    messages_min: int
+    delay_s: float
     partitions: int
     wait_s: float
     prefetch: int
@@ -184,7 +194,7 @@ def _unknown(name: str) -> str:
 
 def _parse(values: dict[str, str]) -> Options:
     access, entity_path = Access.of(
-        connection_string=values.get("connectionString"),
+        connection_string=_connection_string(values),
         namespace=values.get("fullyQualifiedNamespace"),
         credential=values.get("credential"),
         ca_file=values.get("caFile"),
@@ -215,6 +225,8 @@ def _parse(values: dict[str, str]) -> Options:
         first_ms=_time(values, "startingTimestamp"),
         messages_max=_count(values, "maxMessagesPerTrigger", messages, 1, SPARK_TRIGGER_MESSAGES_MAX),
         bytes_max=_whole(values, "maxBytesPerTrigger", None, 1, _NUMBER_MAX),
+        messages_min=_count(values, "minMessagesPerTrigger", 1, 1, SPARK_TRIGGER_MESSAGES_MAX),
+        delay_s=_duration(values, "maxTriggerDelay", SPARK_DELAY_S_DEFAULT, 0.0, SPARK_WAIT_S_MAX),
         partitions=_count(values, "numPartitions", os.cpu_count() or 1, 1, SPARK_PARTITIONS_MAX),
         wait_s=_duration(values, "maxWaitTime", SPARK_WAIT_S_DEFAULT, SPARK_WAIT_S_MIN, SPARK_WAIT_S_MAX),
         prefetch=_count(values, "prefetchCount", 250, 0, PREFETCH_MAX),
@@ -228,6 +240,32 @@ def _parse(values: dict[str, str]) -> Options:
         detection=_chosen(values, "duplicateDetection", Detection, Detection.WARN),
         use_entity_column=_flag(values, "useEntityColumn", entity is None),
     )
+
+
+def _connection_string(values: dict[str, str]) -> str | None:
+    """The connection string, by itself or from where it is; both are read where the query is planned."""
+    given = [name for name in ("connectionString", "connectionStringEnv", "connectionStringFile") if name in values]
+    if len(given) > 1:
+        raise ConfigError(f"Give one of {' and '.join(given)}, not both.")
+    if "connectionStringEnv" in values:
+        name = values["connectionStringEnv"]
+        if not (text := os.environ.get(name, "").strip()):
+            raise ConfigError(
+                f"connectionStringEnv: the environment variable {name!r} is not set where the query is planned. Set it "
+                "before Spark starts."
+            )
+        return text
+    if "connectionStringFile" in values:
+        path = values["connectionStringFile"]
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(CONFIG_FILE_BYTES_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"connectionStringFile: {path!r} cannot be read: {error}.") from None
+        if not text:
+            raise ConfigError(f"connectionStringFile: {path!r} is empty.")
+        return text
+    return values.get("connectionString")
 
 
 def _entity(values: dict[str, str], entity_path: str | None) -> tuple[str | None, bool]:

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from twinbus.client.blocking import BlockingBus
+from twinbus.clock import Clock, MonotonicClock
 from twinbus.errors import ConfigError, NotAllowedError
 from twinbus.limits import SPARK_TRIGGER_MESSAGES_MAX
 from twinbus.spark.source.browsing import EntityBrowser
@@ -37,6 +38,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._path = options.path
         self._schema = schema
+        self._clock: Clock = MonotonicClock()
         # The last number of an AvailableNow run; None while there is no end.
         self._target: int | None = None
         self._last = 0
@@ -99,6 +101,10 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif isinstance(limit, ReadAllAvailable):
             messages, size = SPARK_TRIGGER_MESSAGES_MAX, None
         return max(messages, 1), size
+
+    def _deadline_ms(self) -> int:
+        """Until when a batch that is too small is held back; an AvailableNow run holds back nothing."""
+        return self._clock.now_ms() + (0 if self._target is not None else round(self._options.delay_s * 1000))
 
     def _maker(self) -> RowMaker:
         return RowMaker(self._schema, entity=self._path, namespace=self._options.access.namespace)
