@@ -187,7 +187,7 @@ class ConnectionLines:
 def decode(line: str | bytes) -> LedgerRecord:
     """The record of a line; LedgerError says what is wrong with it."""
     if len(line) > LEDGER_LINE_BYTES_MAX:
-        raise LedgerError(f"the line has more than {LEDGER_LINE_BYTES_MAX} bytes, the most that a record has")
+        raise LedgerError(f"the line is too long: a record has at most {LEDGER_LINE_BYTES_MAX} bytes")
     try:
         found = json.loads(line)
     except UnicodeDecodeError:
