@@ -76,3 +76,14 @@ def format_ms(ms: int) -> str:
     elif seconds or not (days or time):
         time += f"{seconds}S"
     return "P" + (f"{days}D" if days else "") + (f"T{time}" if time else "")
+
+
+def short_ms(ms: int) -> str:
+    """The short form, for people: `1m`, `1h30m`, `never`."""
+    if ms >= _UNLIMITED_FROM_MS:
+        return "never"
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, ms = divmod(ms, _SHORT_MS[unit])
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"

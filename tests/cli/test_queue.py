@@ -17,12 +17,11 @@ from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policy, rights_of
 from twinbus.auth.sas import sign
 from twinbus.broker.configuration.config import NamespaceConfig
-from twinbus.broker.configuration.toml import QUEUE_KEYS
 from twinbus.cli import directory
 from twinbus.cli.conversation import Conversation
 from twinbus.cli.main import run
 from twinbus.clock import SystemClock
-from twinbus.entities.settings import QueueSettings
+from twinbus.entities.settings import SETTINGS_OF, QueueSettings
 from twinbus.errors import ConfigError, ConnectionForcedError, OperationTimeoutError
 from twinbus.testing import Broker
 
@@ -101,7 +100,7 @@ def test_every_setting_is_an_option(command: Command, broker: Broker) -> None:
     shown = json.loads(out)
     assert {name: shown[name] for name in expected.to_json()} == expected.to_json()
     covered = {option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in [*given, *flags]}
-    assert covered == set(QUEUE_KEYS)
+    assert covered == {setting.key for setting in SETTINGS_OF["queue"]}
 
 
 def test_list_and_show(command: Command, broker: Broker) -> None:

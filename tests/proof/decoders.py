@@ -19,7 +19,7 @@ from twinbus.amqp import AmqpMessage, decode, encode, locate, skip
 from twinbus.auth import sas
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.jwt import keys_of_jwks
-from twinbus.broker.http.admin.queue_xml import queue_values
+from twinbus.broker.http.admin.entity_xml import settings_in
 from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.broker.http.admin.xml_out import ATOM, SERVICE
 from twinbus.broker.http.rest.properties import batch_of
@@ -45,7 +45,7 @@ def message(data: bytes) -> None:
 
 def entry(data: bytes) -> None:
     _, description = description_in(data)
-    queue_values(description)
+    settings_in(description, "queue")
 
 
 def text(read: Callable[[str], Any]) -> Callable[[bytes], Any]:

@@ -23,14 +23,12 @@ from tests.broker.odd_messages import PLACES, in_place, others
 from tests.broker.peer import Peer
 from tests.proof.suite import Budget, Suite
 from twinbus.amqp.states import STATE_REJECTED_NO_ERROR, Accepted
-from twinbus.broker.http.admin.queue_xml import FIELDS as QUEUE_FIELDS
-from twinbus.broker.http.admin.subscription_xml import FIELDS as SUBSCRIPTION_FIELDS
-from twinbus.broker.http.admin.topic_xml import FIELDS as TOPIC_FIELDS
-from twinbus.broker.http.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field
+from twinbus.broker.http.admin.entity_xml import element_of
 from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
 from twinbus.broker.http.console import messages as console_messages
 from twinbus.broker.http.rest.api import BATCH_TYPE
-from twinbus.entities.settings import QueueSettings
+from twinbus.entities.setting import DURATION, EVERY, FLAG, NUMBER, TEXT, Setting
+from twinbus.entities.settings import SETTINGS_OF, QueueSettings
 from twinbus.testing import Broker
 
 PATIENCE_S = 30
@@ -67,10 +65,8 @@ BROKER_FIELDS = [
     "MessageId", "SessionId", "Label", "TimeToLive", "ScheduledEnqueueTimeUtc", "PartitionKey", "ContentType", "To",
     "ReplyTo", "CorrelationId", "SequenceNumber", "State", "EnqueuedTimeUtc", "Nothing",
 ]  # fmt: skip
-DESCRIPTIONS: dict[str, tuple[Field, ...]] = {
-    "QueueDescription": QUEUE_FIELDS,
-    "TopicDescription": TOPIC_FIELDS,
-    "SubscriptionDescription": SUBSCRIPTION_FIELDS,
+DESCRIPTIONS: dict[str, tuple[Setting, ...]] = {
+    **{element_of(kind): SETTINGS_OF[kind] for kind in EVERY},
     "RuleDescription": (),
 }
 PLAUSIBLE = {DURATION: "PT2M", NUMBER: "1024", FLAG: "true", TEXT: "text"}
@@ -289,9 +285,9 @@ class Visitor:
         inner = ""
         for field in chance.sample(fields, min(len(fields), chance.randrange(4))):
             # What would lock the others out of an entity, or move its messages, is left to its own tests.
-            if field.element not in ("Status", "ForwardTo", "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle"):
+            if field.azure not in ("Status", "ForwardTo", "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle"):
                 value = cdata(self.odd()) if chance.random() < 0.4 else PLAUSIBLE[field.kind]
-                inner += f"<{field.element}>{value}</{field.element}>"
+                inner += f"<{field.azure}>{value}</{field.azure}>"
         if kind == "RuleDescription":
             inner = self.rule()
         if chance.random() < 0.2:

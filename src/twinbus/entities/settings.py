@@ -1,13 +1,20 @@
-"""What an owner can set on a queue, checked once, when it is made.
+"""Every setting of queues, topics and subscriptions, each said once, and those of a queue.
 
-A value outside its range is an ArgumentError that names the value and the range. `UNLIMITED_MS` means never.
+`EntitySettings` is the table: configuration, validation, admin XML, command line, export and docs/config.md are made
+from its rows or checked against them. A new setting is one row here and the rule that uses it.
+
+Rules:
+- A value outside its range is an ArgumentError that names the value and the range. `UNLIMITED_MS` means never.
+- The rules ask every entity the same questions: what a kind of entity does not have keeps the value that changes
+  nothing, and cannot be given.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from twinbus.errors import ArgumentError
 from twinbus.limits import (
@@ -30,70 +37,235 @@ from twinbus.limits import (
     USER_METADATA_CHARS_MAX,
 )
 
+from .setting import (
+    EVERY,
+    NO_EFFECT,
+    QUEUE,
+    RECEIVED_FROM,
+    SENT_TO,
+    SUBSCRIPTION,
+    TOPIC,
+    Setting,
+    duration,
+    flag,
+    number,
+    rows_of,
+    text,
+)
+
 ACTIVE: Final = "Active"
 DISABLED: Final = "Disabled"
 SEND_DISABLED: Final = "SendDisabled"
 RECEIVE_DISABLED: Final = "ReceiveDisabled"
 STATUSES: Final = (ACTIVE, DISABLED, SEND_DISABLED, RECEIVE_DISABLED)
 
-# What cannot change once the queue exists: stored messages depend on it.
-FIXED: Final = ("path", "requires_session", "requires_duplicate_detection", "enable_partitioning")
-
 _PATH: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9._~-])?")
+_S = TypeVar("_S", bound="EntitySettings")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QueueSettings:
-    """The settings of one queue, in the service's terms."""
+@dataclass(frozen=True, kw_only=True)
+class EntitySettings:
+    """The table. Its order is that of help texts, of `twinbus queue show` and of docs/config.md."""
 
-    path: str
-    lock_duration_ms: int = LOCK_DURATION_MS_DEFAULT
-    max_megabytes: int = QUEUE_MEGABYTES_DEFAULT
-    requires_duplicate_detection: bool = False
-    requires_session: bool = False
-    default_ttl_ms: int = UNLIMITED_MS
-    dead_letter_on_expiry: bool = False
-    duplicate_window_ms: int = DUPLICATE_WINDOW_MS_DEFAULT
-    max_delivery_count: int = MAX_DELIVERY_COUNT_DEFAULT
-    enable_batched_operations: bool = True
-    status: str = ACTIVE
-    auto_delete_on_idle_ms: int = UNLIMITED_MS
-    enable_partitioning: bool = False
-    enable_express: bool = False
-    forward_to: str | None = None
-    forward_dead_letters_to: str | None = None
-    user_metadata: str | None = None
-    max_message_bytes: int = MESSAGE_BYTES_DEFAULT
+    lock_duration_ms: int = duration(
+        "LockDuration",
+        RECEIVED_FROM,
+        LOCK_DURATION_MS_DEFAULT,
+        LOCK_DURATION_MS_MIN,
+        LOCK_DURATION_MS_MAX,
+        "How long a receiver holds the lock of a message.",
+        emulator=True,
+    )
+    default_ttl_ms: int = duration(
+        "DefaultMessageTimeToLive",
+        EVERY,
+        UNLIMITED_MS,
+        TIME_TO_LIVE_MS_MIN,
+        UNLIMITED_MS,
+        "Default and maximum time to live of messages.",
+        emulator=True,
+    )
+    dead_letter_on_expiry: bool = flag(
+        "DeadLetteringOnMessageExpiration",
+        RECEIVED_FROM,
+        False,
+        "Dead-letter expired messages.",
+        off="drop-on-expiry",
+        emulator=True,
+    )
+    dead_letter_on_filter_error: bool = flag(
+        "DeadLetteringOnFilterEvaluationExceptions",
+        (SUBSCRIPTION,),
+        True,
+        "Dead-letter messages on which a rule fails.",
+        off="drop-on-filter-error",
+    )
+    max_delivery_count: int = number(
+        "MaxDeliveryCount",
+        RECEIVED_FROM,
+        MAX_DELIVERY_COUNT_DEFAULT,
+        1,
+        MAX_DELIVERY_COUNT_MAX,
+        "Deliveries before a message is dead-lettered.",
+        emulator=True,
+    )
+    requires_session: bool = flag(
+        "RequiresSession",
+        RECEIVED_FROM,
+        False,
+        "Every message belongs to a session.",
+        fixed=True,
+        emulator=True,
+    )
+    requires_duplicate_detection: bool = flag(
+        "RequiresDuplicateDetection",
+        SENT_TO,
+        False,
+        "Drop messages whose id was seen before.",
+        fixed=True,
+        emulator=True,
+    )
+    duplicate_window_ms: int = duration(
+        "DuplicateDetectionHistoryTimeWindow",
+        SENT_TO,
+        DUPLICATE_WINDOW_MS_DEFAULT,
+        DUPLICATE_WINDOW_MS_MIN,
+        DUPLICATE_WINDOW_MS_MAX,
+        "How long message ids are remembered.",
+        emulator=True,
+    )
+    max_megabytes: int = number(
+        "MaxSizeInMegabytes",
+        SENT_TO,
+        QUEUE_MEGABYTES_DEFAULT,
+        1,
+        QUEUE_MEGABYTES_MAX,
+        "Maximum size; sends beyond it are refused.",
+    )
+    max_message_bytes: int = number(
+        "MaxMessageSizeInKilobytes",
+        SENT_TO,
+        MESSAGE_BYTES_DEFAULT,
+        1024,
+        MESSAGE_BYTES_MAX,
+        "Maximum size of a message.",
+        azure_unit=1024,
+    )
+    status: str = text(
+        "Status",
+        EVERY,
+        ACTIVE,
+        f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]}.",
+        choices=STATUSES,
+        metavar="STATUS",
+    )
+    auto_delete_on_idle_ms: int = duration(
+        "AutoDeleteOnIdle",
+        EVERY,
+        UNLIMITED_MS,
+        AUTO_DELETE_ON_IDLE_MS_MIN,
+        UNLIMITED_MS,
+        "Delete the entity after it is idle this long.",
+    )
+    forward_to: str | None = text(
+        "ForwardTo",
+        RECEIVED_FROM,
+        None,
+        "Forward messages to this queue or topic.",
+        metavar="ENTITY",
+        emulator=True,
+    )
+    forward_dead_letters_to: str | None = text(
+        "ForwardDeadLetteredMessagesTo",
+        RECEIVED_FROM,
+        None,
+        "Forward dead-lettered messages to this queue or topic.",
+        metavar="ENTITY",
+        emulator=True,
+    )
+    enable_batched_operations: bool = flag("EnableBatchedOperations", EVERY, True, NO_EFFECT)
+    enable_partitioning: bool = flag("EnablePartitioning", SENT_TO, False, NO_EFFECT, fixed=True)
+    enable_express: bool = flag("EnableExpress", SENT_TO, False, NO_EFFECT)
+    support_ordering: bool = flag("SupportOrdering", (TOPIC,), True, NO_EFFECT)
+    filter_before_publishing: bool = flag("FilteringMessagesBeforePublishing", (TOPIC,), False, NO_EFFECT, sdk=False)
+    user_metadata: str | None = text(
+        "UserMetadata",
+        EVERY,
+        None,
+        "Your own text about the entity.",
+        highest=USER_METADATA_CHARS_MAX,
+        metavar="TEXT",
+    )
 
     def __post_init__(self) -> None:
-        check_path(self.path)
-        check_range("lock_duration_ms", self.lock_duration_ms, LOCK_DURATION_MS_MIN, LOCK_DURATION_MS_MAX)
-        check_range("max_megabytes", self.max_megabytes, 1, QUEUE_MEGABYTES_MAX)
-        check_range("default_ttl_ms", self.default_ttl_ms, TIME_TO_LIVE_MS_MIN, UNLIMITED_MS)
-        check_range("duplicate_window_ms", self.duplicate_window_ms, DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX)
-        check_range("max_delivery_count", self.max_delivery_count, 1, MAX_DELIVERY_COUNT_MAX)
-        check_range("auto_delete_on_idle_ms", self.auto_delete_on_idle_ms, AUTO_DELETE_ON_IDLE_MS_MIN, UNLIMITED_MS)
-        check_range("max_message_bytes", self.max_message_bytes, 1024, MESSAGE_BYTES_MAX)
-        check_status(self.status, STATUSES)
-        check_metadata(self.user_metadata)
-        # Forwarding from a queue with sessions, or to the queue itself, is no mistake to the service: the first never
-        # happens, the second ends after the allowed number of hops.
+        self.check_names()
+        kind = self.kind
+        for setting in SETTINGS:
+            value = getattr(self, setting.name)
+            if kind in setting.entities:
+                setting.check(value)
+            elif value != type(self).__dataclass_fields__[setting.name].default:
+                raise ArgumentError(f"A {kind} has no setting {setting.name}.")
+
+    @property
+    def kind(self) -> str:
+        """Queue, topic or subscription."""
+        raise NotImplementedError
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What it is called by, as its own fields."""
+        raise NotImplementedError
+
+    def check_names(self) -> None:
+        raise NotImplementedError
 
     @property
     def quota_bytes(self) -> int:
         return self.max_megabytes * 1024 * 1024
 
-    def check_update(self, new: QueueSettings) -> None:
+    def check_update(self, new: EntitySettings) -> None:
         """Refuse an update that touches what is fixed at creation."""
-        for name in FIXED:
-            check_fixed(name, getattr(self, name), getattr(new, name), "queue")
+        for name, before in self.names.items():
+            check_fixed(name, before, new.names[name], self.kind)
+        for setting in SETTINGS_OF[self.kind]:
+            if setting.fixed:
+                check_fixed(setting.name, getattr(self, setting.name), getattr(new, setting.name), self.kind)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {**self.names, **{each.name: getattr(self, each.name) for each in SETTINGS_OF[self.kind]}}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> QueueSettings:
+    def from_json(cls: type[_S], fields: Mapping[str, Any]) -> _S:
         return cls(**fields)
+
+
+SETTINGS: Final = rows_of(EntitySettings)
+SETTINGS_OF: Final[dict[str, tuple[Setting, ...]]] = {
+    kind: tuple(each for each in SETTINGS if kind in each.entities) for kind in EVERY
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings(EntitySettings):
+    """The settings of one queue.
+
+    Forwarding from a queue with sessions, or to the queue itself, is no mistake to the service: the first never
+    happens, the second ends after the allowed number of hops.
+    """
+
+    path: str
+
+    @property
+    def kind(self) -> str:
+        return QUEUE
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"path": self.path}
+
+    def check_names(self) -> None:
+        check_path(self.path)
 
 
 def check_path(path: str) -> None:
@@ -107,16 +279,6 @@ def check_path(path: str) -> None:
         )
 
 
-def check_status(status: str, allowed: tuple[str, ...]) -> None:
-    if status not in allowed:
-        raise ArgumentError(f"status {status!r} is not one of {', '.join(allowed)}.")
-
-
-def check_metadata(text: str | None) -> None:
-    if text is not None and len(text) > USER_METADATA_CHARS_MAX:
-        raise ArgumentError(f"user_metadata has {len(text)} characters, the limit is {USER_METADATA_CHARS_MAX}.")
-
-
 def check_fixed(name: str, before: object, after: object, kind: str) -> None:
     """Refuse a change of what is fixed at creation; names are the same whatever their case."""
     same = before.lower() == after.lower() if isinstance(before, str) and isinstance(after, str) else before == after
@@ -125,8 +287,3 @@ def check_fixed(name: str, before: object, after: object, kind: str) -> None:
             f"The value for the {name} property of an existing {kind.capitalize()} cannot be changed: "
             f"it is {before!r}, not {after!r}."
         )
-
-
-def check_range(name: str, value: int, lowest: int, highest: int) -> None:
-    if not lowest <= value <= highest:
-        raise ArgumentError(f"{name} {value} is out of range: {lowest} to {highest}.")

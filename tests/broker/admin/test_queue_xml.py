@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from tests.broker.admin.desk import queue_body
 from twinbus.auth.policies import ALL_RIGHTS, Policy, Right
 from twinbus.broker.http.admin.authorization_xml import policies_in
+from twinbus.broker.http.admin.entity_xml import entry_of, settings_in
 from twinbus.broker.http.admin.feed import Site, entry_text
-from twinbus.broker.http.admin.queue_xml import queue_entry, queue_values
 from twinbus.broker.http.admin.resource import message_bytes
 from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.entities.namespace import Namespace
@@ -104,7 +104,7 @@ def make_targets(namespace: Namespace, *targets: str | None) -> None:
 
 
 def read_by_sdk(queue: Queue, rules: list[Policy]) -> QueueProperties:
-    text = entry_text(queue_entry(queue, rules, SITE), SITE, root=True)
+    text = entry_text(entry_of(queue, rules, SITE), SITE, root=True)
     entry = QueueDescriptionEntry.deserialize(ElementTree.fromstring(text))
     return QueueProperties._from_internal_entity(entry.title, entry.content.queue_description)
 
@@ -155,7 +155,7 @@ def test_the_sdk_reads_every_setting(wanted: QueueSettings) -> None:
 def test_what_the_sdk_sends_back_is_what_it_got(wanted: QueueSettings) -> None:
     kind, description = description_in(written_by_sdk(read_by_sdk(queue_of(wanted), [])))
     assert kind == "QueueDescription"
-    values = message_bytes(queue_values(description), MESSAGE_BYTES_DEFAULT, "Premium")
+    values = message_bytes(settings_in(description, "queue"), MESSAGE_BYTES_DEFAULT, "Premium")
     assert dataclasses.replace(QueueSettings(path=wanted.path), **values) == wanted
 
 
@@ -188,5 +188,5 @@ def test_a_policy_without_keys_gets_some() -> None:
 
 def test_older_versions_know_no_message_size() -> None:
     queue = queue_of(QueueSettings(path="q"))
-    assert "MaxMessageSizeInKilobytes" not in queue_entry(queue, [], Site("h", "n", "2017-04")).content
-    assert "MaxMessageSizeInKilobytes" in queue_entry(queue, [], Site("h", "n", "2021-05")).content
+    assert "MaxMessageSizeInKilobytes" not in entry_of(queue, [], Site("h", "n", "2017-04")).content
+    assert "MaxMessageSizeInKilobytes" in entry_of(queue, [], Site("h", "n", "2021-05")).content

@@ -18,10 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.admin.test_queue_xml import SITE, long_ms, make_targets, paths, texts
+from twinbus.broker.http.admin.entity_xml import entry_of, settings_in
 from twinbus.broker.http.admin.feed import entry_text
 from twinbus.broker.http.admin.resource import message_bytes
-from twinbus.broker.http.admin.subscription_xml import subscription_entry, subscription_values
-from twinbus.broker.http.admin.topic_xml import topic_entry, topic_values
 from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.settings import STATUSES
@@ -83,7 +82,7 @@ def namespace() -> Namespace:
 @given(topic_settings)
 def test_topics(wanted: TopicSettings) -> None:
     topic = namespace().create_topic(wanted, NOW_MS, Facts())
-    text = entry_text(topic_entry(topic, [], SITE), SITE, root=True)
+    text = entry_text(entry_of(topic, [], SITE), SITE, root=True)
     entry = TopicDescriptionEntry.deserialize(ElementTree.fromstring(text))
     properties = TopicProperties._from_internal_entity(entry.title, entry.content.topic_description)
     assert properties.name == wanted.path
@@ -91,7 +90,7 @@ def test_topics(wanted: TopicSettings) -> None:
     sent = ElementTree.tostring(CreateTopicBody(content=content).serialize(is_xml=True), encoding="utf-8")
     kind, description = description_in(sent)
     assert kind == "TopicDescription"
-    values = message_bytes(topic_values(description), MESSAGE_BYTES_DEFAULT, "Premium")
+    values = message_bytes(settings_in(description, "topic"), MESSAGE_BYTES_DEFAULT, "Premium")
     assert dataclasses.replace(TopicSettings(path=wanted.path), **values) == wanted
 
 
@@ -102,7 +101,7 @@ def test_subscriptions(wanted: SubscriptionSettings) -> None:
     home.create_topic(TopicSettings(path="t"), NOW_MS, Facts())
     make_targets(home, wanted.forward_to, wanted.forward_dead_letters_to)
     subscription = home.create_subscription(wanted, NOW_MS, Facts())
-    text = entry_text(subscription_entry(subscription, SITE), SITE, root=True)
+    text = entry_text(entry_of(subscription, [], SITE), SITE, root=True)
     entry = SubscriptionDescriptionEntry.deserialize(ElementTree.fromstring(text))
     properties = SubscriptionProperties._from_internal_entity(entry.title, entry.content.subscription_description)
     assert properties.name == wanted.name
@@ -110,5 +109,5 @@ def test_subscriptions(wanted: SubscriptionSettings) -> None:
     sent = ElementTree.tostring(CreateSubscriptionBody(content=content).serialize(is_xml=True), encoding="utf-8")
     kind, description = description_in(sent)
     assert kind == "SubscriptionDescription"
-    values = subscription_values(description)
+    values = settings_in(description, "subscription")
     assert dataclasses.replace(SubscriptionSettings(topic="t", name=wanted.name), **values) == wanted

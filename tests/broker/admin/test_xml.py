@@ -11,23 +11,18 @@ from hypothesis import strategies as st
 from tests.broker.admin.desk import body
 from twinbus.broker.http.admin.errors import AdminError
 from twinbus.broker.http.admin.feed import Entry, Page, Site, entry_text, feed_text
-from twinbus.broker.http.admin.xml_in import DURATION, FLAG, NUMBER, TEXT, Field, description_in, values_of
+from twinbus.broker.http.admin.xml_in import description_in, values_of
 from twinbus.broker.http.admin.xml_out import ATOM, SERVICE, element, escaped, moment
+from twinbus.entities.setting import QUEUE
+from twinbus.entities.settings import SETTINGS_OF
 from twinbus.errors import ArgumentError
 from twinbus.limits import ADMIN_BODY_BYTES_MAX, UNLIMITED_MS
-
-FIELDS = (
-    Field("LockDuration", "lock", DURATION),
-    Field("MaxDeliveryCount", "count", NUMBER),
-    Field("RequiresSession", "session", FLAG),
-    Field("UserMetadata", "metadata", TEXT),
-)
 
 
 def read(inner: str) -> dict[str, object]:
     kind, description = description_in(body("QueueDescription", inner).encode())
     assert kind == "QueueDescription"
-    return values_of(description, FIELDS)
+    return values_of(description, SETTINGS_OF[QUEUE])
 
 
 def test_values() -> None:
@@ -35,7 +30,7 @@ def test_values() -> None:
     assert read(
         "<LockDuration>PT1M30S</LockDuration><MaxDeliveryCount> 7 </MaxDeliveryCount><RequiresSession>True"
         "</RequiresSession><UserMetadata> a &amp; b </UserMetadata><SizeInBytes>5</SizeInBytes><Unknown/>"
-    ) == {"lock": 90_000, "count": 7, "session": True, "metadata": " a & b "}
+    ) == {"lock_duration_ms": 90_000, "max_delivery_count": 7, "requires_session": True, "user_metadata": " a & b "}
 
 
 def test_what_is_nil_or_empty_is_absent() -> None:
@@ -45,7 +40,7 @@ def test_what_is_nil_or_empty_is_absent() -> None:
 def test_never_comes_back_rounded() -> None:
     """The Python SDK sends the service's longest duration rounded, and a little shorter than it is."""
     for text in ("P10675199DT2H48M5.4775807S", "P10675199DT2H48M5.477539S", "P10675199DT2H48M5.47758S"):
-        assert read(f"<LockDuration>{text}</LockDuration>") == {"lock": UNLIMITED_MS}
+        assert read(f"<LockDuration>{text}</LockDuration>") == {"lock_duration_ms": UNLIMITED_MS}
 
 
 @pytest.mark.parametrize(

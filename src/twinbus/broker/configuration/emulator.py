@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from twinbus.broker.configuration.config import (
@@ -18,59 +19,12 @@ from twinbus.broker.configuration.config import (
     check_unique,
 )
 from twinbus.broker.configuration.section import Section
-from twinbus.entities.settings import QueueSettings, check_path
+from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
+from twinbus.entities.settings import SETTINGS_OF, QueueSettings, check_path
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, ConfigError
 from twinbus.limits import RULE_NAME_CHARS_MAX
 
-_QUEUE = (
-    "AutoDeleteOnIdle",
-    "DeadLetteringOnMessageExpiration",
-    "DefaultMessageTimeToLive",
-    "DuplicateDetectionHistoryTimeWindow",
-    "EnableBatchedOperations",
-    "EnableExpress",
-    "EnablePartitioning",
-    "ForwardDeadLetteredMessagesTo",
-    "ForwardTo",
-    "LockDuration",
-    "MaxDeliveryCount",
-    "MaxMessageSizeInKilobytes",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "RequiresSession",
-    "Status",
-    "UserMetadata",
-)
-_TOPIC = (
-    "AutoDeleteOnIdle",
-    "DefaultMessageTimeToLive",
-    "DuplicateDetectionHistoryTimeWindow",
-    "EnableBatchedOperations",
-    "EnableExpress",
-    "EnablePartitioning",
-    "FilteringMessagesBeforePublishing",
-    "MaxMessageSizeInKilobytes",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "Status",
-    "SupportOrdering",
-    "UserMetadata",
-)
-_SUBSCRIPTION = (
-    "AutoDeleteOnIdle",
-    "DeadLetteringOnFilterEvaluationExceptions",
-    "DeadLetteringOnMessageExpiration",
-    "DefaultMessageTimeToLive",
-    "EnableBatchedOperations",
-    "ForwardDeadLetteredMessagesTo",
-    "ForwardTo",
-    "LockDuration",
-    "MaxDeliveryCount",
-    "RequiresSession",
-    "Status",
-    "UserMetadata",
-)
 _CORRELATION = {
     "ContentType": "content_type",
     "CorrelationId": "correlation_id",
@@ -96,7 +50,7 @@ def read_emulator(document: object, file: str) -> list[NamespaceConfig]:
     return [_namespace(values, where) for values, where in _each(user, "Namespaces")]
 
 
-def _section(values: object, where: str, names: tuple[str, ...]) -> Section:
+def _section(values: object, where: str, names: Iterable[str]) -> Section:
     return Section(values, where, names, fold_case=True)
 
 
@@ -104,9 +58,19 @@ def _each(section: Section, name: str) -> list[tuple[Any, str]]:
     return [(values, f"{section.place(name)}[{n}]") for n, values in enumerate(section.items(name))]
 
 
-def _properties(section: Section, names: tuple[str, ...]) -> Section:
+def _properties(section: Section, names: Iterable[str]) -> Section:
     values = section.get("Properties")
     return _section({} if values is None else values, section.place("Properties"), names)
+
+
+def _settings(section: Section, kind: str) -> tuple[Section, dict[str, Any]]:
+    """The table of an entity's properties, and the settings in it."""
+    properties = _properties(section, [setting.azure for setting in SETTINGS_OF[kind]])
+    fields = {}
+    for setting in SETTINGS_OF[kind]:
+        value = properties.value(setting.azure, setting.kind)
+        fields[setting.name] = value if value is None or setting.azure_unit == 1 else value * setting.azure_unit
+    return properties, fields
 
 
 def _namespace(values: object, where: str) -> NamespaceConfig:
@@ -122,80 +86,23 @@ def _namespace(values: object, where: str) -> NamespaceConfig:
 def _queue(values: object, where: str) -> QueueSettings:
     section = _section(values, where, ("Name", "Properties"))
     path = section.need("Name")
-    properties = _properties(section, _QUEUE)
-    return properties.make(
-        QueueSettings,
-        path=path,
-        lock_duration_ms=properties.duration_ms("LockDuration"),
-        max_megabytes=properties.number("MaxSizeInMegabytes"),
-        requires_duplicate_detection=properties.flag("RequiresDuplicateDetection"),
-        requires_session=properties.flag("RequiresSession"),
-        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
-        dead_letter_on_expiry=properties.flag("DeadLetteringOnMessageExpiration"),
-        duplicate_window_ms=properties.duration_ms("DuplicateDetectionHistoryTimeWindow"),
-        max_delivery_count=properties.number("MaxDeliveryCount"),
-        enable_batched_operations=properties.flag("EnableBatchedOperations"),
-        status=properties.text("Status") or None,
-        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
-        enable_partitioning=properties.flag("EnablePartitioning"),
-        enable_express=properties.flag("EnableExpress"),
-        forward_to=properties.text("ForwardTo") or None,
-        forward_dead_letters_to=properties.text("ForwardDeadLetteredMessagesTo") or None,
-        user_metadata=properties.text("UserMetadata") or None,
-        max_message_bytes=_message_bytes(properties),
-    )
-
-
-def _message_bytes(properties: Section) -> int | None:
-    kilobytes = properties.number("MaxMessageSizeInKilobytes")
-    return None if kilobytes is None else kilobytes * 1024
+    properties, fields = _settings(section, QUEUE)
+    return properties.make(QueueSettings, path=path, **fields)
 
 
 def _topic(values: object, where: str) -> TopicConfig:
     section = _section(values, where, ("Name", "Properties", "Subscriptions"))
     path = section.need("Name")
-    properties = _properties(section, _TOPIC)
-    settings = properties.make(
-        TopicSettings,
-        path=path,
-        max_megabytes=properties.number("MaxSizeInMegabytes"),
-        requires_duplicate_detection=properties.flag("RequiresDuplicateDetection"),
-        duplicate_window_ms=properties.duration_ms("DuplicateDetectionHistoryTimeWindow"),
-        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
-        enable_batched_operations=properties.flag("EnableBatchedOperations"),
-        status=properties.text("Status") or None,
-        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
-        enable_partitioning=properties.flag("EnablePartitioning"),
-        enable_express=properties.flag("EnableExpress"),
-        support_ordering=properties.flag("SupportOrdering"),
-        filter_before_publishing=properties.flag("FilteringMessagesBeforePublishing"),
-        user_metadata=properties.text("UserMetadata") or None,
-        max_message_bytes=_message_bytes(properties),
-    )
+    properties, fields = _settings(section, TOPIC)
+    settings = properties.make(TopicSettings, path=path, **fields)
     subscriptions = [_subscription(path, each, place) for each, place in _each(section, "Subscriptions")]
     return make_topic(properties, settings, subscriptions)
 
 
 def _subscription(topic: str, values: object, where: str) -> SubscriptionConfig:
     section = _section(values, where, ("Name", "Properties", "Rules"))
-    properties = _properties(section, _SUBSCRIPTION)
-    settings = properties.make(
-        SubscriptionSettings,
-        topic=topic,
-        name=section.need("Name"),
-        lock_duration_ms=properties.duration_ms("LockDuration"),
-        requires_session=properties.flag("RequiresSession"),
-        default_ttl_ms=properties.duration_ms("DefaultMessageTimeToLive"),
-        dead_letter_on_expiry=properties.flag("DeadLetteringOnMessageExpiration"),
-        dead_letter_on_filter_error=properties.flag("DeadLetteringOnFilterEvaluationExceptions"),
-        max_delivery_count=properties.number("MaxDeliveryCount"),
-        enable_batched_operations=properties.flag("EnableBatchedOperations"),
-        status=properties.text("Status") or None,
-        auto_delete_on_idle_ms=properties.duration_ms("AutoDeleteOnIdle"),
-        forward_to=properties.text("ForwardTo") or None,
-        forward_dead_letters_to=properties.text("ForwardDeadLetteredMessagesTo") or None,
-        user_metadata=properties.text("UserMetadata") or None,
-    )
+    properties, fields = _settings(section, SUBSCRIPTION)
+    settings = properties.make(SubscriptionSettings, topic=topic, name=section.need("Name"), **fields)
     return make_subscription(properties, settings, [_rule(each, place) for each, place in _each(section, "Rules")])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twinbus.broker.configuration.export_tree import (
@@ -14,60 +13,9 @@ from twinbus.broker.configuration.export_tree import (
     is_born_with,
 )
 from twinbus.durations import format_ms
-from twinbus.entities.settings import QueueSettings
-from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
+from twinbus.entities.setting import DURATION, NUMBER, QUEUE, SUBSCRIPTION, TOPIC, Setting
+from twinbus.entities.settings import SETTINGS_OF
 
-# A setting's name in the file, by the field it shows.
-_QUEUE = {
-    "auto_delete_on_idle_ms": "AutoDeleteOnIdle",
-    "dead_letter_on_expiry": "DeadLetteringOnMessageExpiration",
-    "default_ttl_ms": "DefaultMessageTimeToLive",
-    "duplicate_window_ms": "DuplicateDetectionHistoryTimeWindow",
-    "enable_batched_operations": "EnableBatchedOperations",
-    "enable_express": "EnableExpress",
-    "enable_partitioning": "EnablePartitioning",
-    "forward_dead_letters_to": "ForwardDeadLetteredMessagesTo",
-    "forward_to": "ForwardTo",
-    "lock_duration_ms": "LockDuration",
-    "max_delivery_count": "MaxDeliveryCount",
-    "max_megabytes": "MaxSizeInMegabytes",
-    "max_message_bytes": "MaxMessageSizeInKilobytes",
-    "requires_duplicate_detection": "RequiresDuplicateDetection",
-    "requires_session": "RequiresSession",
-    "status": "Status",
-    "user_metadata": "UserMetadata",
-}
-# What the emulator itself reads.
-_QUEUE_OWN = (
-    "dead_letter_on_expiry",
-    "default_ttl_ms",
-    "duplicate_window_ms",
-    "forward_dead_letters_to",
-    "forward_to",
-    "lock_duration_ms",
-    "max_delivery_count",
-    "requires_duplicate_detection",
-    "requires_session",
-)
-_TOPIC = {
-    **{field: name for field, name in _QUEUE.items() if field in TopicSettings.__dataclass_fields__},
-    "filter_before_publishing": "FilteringMessagesBeforePublishing",
-    "support_ordering": "SupportOrdering",
-}
-_TOPIC_OWN = ("default_ttl_ms", "duplicate_window_ms", "requires_duplicate_detection")
-_SUBSCRIPTION = {
-    **{field: name for field, name in _QUEUE.items() if field in SubscriptionSettings.__dataclass_fields__},
-    "dead_letter_on_filter_error": "DeadLetteringOnFilterEvaluationExceptions",
-}
-_SUBSCRIPTION_OWN = (
-    "dead_letter_on_expiry",
-    "default_ttl_ms",
-    "forward_dead_letters_to",
-    "forward_to",
-    "lock_duration_ms",
-    "max_delivery_count",
-    "requires_session",
-)
 _CORRELATION = {
     "content_type": "ContentType",
     "correlation_id": "CorrelationId",
@@ -106,48 +54,43 @@ def write_emulator(namespace: ExportedNamespace) -> str:
 def _queue(queue: ExportedEntity, warnings: list[str]) -> Item:
     path = queue.settings["path"]
     _warn_of_policies(queue.policies, path, warnings)
-    defaults = QueueSettings(path=path).to_json()
-    return {"Name": path, "Properties": _properties(queue.settings, defaults, _QUEUE, _QUEUE_OWN, path, warnings)}
+    return {"Name": path, "Properties": _properties(queue.settings, QUEUE, path, warnings)}
 
 
 def _topic(topic: ExportedEntity, warnings: list[str]) -> Item:
     path = topic.settings["path"]
     _warn_of_policies(topic.policies, path, warnings)
-    defaults = TopicSettings(path=path).to_json()
     return {
         "Name": path,
-        "Properties": _properties(topic.settings, defaults, _TOPIC, _TOPIC_OWN, path, warnings),
+        "Properties": _properties(topic.settings, TOPIC, path, warnings),
         "Subscriptions": [_subscription(path, each, warnings) for each in topic.subscriptions],
     }
 
 
 def _subscription(topic: str, subscription: ExportedSubscription, warnings: list[str]) -> Item:
     settings = subscription.settings
-    defaults = SubscriptionSettings(topic=topic, name=settings["name"]).to_json()
     place = f"{topic}/{settings['name']}"
     if not subscription.rules:
         warnings.append(f"{place}: it has no rule and takes nothing; made from config.json it takes everything.")
     return {
         "Name": settings["name"],
-        "Properties": _properties(settings, defaults, _SUBSCRIPTION, _SUBSCRIPTION_OWN, place, warnings),
+        "Properties": _properties(settings, SUBSCRIPTION, place, warnings),
         "Rules": [_rule(place, rule, warnings) for rule in subscription.rules],
     }
 
 
-def _properties(
-    settings: Item, defaults: Item, names: Mapping[str, str], own: Sequence[str], place: str, warnings: list[str]
-) -> Item:
+def _properties(settings: Item, kind: str, place: str, warnings: list[str]) -> Item:
     """What the emulator itself reads, and what is not the default: that only we read back."""
     properties = {}
-    for field, name in names.items():
-        value = settings[field]
-        if field not in own and value == defaults[field]:
+    for setting in sorted(SETTINGS_OF[kind], key=lambda each: each.azure):
+        value, name = settings[setting.name], setting.azure
+        if not setting.emulator and value == setting.default:
             continue
-        if field == "max_message_bytes" and value % 1024:
-            warnings.append(f"{place}: max_message_bytes {value:,} is no whole number of kilobytes.")
+        if setting.kind == NUMBER and value % setting.azure_unit:
+            warnings.append(f"{place}: {setting.name} {value:,} is no whole number of kilobytes.")
             continue
-        properties[name] = _value(field, value)
-        if field not in own:
+        properties[name] = _value(setting, value)
+        if not setting.emulator:
             warnings.append(f"{place}: {name} is for Twinbus; the emulator itself does not know it.")
     return properties
 
@@ -175,11 +118,11 @@ def _rule(place: str, rule: Item, warnings: list[str]) -> Item:
     return {"Name": rule["name"], "Properties": properties}
 
 
-def _value(field: str, value: Any) -> Any:
-    if field.endswith("_ms"):
+def _value(setting: Setting, value: Any) -> Any:
+    if setting.kind == DURATION:
         return format_ms(value)
-    if field == "max_message_bytes":
-        return value // 1024
+    if setting.kind == NUMBER:
+        return value // setting.azure_unit
     return "" if value is None else value
 
 

@@ -6,7 +6,7 @@ Policies come without keys unless these are in the items; the file that reads th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from twinbus.broker.configuration.export_tree import (
@@ -16,15 +16,10 @@ from twinbus.broker.configuration.export_tree import (
     Item,
     is_born_with,
 )
-from twinbus.broker.configuration.toml import QUEUE_KEYS, SUBSCRIPTION_KEYS, TOPIC_KEYS
 from twinbus.durations import format_ms
-from twinbus.entities.settings import QueueSettings
-from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
+from twinbus.entities.setting import DURATION, QUEUE, SUBSCRIPTION, TOPIC
+from twinbus.entities.settings import SETTINGS_OF
 from twinbus.limits import UNLIMITED_MS
-
-_QUEUE = {field: key for key, (field, _) in QUEUE_KEYS.items()}
-_TOPIC = {field: key for key, (field, _) in TOPIC_KEYS.items()}
-_SUBSCRIPTION = {field: key for key, (field, _) in SUBSCRIPTION_KEYS.items()}
 
 
 def write_toml(namespace: ExportedNamespace) -> str:
@@ -37,8 +32,7 @@ def write_toml(namespace: ExportedNamespace) -> str:
     _policies(lines, where, namespace.policies)
     for queue in namespace.queues:
         place = (*where, "queues", queue.settings["path"])
-        defaults = QueueSettings(path=queue.settings["path"]).to_json()
-        _table(lines, place, _changed(queue.settings, defaults, _QUEUE))
+        _table(lines, place, _changed(queue.settings, QUEUE))
         _policies(lines, place, queue.policies)
     for topic in namespace.topics:
         _topic(lines, (*where, "topics", topic.settings["path"]), topic, namespace.warnings)
@@ -47,8 +41,7 @@ def write_toml(namespace: ExportedNamespace) -> str:
 
 def _topic(lines: list[str], where: tuple[str, ...], topic: ExportedEntity, warnings: list[str]) -> None:
     path = topic.settings["path"]
-    defaults = TopicSettings(path=path).to_json()
-    _table(lines, where, _changed(topic.settings, defaults, _TOPIC))
+    _table(lines, where, _changed(topic.settings, TOPIC))
     _policies(lines, where, topic.policies)
     for subscription in topic.subscriptions:
         _subscription(lines, where, path, subscription, warnings)
@@ -58,9 +51,8 @@ def _subscription(
     lines: list[str], where: tuple[str, ...], topic: str, subscription: ExportedSubscription, warnings: list[str]
 ) -> None:
     settings = subscription.settings
-    defaults = SubscriptionSettings(topic=topic, name=settings["name"]).to_json()
     place = (*where, "subscriptions", settings["name"])
-    _table(lines, place, _changed(settings, defaults, _SUBSCRIPTION))
+    _table(lines, place, _changed(settings, SUBSCRIPTION))
     if not subscription.rules:
         warnings.append(
             f"{topic}/{settings['name']}: it has no rule and takes nothing; made from this file it takes everything."
@@ -99,13 +91,10 @@ def _policies(lines: list[str], where: tuple[str, ...], policies: Iterable[Item]
         _table(lines, (*where, "policies", policy["name"]), fields)
 
 
-def _changed(settings: Item, defaults: Item, names: Mapping[str, str]) -> Item:
+def _changed(settings: Item, kind: str) -> Item:
     """What is not the default, by its name in the file."""
-    return {
-        names[field]: _duration(value) if field.endswith("_ms") else value
-        for field, value in settings.items()
-        if field in names and value != defaults[field] and value is not None
-    }
+    changed = [(each, settings[each.name]) for each in SETTINGS_OF[kind] if settings[each.name] != each.default]
+    return {each.key: _duration(value) if each.kind == DURATION else value for each, value in changed}
 
 
 def _duration(ms: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from twinbus.durations import parse_ms
+from twinbus.entities.setting import DURATION, FLAG, NUMBER
 from twinbus.errors import ArgumentError, ConfigError
 
 T = TypeVar("T")
@@ -95,6 +96,14 @@ class Section:
             return parse_ms(value)
         except ConfigError as error:
             raise ConfigError(f"{self.place(name)}: {error}") from None
+
+    def value(self, name: str, kind: str) -> Any:
+        """The value of a setting, by the kind of its row; an empty text is none."""
+        if kind == DURATION:
+            return self.duration_ms(name)
+        if kind == NUMBER:
+            return self.number(name)
+        return self.flag(name) if kind == FLAG else self.text(name) or None
 
     def make(self, factory: Callable[..., T], **fields: Any) -> T:
         """Call `factory` with the fields that are set; its refusal is told with the place."""

@@ -7,9 +7,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from twinbus.auth.policies import Policy, rights_of
 from twinbus.broker.configuration.config import (
@@ -23,31 +23,12 @@ from twinbus.broker.configuration.config import (
 from twinbus.broker.configuration.emulator import check_name, make_subscription, make_topic, plain_values
 from twinbus.broker.configuration.jwt import read_jwt
 from twinbus.broker.configuration.section import Section
-from twinbus.entities.settings import QueueSettings
+from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
+from twinbus.entities.settings import SETTINGS_OF, QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, ConfigError
 from twinbus.limits import RULE_NAME_CHARS_MAX
 
-# A setting's name in the file (and on the command line), the field it sets, and what it holds.
-QUEUE_KEYS: dict[str, tuple[str, str]] = {
-    "lock_duration": ("lock_duration_ms", "duration"),
-    "max_megabytes": ("max_megabytes", "number"),
-    "requires_duplicate_detection": ("requires_duplicate_detection", "flag"),
-    "requires_session": ("requires_session", "flag"),
-    "default_ttl": ("default_ttl_ms", "duration"),
-    "dead_letter_on_expiry": ("dead_letter_on_expiry", "flag"),
-    "duplicate_window": ("duplicate_window_ms", "duration"),
-    "max_delivery_count": ("max_delivery_count", "number"),
-    "enable_batched_operations": ("enable_batched_operations", "flag"),
-    "status": ("status", "text"),
-    "auto_delete_on_idle": ("auto_delete_on_idle_ms", "duration"),
-    "enable_partitioning": ("enable_partitioning", "flag"),
-    "enable_express": ("enable_express", "flag"),
-    "forward_to": ("forward_to", "text"),
-    "forward_dead_letters_to": ("forward_dead_letters_to", "text"),
-    "user_metadata": ("user_metadata", "text"),
-    "max_message_bytes": ("max_message_bytes", "number"),
-}
 _TOP_KEYS = (
     "namespaces",
     "data",
@@ -60,16 +41,6 @@ _TOP_KEYS = (
     "tls_names",
 )
 _PORT_KEYS = ("port", "amqp_port", "amqps_port", "admin_port")
-# The same for topics and subscriptions: what they share with queues has the same name there.
-TOPIC_KEYS: dict[str, tuple[str, str]] = {
-    **{key: each for key, each in QUEUE_KEYS.items() if each[0] in TopicSettings.__dataclass_fields__},
-    "support_ordering": ("support_ordering", "flag"),
-    "filter_before_publishing": ("filter_before_publishing", "flag"),
-}
-SUBSCRIPTION_KEYS: dict[str, tuple[str, str]] = {
-    **{key: each for key, each in QUEUE_KEYS.items() if each[0] in SubscriptionSettings.__dataclass_fields__},
-    "dead_letter_on_filter_error": ("dead_letter_on_filter_error", "flag"),
-}
 _CORRELATION_KEYS = (
     "content_type",
     "correlation_id",
@@ -127,18 +98,12 @@ def _tables(section: Section, name: str) -> list[tuple[str, object, str]]:
     return [(each, tables.get(each), tables.place(each)) for each in tables]
 
 
-def _fields(section: Section, keys: Mapping[str, tuple[str, str]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, (name, kind) in keys.items():
-        if kind == "duration":
-            found[name] = section.duration_ms(key)
-        elif kind == "number":
-            found[name] = section.number(key)
-        elif kind == "flag":
-            found[name] = section.flag(key)
-        else:
-            found[name] = section.text(key) or None
-    return found
+def _keys(kind: str) -> list[str]:
+    return [setting.key for setting in SETTINGS_OF[kind]]
+
+
+def _fields(section: Section, kind: str) -> dict[str, Any]:
+    return {setting.name: section.value(setting.key, setting.kind) for setting in SETTINGS_OF[kind]}
 
 
 def _namespace(name: str, values: object, where: str, folder: Path) -> NamespaceConfig:
@@ -149,13 +114,13 @@ def _namespace(name: str, values: object, where: str, folder: Path) -> Namespace
         _policy(*each, "", policies, keyless)
     queues = []
     for path, queue_values, place in _tables(section, "queues"):
-        queue = Section(queue_values, place, (*QUEUE_KEYS, "policies"))
-        queues.append(queue.make(QueueSettings, path=path, **_fields(queue, QUEUE_KEYS)))
+        queue = Section(queue_values, place, (*_keys(QUEUE), "policies"))
+        queues.append(queue.make(QueueSettings, path=path, **_fields(queue, QUEUE)))
         for each in _tables(queue, "policies"):
             _policy(*each, path, policies, keyless)
     topics = []
     for path, topic_values, place in _tables(section, "topics"):
-        topic = Section(topic_values, place, (*TOPIC_KEYS, "subscriptions", "policies"))
+        topic = Section(topic_values, place, (*_keys(TOPIC), "subscriptions", "policies"))
         topics.append(_topic(path, topic))
         for each in _tables(topic, "policies"):
             _policy(*each, path, policies, keyless)
@@ -192,13 +157,13 @@ def _policy(
 
 
 def _topic(path: str, section: Section) -> TopicConfig:
-    settings = section.make(TopicSettings, path=path, **_fields(section, TOPIC_KEYS))
+    settings = section.make(TopicSettings, path=path, **_fields(section, TOPIC))
     return make_topic(section, settings, [_subscription(path, *each) for each in _tables(section, "subscriptions")])
 
 
 def _subscription(topic: str, name: str, values: object, where: str) -> SubscriptionConfig:
-    section = Section(values, where, (*SUBSCRIPTION_KEYS, "rules"))
-    settings = section.make(SubscriptionSettings, topic=topic, name=name, **_fields(section, SUBSCRIPTION_KEYS))
+    section = Section(values, where, (*_keys(SUBSCRIPTION), "rules"))
+    settings = section.make(SubscriptionSettings, topic=topic, name=name, **_fields(section, SUBSCRIPTION))
     return make_subscription(section, settings, [_rule(*each) for each in _tables(section, "rules")])
 
 

@@ -15,16 +15,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from twinbus.broker.http.admin.caller import Caller
+from twinbus.broker.http.admin.entities import Queues, Subscriptions, Topics
 from twinbus.broker.http.admin.errors import AdminError, AdminResponse, refusal
 from twinbus.broker.http.admin.feed import ENTRY_TYPE, FEED_TYPE, Entry, Site, entry_text, feed_text, public_text
 from twinbus.broker.http.admin.namespace_xml import namespace_entry
-from twinbus.broker.http.admin.queues import Queues
 from twinbus.broker.http.admin.refusals import missing_right
 from twinbus.broker.http.admin.requests import Kind, Target, authority_of, page_of, target_of, version_of
 from twinbus.broker.http.admin.resource import Call, Resource
 from twinbus.broker.http.admin.rules import Rules
-from twinbus.broker.http.admin.subscriptions import Subscriptions
-from twinbus.broker.http.admin.topics import Topics
 from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.entities.records import NUMBER
 from twinbus.errors import ArgumentError, EntityNotFoundError, ServerBusyError

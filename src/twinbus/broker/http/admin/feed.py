@@ -31,9 +31,9 @@ class Site:
     def url(self, path: str) -> str:
         return f"https://{self.authority}/{quote(path, safe='/$~')}?api-version={self.version}"
 
-    def forward(self, path: str | None) -> str | None:
+    def forward(self, path: str) -> str:
         """The absolute form in which forwarding targets are shown."""
-        return None if path is None else f"https://{self.authority}/{path}"
+        return f"https://{self.authority}/{path}"
 
 
 @dataclass(frozen=True)

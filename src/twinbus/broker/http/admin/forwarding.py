@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from twinbus.entities.settings import QueueSettings
-from twinbus.entities.topic_settings import SubscriptionSettings
+from twinbus.entities.settings import EntitySettings
 from twinbus.errors import ArgumentError
 
 # Setting -> the header with the token for it.
@@ -34,17 +33,9 @@ def path_in(name: str, address: str) -> str:
     return path
 
 
-def with_paths(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a description, with paths for addresses. Both targets are always there: absent means none."""
-    found = {name: values.get(name) for name in HEADERS}
-    return values | {name: None if text is None else path_in(name, text) for name, text in found.items()}
-
-
-def check_targets(
-    values: dict[str, Any], before: QueueSettings | SubscriptionSettings | None, allow: Callable[[str, str], None]
-) -> None:
+def check_targets(values: dict[str, Any], before: EntitySettings | None, allow: Callable[[str, str], None]) -> None:
     """Ask for the right to send to every target that is new; `allow(path, header)` raises without it."""
     for name, header in HEADERS.items():
-        target = values[name]
+        target = values.get(name)
         if target is not None and (before is None or target.lower() != (getattr(before, name) or "").lower()):
             allow(target, header)

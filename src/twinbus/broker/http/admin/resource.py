@@ -11,15 +11,14 @@ from twinbus.broker.http.admin.caller import Caller
 from twinbus.broker.http.admin.feed import Entry, Site
 from twinbus.broker.http.admin.namespace_xml import PREMIUM, STANDARD
 from twinbus.broker.http.admin.requests import Target
-from twinbus.broker.http.admin.xml_in import Field
 from twinbus.errors import ArgumentError
 from twinbus.limits import MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, QUEUE_MEGABYTES_DEFAULT
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-    from twinbus.entities.settings import QueueSettings
-    from twinbus.entities.topic_settings import TopicSettings
+    from twinbus.entities.setting import Setting
+    from twinbus.entities.settings import EntitySettings
 
 # Partitions of an entity that has them, each of the size that a client asks for.
 PARTITIONS = 16
@@ -73,28 +72,27 @@ class Resource(Protocol):
 
 
 def message_bytes(values: dict[str, Any], before: int | None, sku: str) -> dict[str, Any]:
-    """The settings with the largest message in bytes; `before` is None for a new entity.
+    """The settings with the largest message; `before` is None for a new entity.
 
     Only a Premium namespace lets admin clients choose it. What an update brings back unchanged is always good.
     """
-    rest = {name: value for name, value in values.items() if name != "max_message_kilobytes"}
-    wanted = values.get("max_message_kilobytes")
+    wanted = values.get("max_message_bytes")
     if before is None:
         before = PREMIUM_MESSAGE_BYTES if sku == PREMIUM else MESSAGE_BYTES_DEFAULT
-    if wanted is None or wanted == before // 1024:
-        return rest | {"max_message_bytes": before}
+    if wanted is None or wanted // 1024 == before // 1024:
+        return values | {"max_message_bytes": before}
     if sku != PREMIUM:
         raise ArgumentError(
             f"MaxMessageSizeInKilobytes can be chosen in a Premium namespace only, and this one is {sku}: "
             'give the namespace sku = "Premium", or the queue its max_message_bytes, in the configuration.'
         )
-    lowest, highest = PREMIUM_MESSAGE_BYTES // 1024, MESSAGE_BYTES_MAX // 1024
-    if not lowest <= wanted <= highest:
-        raise ArgumentError(f"MaxMessageSizeInKilobytes {wanted} is out of range: {lowest} to {highest}.")
-    return rest | {"max_message_bytes": wanted * 1024}
+    if not PREMIUM_MESSAGE_BYTES <= wanted <= MESSAGE_BYTES_MAX:
+        lowest, highest = PREMIUM_MESSAGE_BYTES // 1024, MESSAGE_BYTES_MAX // 1024
+        raise ArgumentError(f"MaxMessageSizeInKilobytes {wanted // 1024} is out of range: {lowest} to {highest}.")
+    return values
 
 
-def partition_sizes(values: dict[str, Any], before: QueueSettings | TopicSettings | None, sku: str) -> dict[str, Any]:
+def partition_sizes(values: dict[str, Any], before: EntitySettings | None, sku: str) -> dict[str, Any]:
     """The settings with the size of all partitions: a client gives that of one and reads that of sixteen.
 
     `before` is None for a new entity. What an update brings back unchanged is the size of all already.
@@ -108,10 +106,10 @@ def partition_sizes(values: dict[str, Any], before: QueueSettings | TopicSetting
     return values | {"max_megabytes": wanted * PARTITIONS}
 
 
-def in_service_words(error: ArgumentError, fields: Iterable[Field]) -> ArgumentError:
+def in_service_words(error: ArgumentError, settings: Iterable[Setting]) -> ArgumentError:
     """A refusal of a setting, with the elements' names in place of ours."""
     text = _RANGE.sub(r"The specified value \2 is invalid. The property '\1', must be from \3 to \4.", error.text)
-    for each in sorted(fields, key=lambda each: -len(each.setting)):
-        unit = " (milliseconds)" if each.setting.endswith("_ms") else ""
-        text = text.replace(each.setting, each.element + unit)
+    for each in sorted(settings, key=lambda each: -len(each.name)):
+        unit = " (milliseconds)" if each.name.endswith("_ms") else ""
+        text = text.replace(each.name, each.azure + unit)
     return ArgumentError(text)

@@ -6,7 +6,7 @@ does: an update carries the whole description back, read-only counts included.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import ParseError
 
 from defusedxml.common import DefusedXmlException
@@ -15,6 +15,7 @@ from defusedxml.ElementTree import fromstring
 from twinbus.broker.http.admin.errors import AdminError
 from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
 from twinbus.durations import parse_ms
+from twinbus.entities.setting import DURATION, FLAG, NUMBER
 from twinbus.errors import ArgumentError, ConfigError
 from twinbus.limits import ADMIN_BODY_BYTES_MAX
 
@@ -22,23 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from xml.etree.ElementTree import Element
 
-DURATION = "duration"
-NUMBER = "number"
-FLAG = "flag"
-TEXT = "text"
+    from twinbus.entities.setting import Setting
 
 _TRUE = ("true", "1")
 _FALSE = ("false", "0")
 _NUMBER_CHARS_MAX = 18
 _SHOWN_CHARS = 60
-
-
-class Field(NamedTuple):
-    """An element of a description, the setting it is about, and how it is written."""
-
-    element: str
-    setting: str
-    kind: str
 
 
 def description_in(body: bytes) -> tuple[str, Element]:
@@ -82,24 +72,22 @@ def type_of(element: Element) -> str:
     return element.get(f"{{{INSTANCE}}}type", "").rpartition(":")[2].strip()
 
 
-def values_of(parent: Element, fields: Iterable[Field]) -> dict[str, Any]:
-    """The settings that a description has, by name. Those it does not mention are left out."""
+def values_of(parent: Element, settings: Iterable[Setting]) -> dict[str, Any]:
+    """The settings that a description has, by name and in our units. Those it does not mention are left out."""
     values: dict[str, Any] = {}
-    for field in fields:
-        text = text_of(parent, field.element)
+    for setting in settings:
+        text = text_of(parent, setting.azure)
         if text is not None:
-            values[field.setting] = _value(field, text)
+            values[setting.name] = _value(setting, text)
     return values
 
 
-def _value(field: Field, text: str) -> Any:
-    if field.kind == DURATION:
-        return _duration(field.element, text.strip())
-    if field.kind == NUMBER:
-        return number_in(field.element, text)
-    if field.kind == FLAG:
-        return flag_in(field.element, text)
-    return text
+def _value(setting: Setting, text: str) -> Any:
+    if setting.kind == DURATION:
+        return _duration(setting.azure, text.strip())
+    if setting.kind == NUMBER:
+        return number_in(setting.azure, text) * setting.azure_unit
+    return flag_in(setting.azure, text) if setting.kind == FLAG else text
 
 
 def number_in(name: str, text: str) -> int:

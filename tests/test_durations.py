@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.durations import format_ms, parse_ms
+from twinbus.durations import format_ms, parse_ms, short_ms
 from twinbus.errors import ConfigError
 from twinbus.limits import UNLIMITED_MS
 
@@ -82,3 +82,12 @@ def test_written_as_the_service_does(ms: int, text: str) -> None:
 @given(st.integers(0, 10_675_199 * 86_400_000 - 1))
 def test_what_is_written_reads_back(ms: int) -> None:
     assert parse_ms(format_ms(ms)) == ms
+
+
+def test_the_short_form_is_read_back() -> None:
+    assert [short_ms(ms) for ms in (0, 500, 60_000, 5_400_000, UNLIMITED_MS)] == ["0s", "500ms", "1m", "1h30m", "never"]
+
+
+@given(st.integers(0, UNLIMITED_MS))
+def test_any_short_form_is_read_back(ms: int) -> None:
+    assert parse_ms(short_ms(ms)) == min(parse_ms(format_ms(ms)), UNLIMITED_MS)

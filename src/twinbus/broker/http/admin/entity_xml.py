@@ -1,0 +1,136 @@
+"""Descriptions of queues, topics and subscriptions, both ways. Their settings are the rows of the table.
+
+Elements stand in the service's own order; a setting that has no place in it yet stands at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from twinbus.auth.policies import Policy
+from twinbus.broker.http.admin.authorization_xml import policies_out
+from twinbus.broker.http.admin.feed import Entry, Site
+from twinbus.broker.http.admin.forwarding import path_in
+from twinbus.broker.http.admin.requests import FILTER_COUNTS_VERSION, MESSAGE_SIZE_VERSION
+from twinbus.broker.http.admin.xml_in import values_of
+from twinbus.broker.http.admin.xml_out import accessed, count_details, description, element, flag, moment
+from twinbus.durations import format_ms
+from twinbus.entities.queue import Queue
+from twinbus.entities.setting import DURATION, FLAG, QUEUE, SUBSCRIPTION, TEXT, TOPIC, Setting
+from twinbus.entities.settings import SETTINGS_OF
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+# The elements of a description that are no settings of that kind of entity are shown only where they are named here.
+_ORDER = {
+    QUEUE: """
+        LockDuration MaxSizeInMegabytes RequiresDuplicateDetection RequiresSession DefaultMessageTimeToLive
+        DeadLetteringOnMessageExpiration DuplicateDetectionHistoryTimeWindow MaxDeliveryCount EnableBatchedOperations
+        SizeInBytes MessageCount IsAnonymousAccessible AuthorizationRules Status CreatedAt UpdatedAt AccessedAt
+        SupportOrdering CountDetails AutoDeleteOnIdle EnablePartitioning EntityAvailabilityStatus EnableExpress
+        ForwardTo UserMetadata ForwardDeadLetteredMessagesTo MaxMessageSizeInKilobytes
+    """,
+    TOPIC: """
+        DefaultMessageTimeToLive MaxSizeInMegabytes RequiresDuplicateDetection DuplicateDetectionHistoryTimeWindow
+        EnableBatchedOperations SizeInBytes FilteringMessagesBeforePublishing IsAnonymousAccessible AuthorizationRules
+        Status CreatedAt UpdatedAt AccessedAt SupportOrdering CountDetails SubscriptionCount SqlFilterCount
+        CorrelationFilterCount AutoDeleteOnIdle EnablePartitioning EntityAvailabilityStatus
+        EnableSubscriptionPartitioning EnableExpress UserMetadata MaxMessageSizeInKilobytes
+    """,
+    SUBSCRIPTION: """
+        LockDuration RequiresSession DefaultMessageTimeToLive DeadLetteringOnMessageExpiration
+        DeadLetteringOnFilterEvaluationExceptions MessageCount MaxDeliveryCount EnableBatchedOperations Status
+        ForwardTo CreatedAt UpdatedAt AccessedAt CountDetails ForwardDeadLetteredMessagesTo AutoDeleteOnIdle
+        EntityAvailabilityStatus UserMetadata
+    """,
+}
+# Elements that came with a version of the API.
+_SINCE = {
+    "MaxMessageSizeInKilobytes": MESSAGE_SIZE_VERSION,
+    "SqlFilterCount": FILTER_COUNTS_VERSION,
+    "CorrelationFilterCount": FILTER_COUNTS_VERSION,
+}
+
+
+def element_of(kind: str) -> str:
+    """The element that describes an entity of that kind."""
+    return f"{kind.capitalize()}Description"
+
+
+def settings_in(entity_description: Element, kind: str) -> dict[str, Any]:
+    """The settings in a description. What an owner can take away (forwarding, metadata) is None when absent."""
+    values = values_of(entity_description, SETTINGS_OF[kind])
+    for setting in SETTINGS_OF[kind]:
+        if setting.kind == TEXT and setting.default is None:
+            given = values.get(setting.name)
+            values[setting.name] = path_in(setting.name, given) if given and setting.metavar == "ENTITY" else given
+    return values
+
+
+def entry_of(entity: Queue | Topic, policies: Sequence[Policy], site: Site) -> Entry:
+    kind = entity.settings.kind
+    elements = {
+        "IsAnonymousAccessible": element("IsAnonymousAccessible", "false"),
+        "AuthorizationRules": policies_out(policies),
+        "AccessedAt": accessed(entity.accessed_ms, entity.created_ms, entity.updated_ms),
+        **{name: element(name, text) for name, text in _numbers(entity).items()},
+        "CountDetails": message_counts(entity),
+    }
+    own = {
+        setting.azure: _setting(setting, getattr(entity.settings, setting.name), site) for setting in SETTINGS_OF[kind]
+    }
+    order = _ORDER[kind].split()
+    order += [name for name in own if name not in order]
+    shown = [(elements | own)[name] for name in order if site.version >= _SINCE.get(name, "")]
+    content = description(element_of(kind), *shown)
+    title = entity.name if isinstance(entity, Subscription) else entity.path
+    return Entry(entity.path, title, entity.created_ms, entity.updated_ms, content)
+
+
+def _setting(setting: Setting, value: Any, site: Site) -> str:
+    if value is None:
+        return ""
+    if setting.kind == DURATION:
+        shown = format_ms(value)
+    elif setting.kind == FLAG:
+        shown = flag(value)
+    elif setting.kind == TEXT:
+        shown = site.forward(value) if setting.metavar == "ENTITY" else value
+    else:
+        shown = str(value // setting.azure_unit)
+    return element(setting.azure, shown)
+
+
+def _numbers(entity: Queue | Topic) -> dict[str, str]:
+    """What is told of an entity besides its settings."""
+    told = {
+        "SizeInBytes": str(entity.size_bytes),
+        "CreatedAt": moment(entity.created_ms),
+        "UpdatedAt": moment(entity.updated_ms),
+        "EntityAvailabilityStatus": "Available",
+        "SupportOrdering": "true",
+    }
+    if isinstance(entity, Topic):
+        return told | {
+            "SubscriptionCount": str(entity.subscription_count),
+            "SqlFilterCount": str(entity.selection.sql_count),
+            "CorrelationFilterCount": str(entity.selection.correlation_count),
+            "EnableSubscriptionPartitioning": "false",
+        }
+    counts = entity.counts
+    total = counts.active + counts.scheduled + counts.deferred + counts.dead_letter
+    return told | {"MessageCount": str(total + entity.transfer_dead_letter_count)}
+
+
+def message_counts(entity: Queue | Topic) -> str:
+    """Deferred messages are active to the service's counters: they wait for somebody who knows their number."""
+    if isinstance(entity, Topic):
+        # A topic holds nothing itself but what is scheduled.
+        return count_details(0, 0, entity.counts.scheduled, 0, 0)
+    counts, transfer_dead = entity.counts, entity.transfer_dead_letter_count
+    # Nothing is ever on its way: what is forwarded has arrived when it is durable.
+    return count_details(counts.active + counts.deferred, counts.dead_letter, counts.scheduled, 0, transfer_dead)
