@@ -12,13 +12,26 @@ import pytest
 from tests.cli.conftest import Command
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.cli import azure_directory
-from twinbus.cli.settings import NUMBERS
 from twinbus.cli.target import Target
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, UnsupportedError
 from twinbus.testing import Broker
 
 Done = Callable[..., str]
+
+# What a description has besides settings.
+NUMBERS = {
+    "created_ms",
+    "updated_ms",
+    "accessed_ms",
+    "size_bytes",
+    "active_messages",
+    "scheduled_messages",
+    "deferred_messages",
+    "dead_letter_messages",
+    "transfer_dead_letter_messages",
+    "subscriptions",
+}
 
 
 def entities(broker: Broker) -> Any:
@@ -31,7 +44,7 @@ def entities(broker: Broker) -> Any:
 def test_an_update_changes_what_is_given_and_nothing_else(bus: Broker, done: Done) -> None:
     bus.create_queue("deep", lock_duration_ms=30_000, user_metadata="mine", forward_dead_letters_to="others")
     assert done("queue", "update", "deep", "--max-delivery-count", "3", "--default-ttl", "P1D") == (
-        "Queue deep is changed.\n"
+        "Updated queue deep.\n"
     )
     before = entities(bus).queue("deep").settings
     assert (before.max_delivery_count, before.default_ttl_ms) == (3, 86_400_000)
@@ -147,15 +160,15 @@ def test_every_setting_of_a_subscription_is_an_option(bus: Broker, json_of: Any)
 
 
 def test_the_life_of_a_topic(bus: Broker, done: Done, json_of: Any, twinbus: Command) -> None:
-    assert done("topic", "create", "news") == "Topic news is there.\n"
-    assert done("subscription", "create", "news", "all") == "Subscription all of news is there.\n"
+    assert done("topic", "create", "news") == "Created topic news.\n"
+    assert done("subscription", "create", "news", "all") == "Created subscription all of news.\n"
     assert [each["path"] for each in json_of("topic", "list")] == ["news"]
     assert done("topic", "list").splitlines()[1].split() == ["news", "1", "0", "0", "Active"]
     done("topic", "update", "news", "--default-ttl", "7d")
     assert json_of("topic", "show", "news")["default_ttl_ms"] == 7 * 86_400_000
     assert "P7D" in done("topic", "show", "news")
     assert done("topic", "status", "news", "Disabled") == "Disabled\n"
-    assert done("topic", "delete", "news", "--yes") == "Topic news is deleted.\n"
+    assert done("topic", "delete", "news", "--yes") == "Deleted topic news.\n"
     code, _, err = twinbus("topic", "show", "news")
     assert code == 1
     assert "could not be found" in err
@@ -186,7 +199,7 @@ def test_the_life_of_a_rule(bus: Broker, done: Done, json_of: Any, twinbus: Comm
     place = ("news", "eu")
     assert done("rule", "list", *place).splitlines()[1].split() == ["$Default", "everything", "-"]
     assert done("rule", "create", *place, "big", "--sql", "amount > 100", "--action", "SET size = 'big'", "--only") == (
-        "Rule big of news/eu is there.\n"
+        "Created rule big of news/eu.\n"
     )
     listed = json_of("rule", "list", *place)
     assert [each["name"] for each in listed] == ["big"]
@@ -207,7 +220,7 @@ def test_the_life_of_a_rule(bus: Broker, done: Done, json_of: Any, twinbus: Comm
     options = ["--subject", "order", "--content-type", "text/plain"]
     done("send", "news", "vip", *options, "-p", "vip:=true", "-p", "region=eu")
     assert json_of("subscription", "show", *place)["active_messages"] == 2
-    assert done("rule", "delete", *place, "vip") == "Rule vip is deleted.\n"
+    assert done("rule", "delete", *place, "vip") == "Deleted rule vip.\n"
     code, _, err = twinbus("rule", "show", *place, "vip")
     assert (code, err) == (1, "twinbus: news/eu has no rule 'vip'; it has big.\n")
 

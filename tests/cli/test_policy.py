@@ -43,7 +43,7 @@ def test_from_making_to_deleting(command: Command, broker: Broker) -> None:
     rotated = json.loads(command("rotate", "shop", "primary", "-e", "orders", "--show-keys", "--json")[1])
     assert rotated["primary_key"] != made["primary_key"]
     assert rotated["secondary_key"] == made["secondary_key"]
-    assert command("delete", "shop", "-e", "orders") == (0, "Policy shop is deleted.\n", "")
+    assert command("delete", "shop", "-e", "orders") == (0, "Deleted policy shop.\n", "")
     assert len(json.loads(command("list", "--json")[1])) == 1
 
 

@@ -54,7 +54,7 @@ def settings(broker: Broker, path: str) -> QueueSettings:
 
 
 def test_a_queue_with_defaults(command: Command, broker: Broker) -> None:
-    assert command("create", "orders") == (0, "Queue orders is there.\n", "")
+    assert command("create", "orders") == (0, "Created queue orders.\n", "")
     assert settings(broker, "orders") == QueueSettings(path="orders")
 
 
@@ -135,7 +135,7 @@ def test_delete(command: Command, broker: Broker) -> None:
     code, out, err = command("delete", "orders")
     assert (code, out) == (2, "")
     assert "pass --yes" in err, "nobody can be asked without a terminal"
-    assert command("delete", "orders", "--yes") == (0, "Queue orders is deleted.\n", "")
+    assert command("delete", "orders", "--yes") == (0, "Deleted queue orders.\n", "")
     code, out, err = command("delete", "orders", "--yes")
     assert (code, out) == (1, "")
     assert err.startswith("twinbus: The messaging entity 'orders' could not be found.")

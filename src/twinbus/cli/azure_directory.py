@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.auth.connection_string import ConnectionString
+from twinbus.durations import format_ms, parse_ms
+from twinbus.entities.setting import DURATION, NUMBER, Setting
+from twinbus.entities.settings import SETTINGS_OF
 from twinbus.errors import (
     ArgumentError,
     ConfigError,
@@ -31,37 +34,6 @@ from twinbus.limits import UNLIMITED_MS
 
 Answer = dict[str, Any]
 
-# Our word for a setting, the SDK's for it.
-_COMMON = {
-    "default_ttl_ms": "default_message_time_to_live",
-    "enable_batched_operations": "enable_batched_operations",
-    "status": "status",
-    "auto_delete_on_idle_ms": "auto_delete_on_idle",
-    "user_metadata": "user_metadata",
-}
-_RECEIVED = {
-    "lock_duration_ms": "lock_duration",
-    "requires_session": "requires_session",
-    "dead_letter_on_expiry": "dead_lettering_on_message_expiration",
-    "max_delivery_count": "max_delivery_count",
-    "forward_to": "forward_to",
-    "forward_dead_letters_to": "forward_dead_lettered_messages_to",
-}
-_SENT = {
-    "max_megabytes": "max_size_in_megabytes",
-    "requires_duplicate_detection": "requires_duplicate_detection",
-    "duplicate_window_ms": "duplicate_detection_history_time_window",
-    "enable_partitioning": "enable_partitioning",
-    "enable_express": "enable_express",
-    "max_message_bytes": "max_message_size_in_kilobytes",
-}
-_SETTINGS: dict[str, dict[str, str]] = {
-    "queue": _COMMON | _RECEIVED | _SENT,
-    "topic": _COMMON | _SENT | {"support_ordering": "support_ordering"},
-    "subscription": _COMMON
-    | _RECEIVED
-    | {"dead_letter_on_filter_error": "dead_lettering_on_filter_evaluation_exceptions"},
-}
 _NUMBERS = {
     "created_ms": "created_at_utc",
     "updated_ms": "updated_at_utc",
@@ -126,9 +98,9 @@ def _update(kind: str) -> Callable[[Any, Answer], Answer]:
         place = _place(kind, body)
         found = getattr(admin, f"get_{kind}")(*place)
         given = _given(kind, body)
-        for name in ("forward_to", "forward_dead_lettered_messages_to", "user_metadata"):
-            if name in _SETTINGS[kind].values():
-                given.setdefault(name, None)
+        for setting in SETTINGS_OF[kind]:
+            if setting.default is None:
+                given.setdefault(setting.sdk_name, None)
         for name, value in given.items():
             setattr(found, name, value)
         getattr(admin, f"update_{kind}")(*place[:-1], found)
@@ -173,44 +145,41 @@ def _place(kind: str, body: Answer) -> list[str]:
 
 
 def _given(kind: str, body: Answer) -> Answer:
-    known = _SETTINGS[kind]
+    known = {setting.name: setting for setting in SETTINGS_OF[kind]}
     found = {}
     for name, value in body.items():
         if name in known:
-            found[known[name]] = _theirs(name, value)
-        elif name not in ("path", "name", "topic", "filter_before_publishing"):
+            if known[name].sdk:
+                found[known[name].sdk_name] = _theirs(known[name], value)
+        elif name not in ("path", "name", "topic"):
             raise ArgumentError(f"A {kind} of Azure has no setting {name}.")
     return found
 
 
-def _theirs(name: str, value: Any) -> Any:
-    if name == "max_message_bytes":
-        return value // 1024
-    if not name.endswith("_ms"):
-        return value
-    return "P10675199DT2H48M5.4775807S" if value >= UNLIMITED_MS else timedelta(milliseconds=value)
+def _theirs(setting: Setting, value: Any) -> Any:
+    if setting.kind == DURATION:
+        return format_ms(value) if value >= UNLIMITED_MS else timedelta(milliseconds=value)
+    return value // setting.azure_unit if setting.kind == NUMBER else value
 
 
 def _described(kind: str, body: Answer, found: Any, runtime: Any) -> Answer:
     named = {"topic": body["topic"], "name": found.name} if kind == "subscription" else {"path": found.name}
-    settings = {name: _ours(name, getattr(found, theirs, None)) for name, theirs in _SETTINGS[kind].items()}
+    settings = {each.name: _ours(getattr(found, each.sdk_name, None), each) for each in SETTINGS_OF[kind] if each.sdk}
     numbers = _TOPIC_NUMBERS if kind == "topic" else _NUMBERS
-    counts = {name: _ours(name, getattr(runtime, theirs, None)) for name, theirs in numbers.items()}
+    counts = {name: _ours(getattr(runtime, theirs, None)) for name, theirs in numbers.items()}
     return named | settings | counts
 
 
-def _ours(name: str, value: Any) -> Any:
+def _ours(value: Any, setting: Setting | None = None) -> Any:
     if value is None:
         return None
     if isinstance(value, datetime):
         return int(value.timestamp() * 1000)
     if isinstance(value, timedelta):
         return min(value // timedelta(milliseconds=1), UNLIMITED_MS)
-    if name == "max_message_bytes":
-        return int(value) * 1024
-    if name.endswith("_ms"):
-        from twinbus.durations import parse_ms
-
+    if setting is not None and setting.kind == NUMBER:
+        return int(value) * setting.azure_unit
+    if setting is not None and setting.kind == DURATION:
         return parse_ms(str(value))
     return getattr(value, "value", value)
 

@@ -13,14 +13,13 @@ import typer
 
 from twinbus.cli.completion import entity_names, policy_names
 from twinbus.cli.group import group
-from twinbus.cli.queue import show_deleted
 from twinbus.cli.settings import Json
 from twinbus.cli.target import Target, connected
-from twinbus.cli.view import show_json, show_table
+from twinbus.cli.view import show_deleted, show_json, show_table
 from twinbus.errors import ConfigError, EntityNotFoundError
 
 policies = group(
-    """List, make, rotate and delete shared access policies.
+    """List, create, rotate and delete shared access policies.
 
 \b
 Example:
@@ -103,7 +102,7 @@ def create(
     show_keys: ShowKeys = False,
     json: Json = False,
 ) -> None:
-    """Make a policy with two new keys.
+    """Create a policy with two new keys.
 
     \b
     Example:
@@ -149,7 +148,7 @@ def delete(target: Target, name: Name, entity: Entity = None, json: Json = False
       twinbus policy delete shop --entity orders
     """
     target.ask("delete-policy", {"name": name, "entity": entity or ""})
-    show_deleted("Policy", name, json)
+    show_deleted("policy", name, json)
 
 
 def _show_one(policy: dict[str, Any], show_keys: bool, as_json: bool) -> None:

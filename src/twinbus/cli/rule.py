@@ -15,14 +15,13 @@ from twinbus.cli import settings as of
 from twinbus.cli.completion import subscription_names, topic_names
 from twinbus.cli.group import group
 from twinbus.cli.properties import pairs, to_json
-from twinbus.cli.queue import show_deleted
 from twinbus.cli.settings import Json
 from twinbus.cli.target import Target, connected
-from twinbus.cli.view import show_json, show_table
+from twinbus.cli.view import show_deleted, show_json, show_table
 from twinbus.errors import ConfigError, EntityNotFoundError
 
 rules = group(
-    """Make, show and delete the rules of a subscription.
+    """Create, show and delete the rules of a subscription.
 
 \b
 Example:
@@ -75,7 +74,7 @@ def create(
     only: Annotated[bool, typer.Option("--only", help="Delete the rule $Default, which selects everything.")] = False,
     json: Json = False,
 ) -> None:
-    """Make a rule.
+    """Create a rule.
 
     \b
     Example:
@@ -100,7 +99,7 @@ def create(
     if json:
         show_json(_found(target, place, name))
     else:
-        typer.echo(f"Rule {name} of {topic}/{subscription} is there.")
+        typer.echo(f"Created rule {name} of {topic}/{subscription}.")
 
 
 def _correlation(fields: list[str], properties: list[str]) -> dict[str, Any]:
@@ -157,7 +156,7 @@ def delete(target: Target, topic: Topic, subscription: Subscription, name: Name,
       twinbus rule delete news europe '$Default'
     """
     target.ask("delete-rule", {"topic": topic, "subscription": subscription, "name": name})
-    show_deleted("Rule", name, json)
+    show_deleted("rule", name, json)
 
 
 def _found(target: Target, place: dict[str, str], name: str) -> dict[str, Any]:

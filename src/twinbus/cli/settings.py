@@ -1,4 +1,4 @@
-"""Settings of entities as options, the same for every kind of entity, and how settings are shown.
+"""Settings of entities as options, made from the table of settings, and how settings are shown.
 
 Rules:
 - A setting that is not given is the service's to choose; its refusal is shown as it is.
@@ -8,118 +8,88 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from twinbus.durations import format_ms, parse_ms, short_ms
+from twinbus.entities.setting import DURATION, FLAG, NUMBER, Setting
+from twinbus.entities.settings import SETTINGS, SETTINGS_OF, STATUSES
 from twinbus.errors import ConfigError
 from twinbus.limits import UNLIMITED_MS
 
-# What a description has besides settings.
-NUMBERS = frozenset(
-    {
-        "created_ms",
-        "updated_ms",
-        "accessed_ms",
-        "size_bytes",
-        "active_messages",
-        "scheduled_messages",
-        "deferred_messages",
-        "dead_letter_messages",
-        "transfer_dead_letter_messages",
-        "subscriptions",
-    }
-)
-STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
 _TIMES = ("created_ms", "updated_ms", "accessed_ms")
+_KEPT = {"path", "topic", "name"} | {setting.name for setting in SETTINGS}
 
-
-def statuses(incomplete: str) -> list[str]:
-    """For the shell's completion."""
-    return [each for each in STATUSES if each.lower().startswith(incomplete.lower())]
-
-
-def _duration(help: str) -> Any:
-    return typer.Option(metavar="DURATION", help=help)
-
-
-LockDuration = Annotated[str | None, _duration("How long a lock lasts [1m].")]
-DefaultTtl = Annotated[str | None, _duration("Time to live [never].")]
-DeadLetterOnExpiry = Annotated[
-    bool | None, typer.Option("--dead-letter-on-expiry/--drop-on-expiry", help="Where expired messages go [drop].")
-]
-DeadLetterOnFilterError = Annotated[
-    bool | None,
-    typer.Option(
-        "--dead-letter-on-filter-error/--drop-on-filter-error",
-        help="Where messages go whose rules fail on them [dead-letter].",
-    ),
-]
-MaxDeliveryCount = Annotated[
-    int | None, typer.Option(metavar="N", help="Deliveries before the dead-letter queue [10].")
-]
-RequiresSession = Annotated[bool | None, typer.Option(help="Every message belongs to a session.")]
-RequiresDuplicateDetection = Annotated[bool | None, typer.Option(help="Drop messages with a known id.")]
-DuplicateWindow = Annotated[str | None, _duration("How long ids are remembered [10m].")]
-MaxMegabytes = Annotated[int | None, typer.Option(metavar="N", help="The size at which sends are refused [1024].")]
-MaxMessageBytes = Annotated[int | None, typer.Option(metavar="N", help="The largest message [262144].")]
-StatusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--status",
-        metavar="STATUS",
-        help=f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]} [Active].",
-        autocompletion=statuses,
-    ),
-]
-NewStatus = Annotated[
-    str | None, typer.Argument(metavar="STATUS", help="What it is to be.", autocompletion=statuses, show_default=False)
-]
-AutoDeleteOnIdle = Annotated[str | None, _duration("Delete it after that much idleness [never].")]
-ForwardTo = Annotated[str | None, typer.Option(metavar="ENTITY", help="Where messages are forwarded.")]
-ForwardDeadLettersTo = Annotated[
-    str | None, typer.Option(metavar="ENTITY", help="Where dead-lettered messages are forwarded.")
-]
-EnableBatchedOperations = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
-EnablePartitioning = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
-EnableExpress = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
-SupportOrdering = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
-FilterBeforePublishing = Annotated[bool | None, typer.Option(help="Kept for the service's sake.")]
-UserMetadata = Annotated[str | None, typer.Option(metavar="TEXT", help="A note of your own.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were given, as the directory takes them. Durations are the options that its fields call
-    `..._ms`."""
-    from twinbus.durations import parse_ms
+def options(kind: str, *, new: bool) -> dict[str, Any]:
+    """The options for a kind of entity, by parameter; an existing one cannot change what is fixed."""
+    return {setting.key: _option(setting) for setting in SETTINGS_OF[kind] if new or not setting.fixed}
 
-    durations = ("lock_duration", "default_ttl", "duplicate_window", "auto_delete_on_idle")
-    found: dict[str, Any] = {}
-    for name, value in options.items():
+
+def _option(setting: Setting) -> Any:
+    name = f"--{setting.key.replace('_', '-')}"
+    choices = f" One of {', '.join(setting.choices)}." if setting.choices else ""
+    text = f"{setting.help}{choices}{_default(setting)}"
+    if setting.kind == FLAG:
+        off = f"--{setting.off}" if setting.off else name.replace("--", "--no-")
+        return Annotated[bool | None, typer.Option(f"{name}/{off}", help=text)]
+    kind = int if setting.kind == NUMBER else str
+    completion = _starting(setting.choices) if setting.choices else None
+    return Annotated[kind | None, typer.Option(name, metavar=setting.metavar, help=text, autocompletion=completion)]
+
+
+def _default(setting: Setting) -> str:
+    if setting.default is None:
+        return ""
+    if setting.kind == DURATION:
+        return f" [{short_ms(setting.default)}]"
+    if setting.kind == FLAG:
+        return f" [{'yes' if setting.default else 'no'}]"
+    return f" [{setting.default}]"
+
+
+def _starting(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """For the shell's completion."""
+    return lambda incomplete: [each for each in choices if each.lower().startswith(incomplete.lower())]
+
+
+NewStatus = Annotated[
+    str | None,
+    typer.Argument(metavar="STATUS", help="The new status.", autocompletion=_starting(STATUSES), show_default=False),
+]
+
+
+def given(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given, by their own names."""
+    found = {}
+    for setting in SETTINGS:
+        value = values.get(setting.key)
         if value is None:
             continue
-        if name in durations:
-            found[f"{name}_ms"] = parse_ms(value)
-        else:
-            found[name] = _status(value) if name == "status" else value
+        if setting.choices:
+            value = _choice(setting, value)
+        found[setting.name] = parse_ms(value) if setting.kind == DURATION else value
     return found
 
 
-def _status(text: str) -> str:
-    """A status as the service writes it."""
-    for each in STATUSES:
+def _choice(setting: Setting, text: str) -> str:
+    """A value as the service writes it, whatever its case."""
+    for each in setting.choices:
         if each.lower() == text.lower():
             return each
-    raise ConfigError(f"status {text!r} is not one of {', '.join(STATUSES)}.")
+    raise ConfigError(f"{setting.name} {text!r} is not one of {', '.join(setting.choices)}.")
 
 
-def changed(before: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def changed(before: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """Settings as they are with the given ones in their place; an empty text takes one away."""
-    settings = {name: value for name, value in before.items() if name not in NUMBERS}
-    settings |= {name: None if value == "" else value for name, value in given(options).items()}
+    settings = {name: value for name, value in before.items() if name in _KEPT}
+    settings |= {name: None if value == "" else value for name, value in given(values).items()}
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -129,19 +99,16 @@ def rows(described: dict[str, Any]) -> list[list[str]]:
 
 
 def _row(field: str, value: Any) -> list[str]:
-    from twinbus.durations import format_ms
-
     if field in _TIMES:
         return [field.removesuffix("_ms"), time_text(value)]
+    name = field.removesuffix("_ms").replace("_", "-")
     if value is None:
-        return [field.removesuffix("_ms").replace("_", "-"), "-"]
+        return [name, "-"]
     if field.endswith("_ms"):
-        return [field.removesuffix("_ms").replace("_", "-"), "never" if value >= UNLIMITED_MS else format_ms(value)]
+        return [name, "never" if value >= UNLIMITED_MS else format_ms(value)]
     if isinstance(value, bool):
-        shown = "yes" if value else "no"
-    else:
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
-    return [field.replace("_", "-"), shown]
+        return [name, "yes" if value else "no"]
+    return [name, f"{value:,}" if isinstance(value, int) else str(value)]
 
 
 def time_text(ms: int | None) -> str:

@@ -54,3 +54,10 @@ def redacted(text: str) -> str:
 
 def show_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
+
+
+def show_deleted(kind: str, name: str, json: bool) -> None:
+    if json:
+        show_json({"deleted": name})
+    else:
+        typer.echo(f"Deleted {kind} {name}.")

@@ -155,7 +155,7 @@ class EntitySettings:
         "Status",
         EVERY,
         ACTIVE,
-        f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]}.",
+        "Whether clients can send and receive.",
         choices=STATUSES,
         metavar="STATUS",
     )
