@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.broker.peer import Peer, body_of, text
+from twinbus.amqp import frames
 from twinbus.amqp.events import Disposed
 from twinbus.amqp.message import AmqpMessage
-from twinbus.amqp.states import Accepted, Rejected, State
+from twinbus.amqp.states import STATE_ACCEPTED, Accepted, Rejected, State
 from twinbus.amqp.types import Symbol, Timestamp
 from twinbus.broker.messages.intake import BATCH_FORMAT, PING_CONTENT_TYPE
 from twinbus.entities.settings import QueueSettings
@@ -188,3 +189,13 @@ def test_schedule_by_annotation(broker: Broker) -> None:
         assert isinstance(peer.send(peer.sender("later"), message), Accepted)
         peer.receive(peer.receiver("later", 1))
         assert time.time() * 1000 >= due_ms
+
+
+def test_a_sender_may_settle_what_it_sent() -> None:
+    # Clients whose senders settle second say so when the outcome has come; others when they give up waiting.
+    with Broker(queues=["q"], sync=False) as broker, Peer(broker) as peer:
+        link = peer.sender("q")
+        assert isinstance(peer.send(link, b"\x00\x53\x75\xa0\x01a"), Accepted)
+        peer.socket.sendall(frames.disposition_frame(peer.session.channel, False, 0, 0, True, STATE_ACCEPTED))
+        assert isinstance(peer.send(link, b"\x00\x53\x75\xa0\x01b"), Accepted)
+        assert not peer.lost
