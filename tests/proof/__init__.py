@@ -6,9 +6,9 @@ __all__ = ["SUITES"]
 
 
 def _suites() -> dict[str, Suite]:
-    from tests.proof import crash, damage, decoders, elf, full_disk, simulation, web
+    from tests.proof import crash, damage, decoders, elf, full_disk, orders, simulation, web
 
-    found = {"http": web.SUITE}
+    found = {"http": web.SUITE, "order": orders.SUITE}
     if elf.SUPPORTED:
         found["crash"] = crash.SUITE
     return found | {

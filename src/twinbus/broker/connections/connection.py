@@ -23,6 +23,7 @@ from twinbus.amqp.events import (
     Ended,
     Event,
     Opened,
+    Outcome,
     SaslInit,
     Transfer,
 )
@@ -143,6 +144,7 @@ class Connection(asyncio.Protocol):
             Opened: self._on_opened,
             SaslInit: self._on_sasl_init,
             Closed: self._on_closed,
+            Outcome: self._on_outcome,
         }
 
     # --- the socket -------------------------------------------------------------------------------------------------
@@ -344,6 +346,9 @@ class Connection(asyncio.Protocol):
         owner = event.link.context
         if owner is not None:
             owner.on_transfer(event)
+
+    def _on_outcome(self, event: Outcome) -> None:
+        """Whatever a sender says of its own deliveries: each was settled with its answer, so nothing is left to do."""
 
     def _on_disposed(self, event: Disposed) -> None:
         state = event.state
