@@ -116,7 +116,7 @@ def test_the_run_brings_a_ledger_into_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--prices", "standart"], "There is no price sheet 'standart'"),
+        (["--prices", "standart"], "Unknown price sheet 'standart'"),
         (["--ledger", "nowhere"], "There is no ledger in nowhere"),
     ],
 )

@@ -153,7 +153,7 @@ def test_a_wrong_sheet_names_the_field_and_the_fix(tmp_path: Path, old: str, new
 
 
 def test_a_sheet_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no price sheet 'standart': use one of free, standard, or the path"):
+    with pytest.raises(ConfigError, match="Unknown price sheet 'standart': use one of free, standard, or the path"):
         Sheet.load("standart")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         Sheet.load(tmp_path / "none.toml")

@@ -121,7 +121,7 @@ def test_the_oldest_files_go_when_there_is_too_much(tmp_path: Path, caplog: pyte
     assert 0 < sum(path.stat().st_size for path in mine) <= 1_000
     assert mine[-1].name.endswith("000020.jsonl")
     assert (tmp_path / "client-old.jsonl").exists()
-    assert "is gone" in caplog.text
+    assert "removed broker" in caplog.text
 
 
 def test_a_refusing_disk_is_counted_told_once_and_made_up_for(

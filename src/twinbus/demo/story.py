@@ -242,9 +242,9 @@ class Story:
                 # It ends only with an error before it is told to stop.
                 with suppress(asyncio.CancelledError):
                     await sending
-                raise ConfigError("The senders stopped by themselves.")
+                raise ConfigError("The senders stopped unexpectedly.")
             if self.seconds > deadline_s:
-                raise ConfigError(f"Waited {seconds:.0f} s in vain for {what}.")
+                raise ConfigError(f"Timed out after {seconds:.0f} s waiting for {what}.")
             await asyncio.sleep(_LOOK_S)
 
     def _something_came_everywhere(self) -> bool:

@@ -101,7 +101,7 @@ class Sheet:
                 return cls.parse(ours[text], f"the sheet '{text}'")
             if not files.exists(text):
                 raise ConfigError(
-                    f"There is no price sheet '{text}': use one of {', '.join(sorted(ours))}, or the path of a file."
+                    f"Unknown price sheet '{text}': use one of {', '.join(sorted(ours))}, or the path of a file."
                 )
         return cls.parse(files.sheet_text(text), text)
 

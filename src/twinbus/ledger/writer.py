@@ -82,7 +82,7 @@ class LedgerWriter:
             self._refuse(error)
             return
         if recovered:
-            logger.info("the ledger's last file was not complete: %d recovered", len(recovered))
+            logger.info("recovered %d incomplete ledger files", len(recovered))
 
     def next_id(self) -> str:
         """A new record's id."""
@@ -134,7 +134,7 @@ class LedgerWriter:
         self._waiting_bytes = 0
         if self._refused:
             self._refused = False
-            logger.warning("the ledger is written again; %d records were lost so far", self.lost_records)
+            logger.warning("the ledger is writable again; %d records were lost", self.lost_records)
 
     def _open(self) -> None:
         now_ms = self._clock.now_ms()
@@ -152,7 +152,7 @@ class LedgerWriter:
             file.complete()
             if self._total_bytes_max:
                 for path in files.remove_oldest(self.folder, f"{self._source}-", self._total_bytes_max):
-                    logger.warning("the ledger is larger than %d bytes: %s is gone", self._total_bytes_max, path.name)
+                    logger.warning("the ledger exceeds %d bytes: removed %s", self._total_bytes_max, path.name)
         except OSError as error:
             self._refuse(error)
 
@@ -161,4 +161,4 @@ class LedgerWriter:
         self.errors += 1
         if not self._refused:
             self._refused = True
-            logger.error("the ledger cannot be written, and everything else goes on: %s", error.strerror)
+            logger.error("the ledger cannot be written; the broker carries on: %s", error.strerror)

@@ -43,7 +43,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     given = os.environ if environment is None else environment
     wanted = given.get("TWINBUS_JAVA", "")
     if wanted and wanted not in _KINDS:
-        raise ConfigError(f"TWINBUS_JAVA is {wanted!r}: it is one of {', '.join(_KINDS)}, or not set.")
+        raise ConfigError(f"TWINBUS_JAVA is {wanted!r}: it must be one of {', '.join(_KINDS)}, or unset.")
     seen = []
     if wanted != "supplied":
         for program in _programs(given):
@@ -56,7 +56,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         return supplied
     looked = f" ({'; '.join(seen)})" if seen else ""
     raise ConfigError(
-        f"Spark needs Java {VERSION_MIN} or newer, and there is none{looked}. Install one and set JAVA_HOME, "
+        f"Spark needs Java {VERSION_MIN} or newer, and none was found{looked}. Install one and set JAVA_HOME, "
         "or run `pip install 'twinbus[spark]'`, which brings one along."
     )
 

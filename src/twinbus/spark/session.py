@@ -87,7 +87,7 @@ def open_session(
         options = [_QUIET, BRISK if brisk else "", archive.options if archive is not None else ""]
         chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     elif master is not None:
-        raise ConfigError("spark-submit has a --master of its own: give it there.")
+        raise ConfigError("Pass --master to spark-submit instead.")
     for key, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()

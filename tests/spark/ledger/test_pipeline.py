@@ -343,7 +343,7 @@ def test_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "ledger").mkdir()
     with DeltaFolder(tmp_path / "tables").locked(), pytest.raises(StoreLockedError, match="Another run"):
         run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="does not exist"):
         run(spark, [tmp_path / "nowhere"], tmp_path / "tables", STANDARD)
 
 

@@ -55,7 +55,8 @@ def test_the_bill_is_not_repeated_when_it_is_the_list_price() -> None:
 def test_one_that_goes_on_and_has_brought_nothing_home() -> None:
     going = replace(OUTAGE, ended_s=None, longest_ms=None, operations={"to-backlog": 1}, diverted=1, entities=1)
     assert sentence(going, "USD") == (
-        "The outage that goes on since 15 Nov 2026 10:02 UTC has diverted 1 message of 1 entity: 1 operation "
+        "The outage that began at 15 Nov 2026 10:02 UTC and is not over has diverted 1 message of 1 entity: "
+        "1 operation "
         "through the backlog, where direct sends would have taken 1; that is 0.09 USD at list price."
     )
 

@@ -80,13 +80,13 @@ def test_entities() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({}, "Which namespace"),
-        ({"queueName": "q"}, "Which namespace"),
+        ({}, "No namespace given"),
+        ({"queueName": "q"}, "No namespace given"),
         ({"connectionString": TEXT, "queueName": "q", "topicName": "t"}, "not both"),
         ({"connectionString": TEXT, "subscriptionName": "s"}, "give topicName as well"),
         ({"connectionString": TEXT, "fullyQualifiedNamespace": "h", "queueName": "q"}, "not both"),
         ({"fullyQualifiedNamespace": TEXT, "queueName": "q"}, "option connectionString"),
-        ({"connectionString": TEXT + ";EntityPath=a", "queueName": "b"}, "take one of them away"),
+        ({"connectionString": TEXT + ";EntityPath=a", "queueName": "b"}, "remove one of them"),
         ({"connectionString": TEXT, "topicName": "t", "subQueue": "deadletter"}, "subQueue is part of"),
         ({**QUEUE, "subQueue": "grave"}, "one of deadletter, transferdeadletter"),
         ({**QUEUE, "readMode": "peek"}, "one of browse, claim"),
@@ -96,11 +96,11 @@ def test_entities() -> None:
         ({**QUEUE, "maxWaitTime": "soon"}, "write seconds"),
         ({**QUEUE, "maxWaitTime": "2h"}, "between 0.1 and 3600"),
         ({**QUEUE, "startingTimestamp": "yesterday"}, "2026-11-15T08:30:00Z"),
-        ({**QUEUE, "startingSequenceNumber": "9", "endingSequenceNumber": "8"}, "nothing lies between"),
+        ({**QUEUE, "startingSequenceNumber": "9", "endingSequenceNumber": "8"}, "the range is empty"),
         ({**QUEUE, "maxEventsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}, "keep one"),
         ({**QUEUE, "queueName": " "}, "queueName is empty"),
         ({**QUEUE, "batchSize": "5000"}, "between 1 and 4500"),
-        ({**QUEUE, "jobId": "x" * 65}, "64 are the most"),
+        ({**QUEUE, "jobId": "x" * 65}, "the maximum is 64"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], text: str) -> None:
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_or_written() -> None:
     topic = Options.parse({"connectionString": TEXT, "topicName": "news"})
     with pytest.raises(ConfigError, match="give subscriptionName as well"):
         for_reading(topic, stream=False)
-    with pytest.raises(ConfigError, match="Give queueName"):
+    with pytest.raises(ConfigError, match="No source given"):
         for_reading(Options.parse({"connectionString": TEXT}), stream=False)
     with pytest.raises(ConfigError, match="another order"):
         for_reading(Options.parse({**QUEUE, "subQueue": "deadletter", "readMode": "browse"}), stream=True)
@@ -140,7 +140,7 @@ def test_what_cannot_be_read_or_written() -> None:
         for_writing(Options.parse({**QUEUE, "subQueue": "deadletter"}))
     with pytest.raises(ConfigError, match="write to its topic"):
         for_writing(Options.parse({"connectionString": TEXT, "topicName": "t", "subscriptionName": "s"}))
-    with pytest.raises(ConfigError, match="useEntityColumn true"):
+    with pytest.raises(ConfigError, match="useEntityColumn to true"):
         for_writing(Options.parse({"connectionString": TEXT, "useEntityColumn": "false"}))
     assert for_writing(Options.parse({"connectionString": TEXT})).use_entity_column
     assert not for_writing(Options.parse(QUEUE)).use_entity_column

@@ -196,7 +196,7 @@ def test_rows_say_where_they_go(desk: Desk, broker: Broker, queue: str) -> None:
     write(desk, schema, [{"body": "6", "entity": None}], queueName=queue, useEntityColumn="true")
     assert [each.body for each in desk.look(queue)] == [b"1", b"3", b"4", b"6"]
     assert [each.body for each in desk.look(other)] == [b"2", b"5"]
-    with pytest.raises(ConfigError, match="make a column 'entity'"):
+    with pytest.raises(ConfigError, match="add a column 'entity'"):
         write(desk, BODY, [])
 
 
@@ -339,7 +339,7 @@ def test_a_key_that_may_only_send_cannot_tell() -> None:
     with Broker([namespace], dev=False, sync=False) as broker, Desk(broker) as desk:
         endpoint = broker.connection_string().split("SharedAccessKeyName")[0]
         desk.text = f"{endpoint}SharedAccessKeyName=sender;SharedAccessKey={'k' * 44};UseDevelopmentEmulator=true"
-        with pytest.raises(ConfigError, match="right to manage"):
+        with pytest.raises(ConfigError, match="Manage right"):
             write(desk, BODY, [{"body": ""}], queueName="q", duplicateDetection="require")
         write(desk, BODY, [{"body": ""}], queueName="q", duplicateDetection="warn")
 

@@ -42,7 +42,7 @@ def test_connection_strings_come_from_the_environment_or_a_file(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "environment", "text"),
     [
-        ([], {}, "Which primary"),
+        ([], {}, "No primary given"),
         (["--primary-file", "/nowhere"], ENVIRONMENT, "cannot be read"),
         ([], {**ENVIRONMENT, "TWINBUS_SECONDARY": ENVIRONMENT["TWINBUS_PRIMARY"]}, "two different namespaces"),
         (["--primary-name", "a/b"], ENVIRONMENT, "primary_name"),

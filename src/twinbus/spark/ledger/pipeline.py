@@ -133,7 +133,7 @@ def new_files(folders: Iterable[Path], known: Mapping[str, int]) -> dict[str, in
     found: dict[str, int] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"There is no folder {folder}: give a ledger's folder with --ledger.")
+            raise ConfigError(f"Folder {folder} does not exist: give a ledger's folder with --ledger.")
         for path in complete_files(folder.absolute()):
             try:
                 size = path.stat().st_size

@@ -103,7 +103,7 @@ def outages(report: CostReport) -> Listing:
     rows = []
     for each in report.outages:
         done = each.operations
-        lasted = "goes on" if each.ended_s is None else span(each.ended_s - each.started_s)
+        lasted = "ongoing" if each.ended_s is None else span(each.ended_s - each.started_s)
         rows.append(
             (
                 clock_text(each.started_s),
@@ -138,7 +138,7 @@ def failovers(report: CostReport) -> Listing:
             shown(each.entity),
             *([shown(each.namespace, 30)] if several else []),
             _second(each.started_s),
-            "goes on" if each.ended_s is None else span(each.ended_s - each.started_s),
+            "ongoing" if each.ended_s is None else span(each.ended_s - each.started_s),
             shown(each.cause, 40) if each.cause else "-",
             f"{each.diverted:,}",
             f"{each.syphoned:,}",
@@ -182,7 +182,7 @@ def queues(report: CostReport) -> Listing:
         numbers=numbers,
         rows=tuple(rows),
         note=f"{plural(left, 'other queue')} not shown." if left > 0 else "",
-        nothing="No look at a backlog queue in this period.",
+        nothing="No backlog queue was measured in this period.",
     )
 
 
@@ -205,7 +205,7 @@ def operations(report: CostReport) -> Listing:
         numbers=numbers,
         rows=tuple(rows),
         stages=tuple(names),
-        note="Everything that was counted, billed or not. What was settled counts as well.",
+        note="All operations, billed or not, settlements included.",
         nothing="No operation in this period.",
     )
 
@@ -224,7 +224,7 @@ def latency(report: CostReport) -> Listing:
         columns=("entity", *numbers),
         numbers=numbers,
         rows=tuple(rows),
-        note="Percentiles come from buckets that double, and are about right."
+        note="Percentiles are estimates (histogram buckets double in size)."
         + (f" {plural(left, 'other entity', 'other entities')} not shown." if left > 0 else ""),
         nothing="No message came through the backlog in this period.",
     )

@@ -40,14 +40,14 @@ class ReportSection:
 _SECTIONS: Final = (
     ReportSection(
         "Outages",
-        "Each outage: entities that were failed over at the same time, and the operations that it was the reason of.",
+        "Each outage: entities that were failed over at the same time, and the operations it caused.",
         charts.failovers,
         (listing.outages, listing.failovers),
         "When each entity was failed over, in UTC.",
     ),
     ReportSection(
         "Backlog",
-        "Messages that were diverted and not yet brought home.",
+        "Messages that were diverted and not yet syphoned.",
         charts.backlog,
         (listing.queues,),
         "All backlog queues together and the fullest of them; the age of the oldest message. In UTC.",
@@ -57,11 +57,11 @@ _SECTIONS: Final = (
         "From the diverted send to the primary's acceptance.",
         charts.latency,
         (listing.latency,),
-        "Messages by how long they were under way. Each bar reaches twice as far as the one before.",
+        "Messages by their time through the backlog. Each bar covers twice the time of the one before.",
     ),
     ReportSection(
         "Operations a minute",
-        "What the namespaces did, with the pings and the idle polls that pairing adds.",
+        "Operations of the namespaces, with the pings and idle polls that pairing adds.",
         charts.operations,
         (listing.operations,),
         "By stage, in UTC.",

@@ -22,9 +22,9 @@ CAUSED: Final = ("to-backlog", "from-backlog", "to-primary", "ping")
 def headline(report: CostReport) -> str:
     """The sentence of the whole period."""
     if report.period is None:
-        return "The tables are empty: there is nothing to report yet."
+        return "The tables are empty: nothing to report yet."
     if not report.outages_count:
-        return "No failover in this period: every message took the direct way."
+        return "No failover in this period: every message was sent directly."
     # Without charges nobody knows what is on the bill.
     billed = sum((report.stages[stage].amount for stage in CAUSED if stage in report.stages), NOTHING)
     known = billed if report.stages else None
@@ -50,7 +50,7 @@ def sentence(outage: OutageSummary, currency: str, billed: Decimal | None = None
     """One outage; `billed` is what it put on the bill, where that is known."""
     entities = plural(outage.entities, "entity", "entities")
     if outage.ended_s is None:
-        when = f"The outage that goes on since {clock_text(outage.started_s)} UTC has diverted"
+        when = f"The outage that began at {clock_text(outage.started_s)} UTC and is not over has diverted"
     else:
         length = span(outage.ended_s - outage.started_s)
         when = f"The outage of {range_text(outage.started_s, outage.ended_s)} UTC ({length}) diverted"

@@ -49,7 +49,7 @@ class Access:
             return cls(parsed.netloc, connection_string, None, ca_file, websocket), parsed.entity_path
         if namespace is None:
             raise ConfigError(
-                "Which namespace? Give connectionString, or fullyQualifiedNamespace and credential (for example "
+                "No namespace given: set connectionString, or fullyQualifiedNamespace and credential (for example "
                 "option('connectionString', os.environ['TWINBUS_CONNECTION_STRING']))."
             )
         if "=" in namespace:

@@ -200,10 +200,10 @@ class BrowseStream(Stream):
     def _say_lost(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise MessageNotFoundError(
-                f"{text} If that was meant, set failOnDataLoss to false and start the query again: it goes on with "
-                "what is there."
+                f"{text} If that was intended, set failOnDataLoss to false and start the query again: it continues "
+                "with what is there."
             )
-        _logger.warning("%s failOnDataLoss is false: going on with what is there.", text)
+        _logger.warning("%s failOnDataLoss is false: continuing with what is there.", text)
 
 
 def _offset(number: int, enqueued_ms: int, first: int, ends: bool) -> dict[str, Any]:

@@ -32,12 +32,12 @@ def check_duplicates(options: Options, entity: str, *, loud: bool = True) -> Non
     if detects:
         return
     if detects is None:
-        text = f"Nobody can tell whether {entity!r} detects duplicates: that needs a key with the right to manage."
+        text = f"Cannot check whether {entity!r} detects duplicates: the key lacks the Manage right."
     else:
-        text = f"{entity!r} does not detect duplicates: a batch that is written again shows twice."
+        text = f"{entity!r} does not detect duplicates: a batch that is written again appears twice."
     if options.detection is Detection.REQUIRE:
         raise ConfigError(
-            f"{text} Make it with duplicate detection on (it cannot be switched on later), or set duplicateDetection "
+            f"{text} Create it with duplicate detection (it cannot be enabled later), or set duplicateDetection "
             "to warn or ignore."
         )
     if fresh and loud:

@@ -171,7 +171,9 @@ class ClaimStream(Stream):
                 if self._ours(fields):
                     found[fields.sequence_number] = size
         if found:
-            _logger.warning("%d messages of %r were claimed before and are read now.", len(found), self._path)
+            _logger.warning(
+                "%d messages of %r were claimed by an earlier run and are read now.", len(found), self._path
+            )
         return found
 
     def _ours(self, fields: Fields) -> bool:
@@ -192,12 +194,10 @@ class ClaimStream(Stream):
             self._say_missing(missing, count_of(spans))
 
     def _say_missing(self, missing: int, total: int) -> None:
-        text = (
-            f"{missing} of {total} messages claimed from {self._path!r} are gone: somebody took them, or they lapsed."
-        )
+        text = f"{missing} of {total} messages claimed from {self._path!r} are gone: received by others, or expired."
         if self._options.fail_on_data_loss:
-            raise MessageNotFoundError(f"{text} To go on without them set failOnDataLoss to false.")
-        _logger.warning("%s failOnDataLoss is false: going on without them.", text)
+            raise MessageNotFoundError(f"{text} To continue without them, set failOnDataLoss to false.")
+        _logger.warning("%s failOnDataLoss is false: continuing without them.", text)
 
     # --- settling -----------------------------------------------------------------------------------------------------
 

@@ -211,7 +211,7 @@ def _parse(values: dict[str, str]) -> Options:
     first = _whole(values, "startingSequenceNumber", None, 0, _NUMBER_MAX)
     last = _whole(values, "endingSequenceNumber", None, 0, _NUMBER_MAX)
     if first is not None and last is not None and first > last:
-        raise ConfigError(f"startingSequenceNumber {first} is above endingSequenceNumber {last}: nothing lies between.")
+        raise ConfigError(f"startingSequenceNumber {first} is above endingSequenceNumber {last}: the range is empty.")
     return Options(
         access=access,
         entity=entity,
@@ -288,7 +288,7 @@ def _entity(values: dict[str, str], entity_path: str | None) -> tuple[str | None
     if entity.split("/Subscriptions/")[0].lower() != entity_path.split("/Subscriptions/")[0].lower():
         raise ConfigError(
             f"The connection string is for {entity_path!r} (EntityPath) and the options name {entity!r}: "
-            "take one of them away."
+            "remove one of them."
         )
     return entity, is_topic
 
@@ -376,9 +376,9 @@ def _short(values: dict[str, str], name: str, chars_max: int) -> str | None:
         return None
     text = text.strip().strip("/")
     if not text:
-        raise ConfigError(f"{name} is empty: give it a value, or leave it out.")
+        raise ConfigError(f"{name} is empty: set a value, or remove the option.")
     if len(text) > chars_max:
-        raise ConfigError(f"{name} has {len(text)} characters, {chars_max} are the most.")
+        raise ConfigError(f"{name} has {len(text)} characters; the maximum is {chars_max}.")
     return text
 
 
@@ -394,7 +394,7 @@ def _within(name: str, number: N, least: N, most: N) -> N:
 def for_reading(options: Options, *, stream: bool) -> Options:
     """The options, when they say what to read from."""
     if options.entity is None:
-        raise ConfigError("What is to be read? Give queueName, or topicName and subscriptionName.")
+        raise ConfigError("No source given: set queueName, or topicName and subscriptionName.")
     if options.is_topic:
         raise ConfigError(
             f"The topic {options.entity!r} cannot be read, only its subscriptions: give subscriptionName as well."
@@ -422,9 +422,9 @@ def for_reading(options: Options, *, stream: bool) -> Options:
 def for_writing(options: Options) -> Options:
     """The options, when they say where to write."""
     if options.is_sub_queue:
-        raise ConfigError("A sub-queue cannot be written: leave subQueue out.")
+        raise ConfigError("A sub-queue cannot be written: remove subQueue.")
     if options.entity is not None and "/Subscriptions/" in options.entity:
-        raise ConfigError("A subscription cannot be written: leave subscriptionName out and write to its topic.")
+        raise ConfigError("A subscription cannot be written: remove subscriptionName and write to its topic.")
     if options.entity is None and not options.use_entity_column:
-        raise ConfigError("Where are the rows to go? Give queueName or topicName, or useEntityColumn true.")
+        raise ConfigError("No destination given: set queueName or topicName, or set useEntityColumn to true.")
     return options

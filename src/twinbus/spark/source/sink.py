@@ -56,9 +56,9 @@ class _Writer:
         # What ids by position start with when there is no query: one for each write, the same for all tries of a task.
         self._job_id = options.job_id or fresh_id()
         if options.id_mode is IdMode.COLUMN and "messageId" not in self._places:
-            raise ConfigError("messageIdMode is column, and the rows have no column 'messageId': make one.")
+            raise ConfigError("messageIdMode is 'column', and the rows have no column 'messageId': add one.")
         if options.use_entity_column and "entity" not in self._places and options.entity is None:
-            raise ConfigError("Where are the rows to go? Give queueName or topicName, or make a column 'entity'.")
+            raise ConfigError("No destination given: set queueName or topicName, or add a column 'entity'.")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._options.entity!r} of {self._options.access.namespace!r})"

@@ -74,7 +74,7 @@ def secret_of(which: str, file: Path | None, environment: Mapping[str, str]) -> 
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"The file of the {which}'s connection string cannot be read: {error}.") from None
     if not text.strip():
-        raise ConfigError(f"Which {which}? Give --{which}-file FILE, or set TWINBUS_{which.upper()}.")
+        raise ConfigError(f"No {which} given: pass --{which}-file FILE, or set TWINBUS_{which.upper()}.")
     return text.strip()
 
 

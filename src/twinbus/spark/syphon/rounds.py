@@ -191,9 +191,7 @@ class Rounds:
         try:
             stop_signal = StopSignal(host, settings.get("spark.driver.bindAddress"))
         except OSError as error:
-            logger.warning(
-                "a stop will wait for the end of a round: nobody can listen on %s (%s)", host, error.strerror
-            )
+            logger.warning("a stop waits for the end of a round: cannot listen on %s (%s)", host, error.strerror)
             return None
         if self._stopping.is_set():
             stop_signal.send()
@@ -232,7 +230,7 @@ class Rounds:
             self._fail(error)
             return 0
         except Py4JError as error:
-            raise InternalError(f"Spark's JVM does not answer any more ({type(error).__name__}).") from error
+            raise InternalError(f"Spark's JVM does not respond ({type(error).__name__}).") from error
         finally:
             self._at_work = False
         self._failures = 0
@@ -243,7 +241,7 @@ class Rounds:
         self._failures += 1
         text = " ".join(str(error).split())[:_TEXT_CHARS_MAX] or type(error).__name__
         if self._failures >= SYPHON_ROUND_FAILURES_MAX:
-            raise InternalError(f"{self._failures} rounds of the syphon failed, one after the other: {text}") from error
+            raise InternalError(f"{self._failures} consecutive rounds of the syphon failed: {text}") from error
         logger.warning("round %d of the syphon failed: %s", self.rounds, text)
         self._stopping.wait(self._pauses.fail() / 1000)
 
