@@ -13,7 +13,6 @@ from tests.cli.conftest import Command
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.cli import azure_directory
 from twinbus.cli.target import Target
-from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, UnsupportedError
 from twinbus.testing import Broker
 
@@ -69,94 +68,6 @@ def test_the_status_is_shown_and_set(bus: Broker, done: Done, json_of: Any, twin
 
 
 # --- topics and subscriptions -----------------------------------------------------------------------------------------
-
-TOPIC = {
-    "--default-ttl": "1h",
-    "--duplicate-window": "PT20M",
-    "--max-megabytes": "2048",
-    "--max-message-bytes": "1048576",
-    "--status": "Disabled",
-    "--auto-delete-on-idle": "1d",
-    "--user-metadata": "mine",
-}
-TOPIC_FLAGS = [
-    "--requires-duplicate-detection",
-    "--no-enable-batched-operations",
-    "--enable-partitioning",
-    "--enable-express",
-    "--no-support-ordering",
-    "--filter-before-publishing",
-]
-SUBSCRIPTION = {
-    "--lock-duration": "30s",
-    "--default-ttl": "1h",
-    "--max-delivery-count": "3",
-    "--status": "ReceiveDisabled",
-    "--auto-delete-on-idle": "1d",
-    "--forward-to": "orders",
-    "--forward-dead-letters-to": "others",
-    "--user-metadata": "mine",
-}
-SUBSCRIPTION_FLAGS = [
-    "--dead-letter-on-expiry",
-    "--drop-on-filter-error",
-    "--requires-session",
-    "--no-enable-batched-operations",
-]
-
-
-def words(options: dict[str, str]) -> list[str]:
-    return [text for pair in options.items() for text in pair]
-
-
-def test_every_setting_of_a_topic_is_an_option(bus: Broker, json_of: Any) -> None:
-    shown = json_of("topic", "create", "news", *words(TOPIC), *TOPIC_FLAGS)
-    expected = TopicSettings(
-        path="news",
-        default_ttl_ms=3_600_000,
-        duplicate_window_ms=1_200_000,
-        max_megabytes=2048,
-        max_message_bytes=1_048_576,
-        status="Disabled",
-        auto_delete_on_idle_ms=86_400_000,
-        user_metadata="mine",
-        requires_duplicate_detection=True,
-        enable_batched_operations=False,
-        enable_partitioning=True,
-        enable_express=True,
-        support_ordering=False,
-        filter_before_publishing=True,
-    )
-    assert entities(bus).topic("news").settings == expected
-    assert {name: shown[name] for name in expected.to_json()} == expected.to_json()
-    assert set(shown) - set(expected.to_json()) <= NUMBERS
-    defaults = TopicSettings(path="news").to_json()
-    assert [name for name, value in expected.to_json().items() if value == defaults[name]] == ["path"]
-
-
-def test_every_setting_of_a_subscription_is_an_option(bus: Broker, json_of: Any) -> None:
-    bus.create_topic("news")
-    shown = json_of("subscription", "create", "news", "all", *words(SUBSCRIPTION), *SUBSCRIPTION_FLAGS)
-    expected = SubscriptionSettings(
-        topic="news",
-        name="all",
-        lock_duration_ms=30_000,
-        default_ttl_ms=3_600_000,
-        max_delivery_count=3,
-        status="ReceiveDisabled",
-        auto_delete_on_idle_ms=86_400_000,
-        forward_to="orders",
-        forward_dead_letters_to="others",
-        user_metadata="mine",
-        dead_letter_on_expiry=True,
-        dead_letter_on_filter_error=False,
-        requires_session=True,
-        enable_batched_operations=False,
-    )
-    assert entities(bus).subscription("news", "all").settings == expected
-    assert set(shown) - set(expected.to_json()) <= NUMBERS
-    defaults = SubscriptionSettings(topic="news", name="all").to_json()
-    assert [name for name, value in expected.to_json().items() if value == defaults[name]] == ["topic", "name"]
 
 
 def test_the_life_of_a_topic(bus: Broker, done: Done, json_of: Any, twinbus: Command) -> None:

@@ -21,7 +21,7 @@ from twinbus.cli import directory
 from twinbus.cli.conversation import Conversation
 from twinbus.cli.main import run
 from twinbus.clock import SystemClock
-from twinbus.entities.settings import SETTINGS_OF, QueueSettings
+from twinbus.entities.settings import QueueSettings
 from twinbus.errors import ConfigError, ConnectionForcedError, OperationTimeoutError
 from twinbus.testing import Broker
 
@@ -56,51 +56,6 @@ def settings(broker: Broker, path: str) -> QueueSettings:
 def test_a_queue_with_defaults(command: Command, broker: Broker) -> None:
     assert command("create", "orders") == (0, "Created queue orders.\n", "")
     assert settings(broker, "orders") == QueueSettings(path="orders")
-
-
-def test_every_setting_is_an_option(command: Command, broker: Broker) -> None:
-    command("create", "target")
-    given = {
-        "--lock-duration": "30s",
-        "--default-ttl": "P14D",
-        "--max-delivery-count": "5",
-        "--duplicate-window": "1h",
-        "--max-megabytes": "2048",
-        "--max-message-bytes": "1048576",
-        "--status": "ReceiveDisabled",
-        "--auto-delete-on-idle": "PT10M",
-        "--forward-to": "target",
-        "--forward-dead-letters-to": "target",
-        "--user-metadata": "mine",
-    }
-    flags = ["--dead-letter-on-expiry", "--requires-duplicate-detection", "--no-requires-session"]
-    flags += ["--enable-partitioning", "--enable-express", "--no-enable-batched-operations"]
-    code, out, err = command("create", "a/b", *[text for pair in given.items() for text in pair], *flags, "--json")
-    assert code == 0, err
-    expected = QueueSettings(
-        path="a/b",
-        lock_duration_ms=30_000,
-        default_ttl_ms=14 * 86_400_000,
-        max_delivery_count=5,
-        duplicate_window_ms=3_600_000,
-        max_megabytes=2048,
-        max_message_bytes=1_048_576,
-        status="ReceiveDisabled",
-        auto_delete_on_idle_ms=600_000,
-        forward_to="target",
-        forward_dead_letters_to="target",
-        user_metadata="mine",
-        dead_letter_on_expiry=True,
-        requires_duplicate_detection=True,
-        enable_partitioning=True,
-        enable_express=True,
-        enable_batched_operations=False,
-    )
-    assert settings(broker, "a/b") == expected
-    shown = json.loads(out)
-    assert {name: shown[name] for name in expected.to_json()} == expected.to_json()
-    covered = {option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in [*given, *flags]}
-    assert covered == {setting.key for setting in SETTINGS_OF["queue"]}
 
 
 def test_list_and_show(command: Command, broker: Broker) -> None:
