@@ -39,7 +39,7 @@ def rights_of(names: Iterable[str]) -> frozenset[Right]:
     for name in names:
         right = known.get(name.lower())
         if right is None:
-            raise ArgumentError(f"The right {name!r} is not known. Rights are Send, Listen and Manage.")
+            raise ArgumentError(f"The right {name!r} is not known. Rights are {', '.join(Right)}.")
         rights.add(right)
     return ALL_RIGHTS if Right.MANAGE in rights else frozenset(rights)
 
@@ -63,7 +63,7 @@ class Policy:
                 f"The policy name {self.name!r} must have 1 to {POLICY_NAME_CHARS_MAX} printable characters."
             )
         if not self.rights:
-            raise ArgumentError(f"The policy {self.name!r} has no right. Give Send, Listen or Manage.")
+            raise ArgumentError(f"The policy {self.name!r} has no right. Give one or more of {', '.join(Right)}.")
         for key in (self.primary_key, self.secondary_key):
             if len(key) > POLICY_KEY_CHARS_MAX:
                 raise ArgumentError(f"A key of policy {self.name!r} is longer than {POLICY_KEY_CHARS_MAX} characters.")

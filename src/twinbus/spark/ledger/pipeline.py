@@ -252,7 +252,7 @@ class _Job:
     def _facts(self, rows: StagedRows, tables: Tables | None) -> dict[str, Iterable[str] | None]:
         """What becomes of the tables that have no prices."""
         replaced: dict[str, Iterable[str] | None] = {}
-        for name in ("operations", "backlog", "latency", "events"):
+        for name in [name for name in FOLDS if name not in ("days", "connections")]:
             replaced |= self._folded(rows, tables, name)
         if "events" in replaced:
             months = {*(replaced["events"] or ()), *(tables.months("events") if tables is not None else ())}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TYPE = "SharedAccessAuthorizationRule"
 _KEY_BYTES = 32
 # The service's own order.
-_RIGHTS = (Right.MANAGE, Right.SEND, Right.LISTEN)
+_RIGHTS = (Right.MANAGE, *(right for right in Right if right is not Right.MANAGE))
 
 
 def policies_in(
