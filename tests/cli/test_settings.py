@@ -19,7 +19,8 @@ def other(setting: Setting) -> Any:
     if setting.kind == FLAG:
         return not setting.default
     if setting.kind in (DURATION, NUMBER):
-        return min(setting.lowest * 2, setting.highest)
+        near = min(setting.lowest * 2, setting.highest)
+        return near if near != setting.default else setting.highest
     return setting.choices[1] if setting.choices else "orders" if setting.metavar == "ENTITY" else "mine"
 
 
