@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 from python_sdk import COLOURS, Bus, call, opened
 
 from twinbus.entities.filters import CorrelationFilter, FalseFilter
@@ -212,10 +212,10 @@ def test_mistakes(broker: Broker, topic: str, colour: str) -> None:
 
     async def scenario() -> None:
         bus = TopicBus(colour, broker.connection_string())
-        with pytest.raises(MessagingEntityNotFoundError):
+        with pytest.raises(ServiceBusAuthenticationError):
             async with bus.subscriber(topic, "nobody"):
                 pass
-        with pytest.raises(MessagingEntityNotFoundError):
+        with pytest.raises(ServiceBusAuthenticationError):
             async with bus.topic_sender("nobody"):
                 pass
         with pytest.raises(ServiceBusError, match="subscription"):

@@ -64,15 +64,9 @@ class Cbs:
         self._answer(request, 202, "Accepted")
 
     def _check_entity(self, audience: str) -> None:
-        """EntityNotFoundError for an entity that does not exist, as the service does.
-
-        Not for the Python client: it takes every refusal of a token for a trouble of the connection or the key, and the
-        refusal of the attach, which follows, for what it is.
-        """
-        opened = self._connection.engine.remote_open
-        product = str(((opened.properties if opened is not None else None) or {}).get("product", ""))
+        """EntityNotFoundError for an entity that does not exist, as the service does."""
         path = parse(audience).path
-        if "://" in audience and path and not path.startswith("$") and "python" not in product.lower():
+        if "://" in audience and path and not path.startswith("$"):
             self._connection.host.entities.entity(path)
 
     def _answer(self, request: Request, status: int, text: str) -> None:
