@@ -173,7 +173,6 @@ PROGRAMS = (
             "administration": "an AMQP client: it has none",
             "peek": "an AMQP client: it browses no other way than by requests of its own",
             "renew": "as for peek",
-            "transactions": "open: 4 of 17 runs hung, the traced one in a declare after a rollback",
         },
     ),
 )
