@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -166,6 +167,26 @@ def test_a_plain_request_is_no_websocket(broker: Broker) -> None:
     with connected(broker) as stream:
         stream.sendall(f"GET {PATH} HTTP/1.1\r\nHost: here\r\nSec-WebSocket-Protocol: AMQPWSB10\r\n\r\n".encode())
         assert stream.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+def test_a_hang_up_in_the_handshake_is_no_error(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    lines = (f"GET {PATH} HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade")
+    lines += ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + "A" * 22 + "==", "Sec-WebSocket-Protocol: amqp")
+    request = "\r\n".join((*lines, "", "")).encode()
+
+    def ask_and_reset(_: object) -> None:
+        """On the broker's own thread: it finds the request and the end of the connection at once."""
+        client = connected(broker)
+        client.sendall(request)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+
+    for _ in range(10):
+        broker.call(ask_and_reset)
+    assert gone(broker)
+    with Peer(broker, over=WebSocketStream(broker)) as peer:
+        exchange(peer)
+    assert caplog.text == ""
 
 
 def test_pings_are_answered(broker: Broker) -> None:
