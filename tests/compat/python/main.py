@@ -23,6 +23,7 @@ from azure.servicebus import (
 )
 from azure.servicebus.exceptions import (
     ServiceBusAuthenticationError,
+    ServiceBusConnectionError,
     ServiceBusError,
 )
 from azure.servicebus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
@@ -223,8 +224,8 @@ def missing_entity() -> None:
     try:
         with client() as bus:
             put(bus, "none", ServiceBusMessage("x"))
-    except ServiceBusAuthenticationError as error:
-        # What the client makes of every refused token; the reason is inside.
+    except ServiceBusConnectionError as error:
+        # What the client makes of every refused token behind a custom endpoint; the reason is inside.
         if error.inner_exception.status_code != 404:
             raise
         return

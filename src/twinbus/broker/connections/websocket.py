@@ -42,7 +42,11 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
         compress=False,
         max_msg_size=WEBSOCKET_MESSAGE_BYTES_MAX,
     )
-    await socket.prepare(request)
+    try:
+        await socket.prepare(request)
+    except ConnectionError:
+        # Gone before the handshake's end; the answer goes nowhere.
+        return web.Response(status=400)
     stream = request.transport
     if stream is None:
         return socket
