@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "twinbus"
-BASE = {"errors", "limits", "clock", "durations"}
+BASE = {"errors", "limits", "clock", "durations", "spelling"}
 
 # Part -> the parts of ours it may import, itself apart.
 ALLOWED: dict[str, set[str]] = {
@@ -15,6 +15,7 @@ ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "clock": set(),
     "durations": {"errors", "limits"},
+    "spelling": set(),
     "amqp": BASE,
     "auth": BASE,
     "store": BASE,

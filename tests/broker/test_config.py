@@ -200,10 +200,10 @@ def test_other_properties_of_the_service_are_understood(tmp_path: Path) -> None:
         (
             '"LockDuration": "PT1M",\n          "Max',
             '"LockDuraton": "PT1M",\n          "Max',
-            r"config.json: UserConfig.Namespaces\[0\].Queues\[0\].Properties has the unknown key 'LockDuraton': "
-            "did you mean 'LockDuration'",
+            r"config.json: UserConfig.Namespaces\[0\].Queues\[0\].Properties has the unknown key 'LockDuraton'. "
+            "Did you mean 'LockDuration'",
         ),
-        ('"Queues"', '"Ques"', "unknown key 'Ques': did you mean 'Queues'"),
+        ('"Queues"', '"Ques"', "unknown key 'Ques'. Did you mean 'Queues'"),
         ('"UserConfig"', '"Zzz"', "unknown key 'Zzz'. Known keys: UserConfig"),
         ('"Logging": { "Type"', '"Logging": { "Kind"', r"UserConfig.Logging has the unknown key 'Kind'"),
         ('"Name": "queue.1",', "", r"Queues\[0\] has no 'Name'"),
@@ -244,7 +244,7 @@ def test_other_properties_of_the_service_are_understood(tmp_path: Path) -> None:
         ('"Type": "File" }', '"Type": "File" ', "is not JSON: .* at line 7"),
         ("// my queues", "/* my queues", "is not JSON"),
         ('"priority": 5', '"priority": []', "Properties.priority must be a text, a number"),
-        ('"SqlExpression": "sys', '"SqlText": "sys', "did you mean 'SqlExpression'"),
+        ('"SqlExpression": "sys', '"SqlText": "sys', "Did you mean 'SqlExpression'"),
     ],
 )
 def test_a_wrong_emulator_file_says_what_and_where(tmp_path: Path, old: str, new: str, problem: str) -> None:
@@ -298,10 +298,10 @@ def test_our_own_file(tmp_path: Path) -> None:
         (
             'lock_duration = "30s"',
             'lock_durations = "30s"',
-            "twinbus.toml: namespaces.contoso.queues.orders has the unknown key 'lock_durations': "
-            "did you mean 'lock_duration'",
+            "twinbus.toml: namespaces.contoso.queues.orders has the unknown key 'lock_durations'. "
+            "Did you mean 'lock_duration'",
         ),
-        ('host = "127', 'hots = "127', "twinbus.toml: has the unknown key 'hots': did you mean 'host'"),
+        ('host = "127', 'hots = "127', "twinbus.toml: has the unknown key 'hots'. Did you mean 'host'"),
         ('lock_duration = "30s"', "lock_duration = 30", 'lock_duration must be a duration .*"30s".*, not 30'),
         ('lock_duration = "30s"', 'lock_duration = "1s"', "lock_duration_ms 1000 is out of range: 5000 to 300000"),
         ("port = 5672", "port = 70000", "port 70000 .* is not between 0 and 65535"),

@@ -75,7 +75,7 @@ def test_everything_in_the_table(tmp_path: Path) -> None:
     ("more", "problem"),
     [
         ("", "must have 'jwks' or 'public_keys'"),
-        ('jwks = "jwks.json"\nissuers = "x"', "did you mean 'issuer'"),
+        ('jwks = "jwks.json"\nissuers = "x"', "Did you mean 'issuer'"),
         ('jwks = "jwks.json"\n[namespaces.contoso.jwt.roles]\nx = ["Write"]', "'Write' is not known"),
         ('jwks = ["jwks.json"]', "must be a text"),
     ],

@@ -150,7 +150,7 @@ def test_lines_that_come_by_a_pipe_are_sent_as_they_come(bus: Broker, process: P
     [
         ("{", "Line 2 is no JSON"),
         ("[]", "Line 2 is no JSON object"),
-        ('{"bdy": 1}', "Line 2 has the field 'bdy', which is none. Did you mean 'body'?"),
+        ('{"bdy": 1}', "Line 2 has the unknown field 'bdy'. Did you mean 'body'?"),
         ('{"body_value": 1}', "which cannot be sent"),
         ('{"body_base64": "%"}', "body_base64 does not read"),
         ('{"ttl_ms": "1h"}', "whole number of milliseconds"),

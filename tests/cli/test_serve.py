@@ -229,7 +229,7 @@ def test_a_wrong_configuration_names_the_key(capsys: pytest.CaptureFixture[str],
     config = tmp_path / "twinbus.toml"
     config.write_text('[namespaces.contoso.queues.orders]\nlock_duratoin = "30s"\n')
     text = refused(capsys, "--config", str(config))
-    assert "namespaces.contoso.queues.orders has the unknown key 'lock_duratoin': did you mean 'lock_duration'?" in text
+    assert "namespaces.contoso.queues.orders has the unknown key 'lock_duratoin'. Did you mean 'lock_duration'?" in text
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

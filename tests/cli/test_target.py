@@ -110,7 +110,7 @@ def test_a_name_that_is_not_there(bus: Broker, twinbus: Command, done: Done) -> 
 
 def test_a_subscription_that_is_not_there(bus: Broker, twinbus: Command) -> None:
     bus.create_topic("news")
-    assert "`twinbus subscription create news NAME` makes one" in one_line(twinbus("receive", "news", "-s", "eu"))
+    assert "`twinbus subscription create news NAME` creates one" in one_line(twinbus("receive", "news", "-s", "eu"))
     for name in ("europe", "asia"):
         bus.create_subscription("news", name)
     assert "Did you mean 'europe'?" in one_line(twinbus("subscription", "show", "news", "eurpe"))
@@ -121,7 +121,7 @@ def test_a_subscription_that_is_not_there(bus: Broker, twinbus: Command) -> None
 def test_a_namespace_without_entities(bus: Broker, twinbus: Command, done: Done) -> None:
     for name in ("orders", "others"):
         bus.delete_queue(name)
-    assert "`twinbus queue create NAME` makes one" in one_line(twinbus("peek", "zebra"))
+    assert "`twinbus queue create NAME` creates one" in one_line(twinbus("peek", "zebra"))
     assert done("queue", "list", "--json") == "[]\n"
 
 

@@ -145,7 +145,7 @@ def test_an_emulator_without_a_port_has_the_usual_one() -> None:
 def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
     text = "Endpoint=sb://{}.example.net;SharedAccessKeyName=n;SharedAccessKey=k"
     for kind in (PairedServiceBusClient, aio.PairedServiceBusClient):
-        with pytest.raises(TypeError, match=f"'{name}'.*did you mean '{nearest}"):
+        with pytest.raises(TypeError, match=f"'{name}'.*Did you mean '{nearest}"):
             kind.from_connection_strings(text.format("a"), text.format("b"), **{name: 1})  # type: ignore[arg-type]
 
 

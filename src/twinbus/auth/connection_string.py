@@ -8,11 +8,11 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from twinbus.errors import ConfigError
+from twinbus.spelling import nearest
 
 PLAIN_PORT = 5672
 TLS_PORT = 5671
@@ -116,12 +116,10 @@ def _split(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _missing(name: str, unknown: list[str]) -> str:
-    near = difflib.get_close_matches(name.lower(), [given.lower() for given in unknown], 1)
+    near = nearest(name, unknown)
     text = f"The connection string has no {name}"
-    if near:
-        given = next(given for given in unknown if given.lower() == near[0])
-        text += f"; it has {given!r}: did you mean {name}?"
-        return text
+    if near is not None:
+        return f"{text}; it has {near!r}: did you mean {name}?"
     if name == "SharedAccessKey":
         text += " and no SharedAccessSignature"
     return text + "."

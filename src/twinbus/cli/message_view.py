@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus.cli.properties import from_json, to_json
 from twinbus.cli.settings import time_text
 from twinbus.errors import ConfigError
+from twinbus.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from twinbus.client import Message, ReceivedMessage
@@ -232,9 +232,8 @@ def message_of(line: str | bytes, number: int, defaults: dict[str, Any]) -> Mess
         if name not in (*_SENT, *_BODIES, *_GIVEN):
             if name in ("body_value", "body_hex"):
                 raise ConfigError(f"Line {number} has {name!r}, which cannot be sent: give body or body_base64.")
-            near = difflib.get_close_matches(name, [*_SENT, *_BODIES], 1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" A line has {', '.join([*_BODIES, *_SENT])}."
-            raise ConfigError(f"Line {number} has the field {name!r}, which is none.{hint}")
+            hint = did_you_mean(name, [*_SENT, *_BODIES], f"A line has {', '.join([*_BODIES, *_SENT])}.")
+            raise ConfigError(f"Line {number} has the unknown field {name!r}.{hint}")
     told = {**defaults, **{name: fields[name] for name in _SENT if fields.get(name) is not None}}
     own = {**(defaults.get("application_properties") or {}), **(fields.get("application_properties") or {})}
     told["application_properties"] = {name: from_json(value) for name, value in own.items()} or None

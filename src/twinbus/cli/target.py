@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from twinbus.errors import (
     TwinbusError,
     UnauthorizedError,
 )
+from twinbus.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from twinbus.client import BusClient
@@ -190,12 +190,9 @@ def _nearest(target: Target, given: dict[str, Any]) -> str:
         return ""  # a key that may not see names
     if any(name.lower() == str(asked).lower() for name in names):
         return _nearest_subscription(target, str(asked), str(given.get("subscription") or given.get("name") or ""))
-    near = difflib.get_close_matches(str(asked), names, 1)
-    if near:
-        return f"Did you mean {near[0]!r}?"
     if not names:
-        return "The namespace has no queues and topics yet: `twinbus queue create NAME` makes one."
-    return _some(names)
+        return "The namespace has no queues and topics yet: `twinbus queue create NAME` creates one."
+    return did_you_mean(str(asked), names, _some(names)).lstrip()
 
 
 def _nearest_subscription(target: Target, topic: str, asked: str) -> str:
@@ -205,11 +202,10 @@ def _nearest_subscription(target: Target, topic: str, asked: str) -> str:
         return ""  # it is no topic, and something else is not there
     names = sorted(str(each["name"]) for each in found)
     if not names:
-        return f"{topic} has no subscriptions yet: `twinbus subscription create {topic} NAME` makes one."
+        return f"{topic} has no subscriptions yet: `twinbus subscription create {topic} NAME` creates one."
     if any(name.lower() == asked.lower() for name in names):
         return ""  # a rule is not there
-    near = difflib.get_close_matches(asked, names, 1)
-    return f"Did you mean {near[0]!r}?" if near else _some(names)
+    return did_you_mean(asked, names, _some(names)).lstrip()
 
 
 def _some(names: list[str]) -> str:

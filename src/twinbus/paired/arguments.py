@@ -7,7 +7,6 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -25,6 +24,7 @@ from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
 from twinbus.paired.classify import Policy
 from twinbus.paired.events import Listener
 from twinbus.paired.options import PairingOptions
+from twinbus.spelling import did_you_mean
 
 # Names of environment variables begin so.
 _PREFIX = "TWINBUS_"
@@ -83,9 +83,7 @@ def check_names(given: Mapping[str, Any]) -> None:
     known = PairedClientArguments.__annotations__
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0.5)
-            hint = f": did you mean '{near[0]}'?" if near else "."
-            raise TypeError(f"PairedServiceBusClient has no option '{name}'{hint}")
+            raise TypeError(f"PairedServiceBusClient has no option '{name}'.{did_you_mean(name, known)}")
     if given.get("uamqp_transport"):
         raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
 

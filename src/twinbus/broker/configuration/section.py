@@ -7,13 +7,13 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from twinbus.durations import parse_ms
 from twinbus.entities.setting import DURATION, FLAG, NUMBER
 from twinbus.errors import ArgumentError, ConfigError
+from twinbus.spelling import did_you_mean
 
 T = TypeVar("T")
 
@@ -122,12 +122,8 @@ class Section:
 
 
 def _unknown(given: str, where: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(given.lower(), [name.lower() for name in names], 1, 0.5)
-    text = f"{where} has the unknown key {given!r}"
-    if near:
-        right = next(name for name in names if name.lower() == near[0])
-        return f"{text}: did you mean {right!r}?"
-    return f"{text}. Known keys: {', '.join(sorted(names))}."
+    hint = did_you_mean(given, names, f"Known keys: {', '.join(sorted(names))}.")
+    return f"{where} has the unknown key {given!r}.{hint}"
 
 
 def _shown(value: object, place: str) -> str:

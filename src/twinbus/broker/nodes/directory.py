@@ -6,7 +6,6 @@ Requests go to `$management` at the root and need the Manage right. They take an
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +19,7 @@ from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, UnsupportedError
+from twinbus.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
@@ -132,9 +132,8 @@ def settings_of(kind: type[S], fields: dict[Any, Any]) -> S:
     known = tuple(kind.__dataclass_fields__)
     for name in fields:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise ArgumentError(f"A {what} has no setting '{str(name)[:64]}'.{hint}")
+            shown = str(name)[:64]
+            raise ArgumentError(f"A {what} has no setting '{shown}'.{did_you_mean(shown, known)}")
     plain = {str(name): _plain(value) for name, value in fields.items() if value is not None}
     for name in ("topic", "name") if kind is SubscriptionSettings else ("path",):
         if name not in plain:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from twinbus import spelling
+
 TEXT: Final = "text"
 TIME: Final = "time"
 SPAN: Final = "span"
@@ -85,8 +87,6 @@ def system_name(name: str) -> str | None:
 
 def nearest(name: str) -> str:
     """The canonical name that a wrong one probably meant."""
-    # Only a mistake pays for the import.
-    import difflib
-
-    (near,) = difflib.get_close_matches(fold(name), _CANONICAL, n=1, cutoff=0.0)
+    near = spelling.nearest(fold(name), _CANONICAL, 0.0)
+    assert near is not None
     return _CANONICAL[near]

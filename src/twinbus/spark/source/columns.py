@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from twinbus.errors import ConfigError
+from twinbus.spelling import did_you_mean
 
 _TEXT: Final = StringType()
 _TIME: Final = TimestampType()
@@ -132,9 +132,5 @@ def _known(name: str, *, reading: bool) -> Column:
     if column is not None and (column.read or not reading):
         return column
     known = [each.name for each in COLUMNS if each.read or not reading]
-    near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.5)
-    side = "source" if reading else "sink"
-    if near:
-        proper = next(each for each in known if each.lower() == near[0])
-        raise ConfigError(f"The servicebus {side} has no column {name!r}. Did you mean {proper!r}?")
-    raise ConfigError(f"The servicebus {side} has no column {name!r}. It has {', '.join(known)}.")
+    hint = did_you_mean(name, known, f"It has {', '.join(known)}.")
+    raise ConfigError(f"The servicebus {'source' if reading else 'sink'} has no column {name!r}.{hint}")

@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -37,6 +36,7 @@ from twinbus.limits import (
     SPARK_WAIT_S_MIN,
 )
 from twinbus.spark.source.access import Access
+from twinbus.spelling import did_you_mean
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -184,12 +184,9 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), list(_KNOWN), 1, 0.5)
     shown = name if len(name) <= 64 else name[:61] + "..."
-    if near:
-        proper = next(known for known in (*NAMES, *ALIASES) if known.lower() == near[0])
-        return f"The servicebus source has no option {shown!r}. Did you mean {proper!r}?"
-    return f"The servicebus source has no option {shown!r}. It has {', '.join(NAMES)}."
+    hint = did_you_mean(name, (*NAMES, *ALIASES), f"It has {', '.join(NAMES)}.")
+    return f"The servicebus source has no option {shown!r}.{hint}"
 
 
 def _parse(values: dict[str, str]) -> Options:

@@ -6,7 +6,6 @@ GET lists them; PUT sets one (`{"mode": "slow", "entity": "orders", "delay_ms": 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from twinbus.broker.http.admin.caller import Caller
 from twinbus.broker.http.admin.errors import AdminError, AdminResponse, refusal
 from twinbus.broker.http.json_in import read_json
 from twinbus.errors import ArgumentError
+from twinbus.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
@@ -58,10 +58,7 @@ def fault_of(body: bytes) -> Fault:
     for name, value in fields.items():
         kind = _FIELDS.get(name)
         if kind is None:
-            near = difflib.get_close_matches(name, _FIELDS, 1)
-            raise ArgumentError(
-                f"A fault has no field '{name[:64]}'." + (f" Did you mean '{near[0]}'?" if near else "")
-            )
+            raise ArgumentError(f"A fault has no field '{name[:64]}'.{did_you_mean(name[:64], _FIELDS)}")
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise ArgumentError(f"The field '{name}' of a fault must be a {kind.__name__}.")
     if fields.get("mode") is None:
