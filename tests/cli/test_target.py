@@ -79,7 +79,7 @@ def test_somebody_else_is_there(twinbus: Command, asking: list[str]) -> None:
 
 @BOTH
 def test_somebody_is_there_and_silent(twinbus: Command, asking: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinbus.cli.conversation.PATIENCE_S", 0.3)
+    monkeypatch.setattr("twinbus.cli.directory.PATIENCE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         problem = one_line(twinbus(*asking, "-c", string(server.getsockname()[1])))
     assert "right port" in problem

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinbus.auth.connection_string import ConnectionString
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, OperationTimeoutError
 from twinbus.limits import CONFIG_FILE_BYTES_MAX
 
-_NODE = "$management"
+if TYPE_CHECKING:
+    from twinbus.client import BusClient
+    from twinbus.client.management import Management
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
 
 
 def find(
@@ -38,6 +46,14 @@ def find(
     return ConnectionString.parse(connection_string)
 
 
+def client_of(broker: ConnectionString, ca_file: Path | None, patience_s: float) -> BusClient:
+    """A client that trusts the CA of `ca_file`, if one is given."""
+    from twinbus.client import BusClient, tls_context
+
+    tls = None if ca_file is None or broker.emulator else tls_context(ca_file)
+    return BusClient.from_connection_string(broker.format(), tls=tls, timeout_ms=int(patience_s * 1000))
+
+
 def ask(
     broker: ConnectionString,
     operation: str,
@@ -47,12 +63,30 @@ def ask(
     patience_s: float | None = None,
 ) -> dict[str, Any]:
     """One request; ServiceError when the broker refuses it."""
-    from twinbus.cli import conversation
+    return in_conversation(broker, lambda node: node.ask(operation, body), ca_file=ca_file, patience_s=patience_s)
 
-    patience_s = conversation.PATIENCE_S if patience_s is None else patience_s
-    with conversation.Conversation(broker, patience_s, ca_file) as talk:
-        talk.log_in(_NODE)
-        return talk.ask(_NODE, operation, body)
+
+def in_conversation(
+    broker: ConnectionString,
+    work: Callable[[Management], Coroutine[Any, Any, T]],
+    *,
+    ca_file: Path | None = None,
+    patience_s: float | None = None,
+) -> T:
+    """Requests to the namespace's own node, over one connection. The first has `patience_s` to be answered."""
+    patience = PATIENCE_S if patience_s is None else patience_s
+
+    async def asked() -> T:
+        async with client_of(broker, ca_file, patience) as client:
+            try:
+                async with asyncio.timeout(patience):
+                    node = await client.management()
+            except TimeoutError:
+                text = f"The broker at {broker.netloc} did not answer within {patience:g} seconds."
+                raise OperationTimeoutError(text) from None
+            return await work(node)
+
+    return asyncio.run(asked())
 
 
 def _from_ready_file(path: Path, namespace: str | None) -> str:

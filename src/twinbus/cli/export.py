@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.directory import in_conversation
 from twinbus.cli.target import Target, connected
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from twinbus.broker.configuration.export_tree import ExportedNamespace
-
-_NODE = "$management"
+    from twinbus.client.management import Management
 
 
 class Format(StrEnum):
@@ -70,22 +70,23 @@ def export(
 def exported(target: Target, *, show_keys: bool = False) -> ExportedNamespace:
     """Everything the namespace has, asked for page by page."""
     from twinbus.broker.configuration.export_tree import tree_of
-    from twinbus.cli.conversation import Conversation
 
     if target.azure:
         raise ConfigError("Azure is not exported: this command reads a Twinbus namespace.")
-    items: list[dict[str, Any]] = []
-    with Conversation(target.broker, ca_file=target.ca_file) as conversation:
-        conversation.log_in(_NODE)
+
+    async def asked(node: Management) -> ExportedNamespace:
+        items: list[dict[str, Any]] = []
         while True:
-            page = conversation.ask(_NODE, "twinbus:export", {"skip": len(items)})
+            page = await node.ask("twinbus:export", {"skip": len(items)})
             items += page["items"]
             if not page["more"]:
                 break
         if show_keys:
-            policies = conversation.ask(_NODE, "twinbus:list-policies", {"show_keys": True})["policies"]
+            policies = (await node.ask("twinbus:list-policies", {"show_keys": True}))["policies"]
             keys = {(each["entity"], each["name"]): each for each in policies}
             for item in items:
                 if item["kind"] == "policy":
                     item |= keys.get((item["entity"].lower(), item["name"]), {}) | {"entity": item["entity"]}
-    return tree_of(page["namespace"], items)
+        return tree_of(page["namespace"], items)
+
+    return in_conversation(target.broker, asked, ca_file=target.ca_file)

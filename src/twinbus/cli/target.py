@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate
 import typer
 
 from twinbus.auth.connection_string import ConnectionString as Parsed
-from twinbus.cli.directory import ask, find
+from twinbus.cli import directory
 from twinbus.errors import (
     ConfigError,
     ConnectionForcedError,
@@ -94,17 +94,13 @@ class Target:
             from twinbus.cli.azure_directory import answer
 
             return answer(self.broker, self.ca_file, operation, body or {})
-        return ask(self.broker, f"twinbus:{operation}", body or {}, ca_file=self.ca_file, patience_s=patience_s)
+        return directory.ask(
+            self.broker, f"twinbus:{operation}", body or {}, ca_file=self.ca_file, patience_s=patience_s
+        )
 
     def client(self) -> BusClient:
         """A client for messages."""
-        from twinbus.cli import conversation
-        from twinbus.client import BusClient, tls_context
-
-        tls = None if self.ca_file is None or self.broker.emulator else tls_context(self.ca_file)
-        return BusClient.from_connection_string(
-            self.broker.format(), tls=tls, timeout_ms=int(conversation.PATIENCE_S * 1000)
-        )
+        return directory.client_of(self.broker, self.ca_file, directory.PATIENCE_S)
 
     def names(self, patience_s: float = _NEAR_S) -> list[str]:
         """The queues and topics there are."""
@@ -123,7 +119,7 @@ def connected(command: Callable[Concatenate[Target, ...], None]) -> Callable[...
         ca_file = told.pop("ca_file")
         if ca_file is not None and not ca_file.is_file():
             raise ConfigError(f"There is no file {ca_file}: --ca-file is a CA's certificate, PEM.")
-        target = Target(find(**told), ca_file)
+        target = Target(directory.find(**told), ca_file)
         try:
             command(target, **given)
         except ServiceError as error:
@@ -177,7 +173,7 @@ def _step(error: ServiceError, text: str, target: Target, given: dict[str, Any])
             return "Is the name right, and the network there?"
         if any(mark in text for mark in _STRANGERS):
             return f"Is {port} the right port? `twinbus serve` shows it."
-        if "Nobody answers" in text or "No connection" in text:
+        if "No connection" in text:
             return "Is it running? Start it with `twinbus serve`, or check host and port in the connection string."
     return ""
 

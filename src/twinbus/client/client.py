@@ -232,8 +232,8 @@ class BusClient:
         self._endpoints.add(transactions)
         return transactions
 
-    async def management(self, path: str) -> Management:
-        """The management node of an entity."""
+    async def management(self, path: str = "") -> Management:
+        """The management node of an entity, or of the namespace."""
         connection = await self._ready(path)
         return Management(connection, path, timeout_ms=self._timeout_ms)
 

@@ -222,9 +222,9 @@ class BusConnection:
         return requests
 
     async def management(self, path: str) -> Requests:
-        """The management node of an entity."""
+        """The management node of an entity; the empty path is the namespace's own."""
         await self.authorize(path)
-        return await self.requests(f"{path}/{MANAGEMENT}")
+        return await self.requests(f"{path}/{MANAGEMENT}".lstrip("/"))
 
     # --- what comes in ----------------------------------------------------------------------------------------------
 

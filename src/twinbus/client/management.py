@@ -29,7 +29,7 @@ DEAD_LETTERED = "suspended"
 
 
 class Management:
-    """The management node of one entity; made by `BusClient.management`."""
+    """The management node of one entity, or of the namespace; made by `BusClient.management`."""
 
     def __init__(self, connection: BusConnection, path: str, *, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
         # The connection it speaks over.
@@ -163,11 +163,12 @@ class Management:
     # --- the exchange -----------------------------------------------------------------------------------------------
 
     async def _ask(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        return await self.ask(f"com.microsoft:{operation}", request)
+
+    async def ask(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to an operation under its full name; Twinbus namespaces have some of their own."""
         node = await self._connection.management(self.path)
-        properties = {
-            "operation": f"com.microsoft:{operation}",
-            "com.microsoft:server-timeout": UInt(self._timeout_ms),
-        }
+        properties = {"operation": operation, "com.microsoft:server-timeout": UInt(self._timeout_ms)}
         response = await node.ask(properties, request, timeout_ms=self._timeout_ms)
         answer = response.application_properties or {}
         status = answer.get("statusCode")
