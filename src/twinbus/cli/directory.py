@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -74,6 +73,9 @@ def in_conversation(
     patience_s: float | None = None,
 ) -> T:
     """Requests to the namespace's own node, over one connection. The first has `patience_s` to be answered."""
+    # Help and completion do without.
+    import asyncio
+
     patience = PATIENCE_S if patience_s is None else patience_s
 
     async def asked() -> T:

@@ -117,7 +117,7 @@ def _ask(
         response = connection.getresponse()
         body = response.read()
     except (OSError, HTTPException) as error:
-        raise ConnectionForcedError(f"Nobody answers at {broker.host}:{broker.port}: {error}.") from None
+        raise ConnectionForcedError(f"No connection to {broker.host}:{broker.port}: {error}.") from None
     finally:
         connection.close()
     if response.status != 200:
