@@ -3,56 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
-from typing import Any
+import json
+import sys
+from asyncio.subprocess import PIPE
 
 import pytest
-from azure.servicebus import ServiceBusMessage
 
 from tests.paired.doorkeeper import doorkeeper
-from tests.paired.pairs import Pair, call
+from tests.paired.pairs import Pair
+
+# An opening that hangs and one that is being closed, for a send and for a ping; the connection to the backlog.
+MOST = 5
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-async def until_at_most(count: Any, most: int, what: str) -> None:
-    for _ in range(1_500):
-        if count() <= most:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail(f"{count()} {what} instead of {most}")
-
-
+@pytest.mark.timeout(150)
 async def test_a_half_open_primary_leaves_nothing_behind(pair: Pair) -> None:
-    # The pool of threads of this test's own calls.
-    await asyncio.gather(*(asyncio.to_thread(lambda: None) for _ in range(8)))
+    colour = "aio" if pair.package.__name__.endswith("aio") else "sync"
     with doorkeeper(pair.primary.endpoint().port) as door:
         primary = pair.primary.connection_string().replace(f":{pair.primary.endpoint().port}", f":{door.port}")
-        base_threads, base_descriptors = threading.active_count, descriptors
-        outer = base_threads(), base_descriptors()
-        async with pair.sender(primary=primary, failover_interval=2) as sender:
-            await call(sender.paired_client.wait_until_paired)
-            await call(sender.send_messages, ServiceBusMessage("before"))
-            inner = base_threads(), base_descriptors()
-            door.strike(stall=True)
-            most = [0, 0]
-            for number in range(4):
-                # Each has its hung openings, and pings hang as well.
-                await call(sender.send_messages, ServiceBusMessage(str(number)))
-                await asyncio.sleep(1.1)
-                most = [max(most[0], base_threads()), max(most[1], base_descriptors())]
-            # The proxy in this process keeps its end of every connection; our end is what counts.
-            assert most[0] <= inner[0] + 6, "threads"
-            door.heal()
-            await pair.until("failed-back", 20)
-            await call(sender.send_messages, ServiceBusMessage("after"))
-            # One thread more may keep a connection to the backlog alive.
-            await until_at_most(base_threads, inner[0] + 2, "threads after the outage")
-        await until_at_most(base_threads, outer[0] + 1, "threads after closing")
-    # The brokers of this process may keep a descriptor or two of their own; every hung opening used to keep one.
-    await until_at_most(descriptors, outer[1] + 2, "descriptors after closing")
+        command = [sys.executable, "-m", "tests.paired.held_resources", colour]
+        child = await asyncio.create_subprocess_exec(
+            *command, primary, pair.secondary.connection_string(), stdin=PIPE, stdout=PIPE
+        )
+
+        async def told() -> tuple[int, int]:
+            assert child.stdout is not None
+            threads, descriptors = json.loads(await child.stdout.readline())
+            return threads, descriptors
+
+        async def tell() -> None:
+            assert child.stdin is not None
+            child.stdin.write(b"\n")
+            await child.stdin.drain()
+
+        base, opened = await told(), await told()
+        door.strike(stall=True)
+        await tell()
+        most = await told()
+        door.heal()
+        await tell()
+        after, closed = await told(), await told()
+        assert await child.wait() == 0
+    assert most[0] <= opened[0] + MOST, "threads in the outage"
+    assert most[1] <= opened[1] + MOST, "descriptors in the outage"
+    # The threads of the listener and of the connection to the backlog.
+    assert after[0] <= opened[0] + 2, "threads after the outage"
+    assert after[1] <= opened[1] + 1, "descriptors after the outage"
+    assert closed == base
     await pair.in_primary(2)
-    await pair.in_backlog(4)
+    await pair.in_backlog(4, names=1)
