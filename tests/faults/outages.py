@@ -26,6 +26,7 @@ from random import Random
 from outages_checker import Did, Entry, Report, check
 from outages_load import DETECTING, INTERVAL_S, PLAIN, TOPIC, WORKERS
 from outages_proxy import Proxy
+from outages_usage import Account, Watcher
 
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
@@ -171,6 +172,10 @@ class Stage:
         environment = os.environ if planted is None else {**os.environ, "PYTHONPATH": str(planted)}
         with (self.folder / f"{role}.errors").open("wb") as errors:
             self._processes[role] = subprocess.Popen(command, stdout=errors, stderr=errors, env=environment)
+
+    def watcher(self, role: str) -> Watcher:
+        """Watches what a process holds, from now on."""
+        return Watcher(self._processes[role].pid)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -353,32 +358,37 @@ class Result:
     seed: int
     seconds: float
     report: Report
+    usage: Account
 
     @property
     def good(self) -> bool:
         """Nothing wrong; and something happened, for a run in which nothing happens proves nothing."""
         report = self.report
-        return report.good and report.failovers > 0 and report.failbacks > 0 and report.carried > 0
+        happened = report.failovers > 0 and report.failbacks > 0 and report.carried > 0
+        return report.good and self.usage.good and happened
 
     def __str__(self) -> str:
-        return f"{self.name} (seed {self.seed}, {self.seconds:.0f} s): {self.report}{'' if self.good else ' BAD'}"
+        bad = "" if self.good else " BAD"
+        return f"{self.name} (seed {self.seed}, {self.seconds:.0f} s): {self.report}; {self.usage}{bad}"
 
 
 async def _run(
     name: str, seed: int, folder: Path, planted: Path | None, given_up_s: float, sync: bool = False
-) -> Report:
+) -> tuple[Report, Account]:
     stage = Stage(folder, seed, planted, given_up_s, sync=sync)
     try:
         await stage.open()
+        watcher = stage.watcher("send")
         await OUTAGES[name](stage)
         # It is over: what is sent now goes straight again.
         await stage.until("the fail-back", lambda: _is_back(stage.entries()))
         await stage.until_sends(3)
+        await watcher.settle()
         await stage.come_home()
         report = check(stage.entries(), {DETECTING})
         if not report.good:
             print(stage.errors(), file=sys.stderr)
-        return report
+        return report, watcher.account(folder / "send.usage")
     finally:
         await stage.close()
 
@@ -396,8 +406,8 @@ def run(
     """One outage; raises when it cannot be carried out, and leaves the judgement to the caller."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="twinbus-outage-") as folder:
-        report = asyncio.run(_run(name, seed, Path(folder), planted, given_up_s, sync))
-    return Result(name, seed, time.monotonic() - started, report)
+        report, usage = asyncio.run(_run(name, seed, Path(folder), planted, given_up_s, sync))
+    return Result(name, seed, time.monotonic() - started, report, usage)
 
 
 def main() -> int:
@@ -415,7 +425,7 @@ def main() -> int:
             print(json.dumps({**asdict(result), "good": result.good}), flush=True)
             continue
         print(result, flush=True)
-        for what in ("lost", "unexpected", "undoubted", "visible", "errors"):
+        for what in ("lost", "unexpected", "undoubted", "visible", "errors", "hung"):
             for message in getattr(result.report, what)[:20]:
                 print(f"  {what}: {message}")
     return 0 if good else 1

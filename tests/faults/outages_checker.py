@@ -5,6 +5,7 @@
 - Repeated: received more than once. That is allowed for a send whose outcome was in doubt, once for each doubt, and
   where the entity has no duplicate detection. Undoubted are those that are beyond the doubts, visible those that
   duplicate detection should have hidden.
+- Hung: a send that neither returned nor raised.
 - Error: a send that raised. Every caller here has more time than the failover interval.
 
 A doubt is a try that was not answered: of the application's, to the primary or to the backlog, or of the syphon's,
@@ -75,10 +76,11 @@ class Report:
     undoubted: list[str] = field(default_factory=list)
     visible: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    hung: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.unexpected or self.undoubted or self.visible or self.errors)
+        return not (self.lost or self.unexpected or self.undoubted or self.visible or self.errors or self.hung)
 
     def __str__(self) -> str:
         return (
@@ -86,7 +88,7 @@ class Report:
             f"failovers {self.failovers}, fail-backs {self.failbacks}, diverted {self.diverted}, "
             f"carried home {self.carried}; LOST {len(self.lost)}, UNEXPECTED {len(self.unexpected)}, "
             f"REPEATED {len(self.repeated)} (without doubt {len(self.undoubted)}, "
-            f"in spite of duplicate detection {len(self.visible)}), ERRORS {len(self.errors)}"
+            f"in spite of duplicate detection {len(self.visible)}), ERRORS {len(self.errors)}, HUNG {len(self.hung)}"
         )
 
 
@@ -131,6 +133,8 @@ def _judge(report: Report, name: str, life: Life, detects: bool) -> None:
         report.unexpected.append(name)
     if counts[Did.RAISED]:
         report.errors.append(name)
+    if counts[Did.SENT] and not (counts[Did.RETURNED] or counts[Did.RAISED]):
+        report.hung.append(name)
     if copies > 1:
         report.repeated.append(name)
         if detects:

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
+import json
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -103,7 +107,7 @@ async def call(method: Any, *arguments: Any, **options: Any) -> Any:
     return await asyncio.to_thread(method, *arguments, **options)
 
 
-async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync: bool) -> None:
+async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync: bool, usage: Path) -> None:
     from azure.servicebus import ServiceBusMessage
 
     from twinbus import paired
@@ -136,7 +140,12 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync
             await asyncio.sleep(PACE_S * rng.uniform(0.5, 1.5))
 
     package: Any = paired if sync else aio
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * WORKERS * len(SOURCES)))
+    # All threads of the pool begin now, so that what is counted later is the client's.
+    size = 4 * WORKERS * len(SOURCES)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(size))
+    together = threading.Barrier(size)
+    await asyncio.gather(*(asyncio.to_thread(together.wait) for _ in range(size)))
+    opened = usage_now()
     client = package.PairedServiceBusClient.from_connection_strings(
         primary,
         secondary,
@@ -161,6 +170,23 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync
                     group.create_task(work(sender, entity, worker))
     finally:
         await call(client.close)
+    usage.write_text(json.dumps([opened, await until_back(opened)]))
+
+
+def usage_now() -> tuple[int, int]:
+    """Threads and descriptors of this process."""
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+async def until_back(opened: tuple[int, int]) -> tuple[int, int]:
+    """Wait until there are as many as before, for goodbyes have a time of their own, or stop waiting."""
+    for _ in range(200):
+        gc.collect()
+        now = usage_now()
+        if now[0] <= opened[0] and now[1] <= opened[1]:
+            break
+        await asyncio.sleep(0.05)
+    return now
 
 
 # --- the receiver -----------------------------------------------------------------------------------------------------
@@ -277,7 +303,8 @@ def main() -> int:
     with options.log.open("a") as file:
         log = Log(file)
         if options.role == "send":
-            asyncio.run(send(log, options.primary, options.secondary, options.ca, options.seed, options.sync))
+            usage = options.log.with_suffix(".usage")
+            asyncio.run(send(log, options.primary, options.secondary, options.ca, options.seed, options.sync, usage))
         elif options.role == "receive":
             asyncio.run(receive(log, options.primary))
         else:

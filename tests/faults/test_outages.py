@@ -30,7 +30,7 @@ GOOD: list[Entry] = [
     (Did.RECEIVED, "plain/twice", 4),
     (Did.RECEIVED, "detecting/hidden", 1),
 ]
-WRONGS = ("lost", "unexpected", "undoubted", "visible", "errors")
+WRONGS = ("lost", "unexpected", "undoubted", "visible", "errors", "hung")
 
 
 def test_a_good_log_is_good() -> None:
@@ -67,6 +67,7 @@ def test_a_good_log_is_good() -> None:
             {"errors": ["plain/diverted"]},
             id="a caller saw an error",
         ),
+        pytest.param([], (Did.RETURNED, "plain/diverted", 0), {"hung": ["plain/diverted"]}, id="a caller saw nothing"),
     ],
 )
 def test_a_doctored_log_is_red(added: list[Entry], removed: Entry | None, wrong: dict[str, list[str]]) -> None:

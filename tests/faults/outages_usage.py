@@ -1,0 +1,102 @@
+"""What the application holds around an outage: threads and descriptors of its process, by /proc."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from outages_load import BACKLOG_QUEUES, SOURCES, WORKERS
+
+SENDERS = WORKERS * len(SOURCES)
+# A sender that has diverted keeps its connections to the backlog: one for each queue that it has used. In the client of
+# threads each connection has a thread that keeps it alive.
+KEPT_MAX = SENDERS * BACKLOG_QUEUES
+# During an outage each sender has in addition at most one opening that hangs and one connection that is being closed,
+# each entity a ping, for which the same holds.
+HUNG_MAX = 2 * (SENDERS + len(SOURCES))
+# Event loops, listeners and the administration client have a few of their own.
+SPARE = 4
+SAMPLE_S = 0.05
+SETTLE_TIMEOUT_S = 30.0
+
+
+class Usage(NamedTuple):
+    """Threads and descriptors of a process."""
+
+    threads: int
+    descriptors: int
+
+    @classmethod
+    def of(cls, process_id: int | str = "self") -> Usage:
+        folder = Path("/proc") / str(process_id)
+        return cls(len(os.listdir(folder / "task")), len(os.listdir(folder / "fd")))
+
+    def within(self, base: Usage, spare: int) -> bool:
+        return self.threads <= base.threads + spare and self.descriptors <= base.descriptors + spare
+
+    def __str__(self) -> str:
+        return f"{self.threads}/{self.descriptors}"
+
+
+@dataclass
+class Account:
+    """One application's threads and descriptors: before, at most during, and after the outage; then by its own account
+    before its client was made and after it was closed."""
+
+    before: Usage
+    most: Usage
+    after: Usage
+    opened: Usage
+    closed: Usage
+
+    @property
+    def good(self) -> bool:
+        return (
+            self.most.within(self.before, KEPT_MAX + HUNG_MAX + SPARE)
+            and self.after.within(self.before, KEPT_MAX + SPARE)
+            and self.closed.within(self.opened, 0)
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"threads/descriptors before {self.before}, at most {self.most}, after {self.after}; "
+            f"without a client {self.opened}, closed {self.closed}"
+        )
+
+
+class Watcher:
+    """Samples a process while it is watched."""
+
+    def __init__(self, process_id: int) -> None:
+        self._process_id = process_id
+        self.before = self.most = self.after = Usage.of(process_id)
+        self._task = asyncio.ensure_future(self._sample())
+
+    async def _sample(self) -> None:
+        while True:
+            now = Usage.of(self._process_id)
+            self.most = Usage(max(self.most.threads, now.threads), max(self.most.descriptors, now.descriptors))
+            await asyncio.sleep(SAMPLE_S)
+
+    async def settle(self) -> None:
+        """The outage is over: wait until what only the outage needs is gone, or stop waiting."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            self.after = Usage.of(self._process_id)
+            if self.after.within(self.before, KEPT_MAX + SPARE) or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(SAMPLE_S)
+        self.stop()
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    def account(self, told: Path) -> Account:
+        """With what the process has told of itself."""
+        opened, closed = (Usage(*pair) for pair in json.loads(told.read_text()))
+        return Account(self.before, self.most, self.after, opened, closed)
