@@ -96,12 +96,14 @@ def is_shut(handler: Any) -> bool:
 class Connections:
     """The connections that a sender or receiver of the SDK opens, so that they can be cut."""
 
-    __slots__ = ("_clients",)
+    __slots__ = ("_clients", "transports")
 
     def __init__(self, handler: Any) -> None:
         # The SDK forgets a client whose opening failed, and with it a connection that it has not closed.
         clients: list[Any] = []
         self._clients = clients
+        # Those of the connections that were cut: cut is not closed.
+        self.transports: list[Any] = []
         made = ref(handler)
         create = type(handler)._create_handler
 
@@ -120,6 +122,7 @@ class Connections:
             client._shutdown = True
             connection = client._connection
             if connection is not None:
+                self.transports.append(connection._transport)
                 with suppress(Exception):
                     _cut(connection._transport)
         self._clients.clear()

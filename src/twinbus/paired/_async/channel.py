@@ -11,8 +11,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
-from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
 from twinbus.paired.classify import exact
@@ -64,7 +65,7 @@ class AsyncChannel:
         self.sdk = self._make()
         self._connections = Connections(self.sdk)
         connections.cut()
-        await self._tasks.leave(broken.close)
+        await self._tasks.leave(lambda: close_all(broken, connections))
 
     def seen(self, error: Exception) -> Exception:
         """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind
@@ -86,4 +87,14 @@ class AsyncChannel:
     async def close(self) -> None:
         """Close it for good."""
         self.opened = False
-        await async_bounded(CLOSE_S, self.sdk.close, self._connections.cut)
+        await async_bounded(CLOSE_S, lambda: close_all(self.sdk, self._connections), self._connections.cut)
+
+
+async def close_all(handler: ServiceBusSender | ServiceBusReceiver, connections: Connections) -> None:
+    """Close a sender or receiver of the SDK, and what was cut: the SDK forgets connections that it could not open."""
+    try:
+        await handler.close()
+    finally:
+        for transport in connections.transports:
+            with suppress(Exception):
+                await transport.close()

@@ -18,7 +18,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
-from twinbus.paired._async.channel import AsyncChannel
+from twinbus.paired._async.channel import AsyncChannel, close_all
 from twinbus.paired._async.entity import AsyncEntity
 from twinbus.paired._async.namespaces import AsyncNamespace
 from twinbus.paired._async.pairing import AsyncPairing
@@ -162,7 +162,7 @@ class AsyncPair:
             logger.debug("no look at the backlog queue '%s': %r", queue, error)
             return False
         finally:
-            await self.tasks.leave(receiver.close)
+            await self.tasks.leave(lambda: close_all(receiver, connections))
         entity.refresh()
         return True
 

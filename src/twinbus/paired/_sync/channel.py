@@ -12,8 +12,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
-from azure.servicebus import ServiceBusSender
+from azure.servicebus import ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
 from twinbus.paired.classify import exact
@@ -65,7 +66,7 @@ class Channel:
         self.sdk = self._make()
         self._connections = Connections(self.sdk)
         connections.cut()
-        self._tasks.leave(broken.close)
+        self._tasks.leave(lambda: close_all(broken, connections))
 
     def seen(self, error: Exception) -> Exception:
         """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind
@@ -87,4 +88,14 @@ class Channel:
     def close(self) -> None:
         """Close it for good."""
         self.opened = False
-        bounded(CLOSE_S, self.sdk.close, self._connections.cut)
+        bounded(CLOSE_S, lambda: close_all(self.sdk, self._connections), self._connections.cut)
+
+
+def close_all(handler: ServiceBusSender | ServiceBusReceiver, connections: Connections) -> None:
+    """Close a sender or receiver of the SDK, and what was cut: the SDK forgets connections that it could not open."""
+    try:
+        handler.close()
+    finally:
+        for transport in connections.transports:
+            with suppress(Exception):
+                transport.close()

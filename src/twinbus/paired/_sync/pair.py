@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
-from twinbus.paired._sync.channel import Channel
+from twinbus.paired._sync.channel import Channel, close_all
 from twinbus.paired._sync.entity import Entity
 from twinbus.paired._sync.namespaces import Namespace
 from twinbus.paired._sync.pairing import Pairing
@@ -163,7 +163,7 @@ class Pair:
             logger.debug("no look at the backlog queue '%s': %r", queue, error)
             return False
         finally:
-            self.tasks.leave(receiver.close)
+            self.tasks.leave(lambda: close_all(receiver, connections))
         entity.refresh()
         return True
 
