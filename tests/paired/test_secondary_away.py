@@ -21,20 +21,12 @@ def through(pair: Pair, port: int) -> str:
     return pair.secondary.connection_string().replace(f":{pair.secondary.endpoint().port}", f":{port}")
 
 
-async def until(happened: Any, what: str) -> None:
-    for _ in range(1_000):
-        if happened():
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail(f"not within 10 s: {what}")
-
-
 async def test_a_secondary_that_is_down_delays_no_send(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "twinbus.paired"):
         async with pair.sender(secondary=NOBODY) as sender:
             await call(sender.send_messages, ServiceBusMessage("direct"))
             assert pair.told("diverted") == []
-            await until(lambda: pair.told("pairing-failed"), "an event")
+            await pair.until("pairing-failed")
             assert sender.paired_client.backlog_queues == []
             assert "No backlog queue could be found or created in the secondary" in caplog.text
     await pair.in_primary(1)
@@ -43,15 +35,19 @@ async def test_a_secondary_that_is_down_delays_no_send(pair: Pair, caplog: pytes
 async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
     with doorkeeper(pair.secondary.endpoint().port) as door:
         door.strike(stall=True)
-        async with pair.sender(secondary=through(pair, door.port)) as sender:
-            await call(sender.send_messages, ServiceBusMessage("direct"), timeout=5)
+        # A search for the backlog queues takes longer than a send may: a send that waited for it would not return.
+        async with pair.sender(secondary=through(pair, door.port), try_timeout=50) as sender:
+            await call(sender.send_messages, ServiceBusMessage("direct"), timeout=45)
             assert sender.paired_client.backlog_queues == []
+            assert pair.told("pairing-failed") == []
     await pair.in_primary(1)
 
 
 async def test_diversion_is_refused_with_the_reason_until_the_pair_is_made(pair: Pair) -> None:
     async with pair.sender(secondary=NOBODY, failover_interval=0) as sender:
         await call(sender.send_messages, ServiceBusMessage("direct"))
+        # A search that has not ended yet has no reason to tell.
+        await pair.until("pairing-failed")
         with (
             pair.primary.fault("refusing", "orders"),
             pytest.raises(PairingError, match="No backlog queue could be found or created"),
@@ -67,7 +63,7 @@ async def test_a_send_that_waits_for_the_pair_is_diverted_when_it_is_made(pair: 
         async with pair.sender(**options) as sender:
             with pair.primary.fault("refusing", "orders"):
                 sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("late"), timeout=40))
-                await until(lambda: pair.told("failed-over"), "a failover")
+                await pair.until("failed-over")
                 door.heal()
                 await sending
                 assert pair.told("diverted")
@@ -102,7 +98,7 @@ async def test_a_send_that_waits_for_the_backlog_goes_to_a_primary_that_is_back(
         await call(sender.paired_client.wait_until_paired)
         with pair.secondary.fault("refusing"):
             with pair.primary.fault("refusing", "orders"):
-                sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=15))
+                sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=45))
                 await pair.until("backlog-queue-out")
             await sending
     await pair.in_primary(1)
@@ -112,11 +108,12 @@ async def test_a_send_that_waits_for_the_backlog_goes_to_a_primary_that_is_back(
 async def test_a_send_to_a_frozen_backlog_goes_to_a_primary_that_is_back(pair: Pair) -> None:
     with doorkeeper(pair.secondary.endpoint().port) as door:
         options: dict[str, Any] = {"secondary": through(pair, door.port), "failover_interval": 0}
-        async with pair.sender(backlog_queue_count=1, try_timeout=10, **options) as sender:
+        async with pair.sender(backlog_queue_count=1, try_timeout=30, **options) as sender:
             await call(sender.paired_client.wait_until_paired)
             door.strike(stall=True)
             with pair.primary.fault("refusing", "orders"):
-                sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=6))
+                # One try at the backlog gets half of the time, and the primary is back long before it ends.
+                sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=20))
                 await pair.until("failed-over")
             await sending
     await pair.in_primary(1)
@@ -127,7 +124,7 @@ async def test_a_secondary_that_refuses_is_no_reason_to_wait(pair: Pair) -> None
         wrong = strict.connection_string().replace("SharedAccessKey=", "SharedAccessKey=x")
         async with pair.sender(secondary=wrong, failover_interval=0) as sender:
             await call(sender.send_messages, ServiceBusMessage("direct"))
-            await until(lambda: pair.told("pairing-failed"), "an event")
+            await pair.until("pairing-failed")
             with pair.primary.fault("refusing", "orders"), pytest.raises(PairingError, match="ClientAuthentication"):
                 await call(sender.send_messages, ServiceBusMessage("refused"))
     assert {event.cause for event in pair.told("pairing-failed")} == {"ClientAuthenticationError"}
