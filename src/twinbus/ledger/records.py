@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from twinbus.errors import LedgerError
@@ -205,7 +207,11 @@ def decode(line: str | bytes) -> LedgerRecord:
     kind = TYPES.get(name) if isinstance(name, str) else None
     if kind is None:
         raise LedgerError(f"the record's type is not one of {', '.join(TYPES)}")
-    values = {field: _CHECKS[field](field, found[field]) for field in _NAMES[kind.type] if _there(kind, field, found)}
+    values: dict[str, Any] = {}
+    for field in _NAMES[kind.type]:
+        if _there(kind, field, found):
+            check: Check = _CHECKS.get(field, _number)
+            values[field] = check(field, found[field])
     record = kind(**values)
     _check_whole(record)
     return record
@@ -315,23 +321,18 @@ def _record_id(field: str, value: Any) -> str:
     return value
 
 
-def _source(field: str, value: Any) -> LedgerSource:
-    return LedgerSource(_member(field, value, LedgerSource))
+Check = Callable[[str, Any], Any]
 
 
-def _stage(field: str, value: Any) -> Stage:
-    return Stage(_member(field, value, Stage))
+def _member_of(kind: type[StrEnum]) -> Check:
+    known = {each.value: each for each in kind}
 
+    def check(field: str, value: Any) -> StrEnum:
+        if not isinstance(value, str) or value not in known:
+            raise LedgerError(f"'{field}' is not one of {', '.join(known)}")
+        return known[value]
 
-def _event(field: str, value: Any) -> Event:
-    return Event(_member(field, value, Event))
-
-
-def _member(field: str, value: Any, kind: type[LedgerSource] | type[Stage] | type[Event]) -> str:
-    known = [each.value for each in kind]
-    if not isinstance(value, str) or value not in known:
-        raise LedgerError(f"'{field}' is not one of {', '.join(known)}")
-    return value
+    return check
 
 
 def _buckets(field: str, value: Any) -> tuple[int, ...]:
@@ -344,34 +345,13 @@ _NUMBERS_MAX: Final = {
     **dict.fromkeys(("start_ms", "end_ms"), TIME_MS_MAX),
     **dict.fromkeys(("sum_ms", "max_ms", "oldest_ms"), _DURATION_MS_MAX),
 }
-_CHECKS: Final[dict[str, Any]] = {
+# Every other field is a number.
+_CHECKS: Final[dict[str, Check]] = {
     "id": _record_id,
-    "source": _source,
-    "stage": _stage,
-    "event": _event,
-    "kind": _word,
-    "outcome": _word,
-    "cause": _word,
-    "namespace": _name,
-    "entity": _name,
-    "target": _name,
-    "queue": _name,
+    "source": _member_of(LedgerSource),
+    "stage": _member_of(Stage),
+    "event": _member_of(Event),
+    **dict.fromkeys(("kind", "outcome", "cause"), _word),
+    **dict.fromkeys(("namespace", "entity", "target", "queue"), _name),
     "buckets": _buckets,
-    **dict.fromkeys(
-        (
-            "start_ms",
-            "end_ms",
-            "count",
-            "bytes",
-            "units",
-            "depth",
-            "depth_bytes",
-            "oldest_ms",
-            "dead",
-            "sum_ms",
-            "max_ms",
-            "peak",
-        ),
-        _number,
-    ),
 }

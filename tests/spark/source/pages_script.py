@@ -1,6 +1,6 @@
 """A plain session with its pages and its event log on reads a queue whose key must not show; pages are saved as files.
 
-Run by `test_secrets.py`: `pages_script.py FOLDER`, with OPTION, VALUE and QUEUE in the environment.
+Run by `test_secrets.py`: `pages_script.py FOLDER QUEUE FILE`, with the connection string in FILE and in PLANTED.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    # Away before the JVM starts, which shows its environment.
-    option, value, queue = (os.environ.pop(name) for name in ("OPTION", "VALUE", "QUEUE"))
+    folder, queue, file = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.eventLog.enabled", "true")
@@ -29,10 +27,17 @@ def main() -> None:
         .config("spark.sql.streaming.ui.enabled", "true")
         .getOrCreate()
     )
-    options = {option: value, "queueName": queue}
-    frame = spark.read.format("servicebus").options(**options).load()
-    rows = len(frame.collect())
-    frame.explain("extended")
+    ways = [
+        {"connectionString": os.environ["PLANTED"]},
+        {"connectionStringEnv": "PLANTED"},
+        {"connectionStringFile": file},
+    ]
+    rows = 0
+    for way in ways:
+        frame = spark.read.format("servicebus").options(**way, queueName=queue).load()
+        rows += len(frame.collect())
+        frame.explain("extended")
+    options = {**ways[0], "queueName": queue}
     stream = spark.readStream.format("servicebus").options(**options).load()
     query = (
         stream.writeStream.format("parquet")

@@ -33,7 +33,7 @@ from twinbus.paired.syphon.lookout import Counts
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.syphon import PATIENCE_S, Report, Syphon
 from twinbus.paired.syphon.tally import QueueTally, Tally
-from twinbus.spark.syphon.plan import deal, plan
+from twinbus.spark.syphon.shares import shares_of
 from twinbus.spark.syphon.stop_signal import StopSignal
 from twinbus.spark.syphon.task import COUNTERS, answer_schema, task_work
 
@@ -214,8 +214,8 @@ class Rounds:
         from py4j.protocol import Py4JError, Py4JJavaError
         from pyspark.errors import PySparkException
 
-        rows = plan(queues, slots=self._slots, messages_max=self._messages_max, seconds_max=self._round_s)
-        shares = deal(rows, max(self._spark.sparkContext.defaultParallelism, 1))
+        tasks = max(self._spark.sparkContext.defaultParallelism, 1)
+        shares = shares_of(queues, tasks, slots=self._slots, messages_max=self._messages_max, seconds_max=self._round_s)
         work = task_work(
             self._pairing, shares, self._pauses.told(), None if self._signal is None else self._signal.address
         )

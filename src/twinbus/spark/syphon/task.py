@@ -18,7 +18,7 @@ from twinbus.paired.syphon.bounds import Bounds
 from twinbus.paired.syphon.errand import Bell, Drained, Pairing, drain
 from twinbus.paired.syphon.pauses import Failing
 from twinbus.paired.syphon.tally import QueueTally
-from twinbus.spark.syphon.plan import Share
+from twinbus.spark.syphon.shares import Share
 
 if TYPE_CHECKING:
     import pyarrow as pa
