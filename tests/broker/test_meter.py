@@ -41,7 +41,7 @@ from twinbus.clock import SteppedClock, SystemClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.ledger.files import complete_files, open_files
-from twinbus.ledger.records import ConnectionPeak, decode
+from twinbus.ledger.records import ConnectionsRecord, decode
 from twinbus.ledger.totals import Totals
 from twinbus.limits import LEDGER_INTERVALS_WAITING_MAX, METER_INTERVAL_MS, OPERATION_STEP_BYTES
 from twinbus.testing import Broker
@@ -328,7 +328,7 @@ def test_connections_are_told_when_they_change_and_once_a_minute(ledger: Path) -
         (record.end_ms - start, record.peak)
         for file in complete_files(ledger)
         for line in file.read_text().splitlines()
-        if isinstance(record := decode(line), ConnectionPeak)
+        if isinstance(record := decode(line), ConnectionsRecord)
     ]
     assert found == [(1_000, 2), (2_000, 1), (62_000, 1), (65_000, 0)]
 

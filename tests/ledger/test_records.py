@@ -17,7 +17,7 @@ from twinbus.ledger.records import (
     LATENCY_BOUNDS_MS,
     Backlog,
     ConnectionLines,
-    ConnectionPeak,
+    ConnectionsRecord,
     FailoverEvent,
     Latency,
     LedgerRecord,
@@ -39,7 +39,7 @@ HEAD: dict[str, Any] = {
     "entity": "orders",
 }
 OPERATIONS = Operations(**HEAD, kind="send", stage=Stage.DIRECT, outcome="ok", count=3, bytes=70_000, units=4)
-CONNECTIONS = ConnectionPeak(**HEAD | {"entity": ""}, peak=12)
+CONNECTIONS = ConnectionsRecord(**HEAD | {"entity": ""}, peak=12)
 RECORDS: list[LedgerRecord] = [
     OPERATIONS,
     FailoverEvent(**HEAD, event=Event.FAILED_OVER, target="fabrikam", cause="com.microsoft:timeout", count=2),

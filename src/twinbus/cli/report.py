@@ -116,14 +116,14 @@ def _found(
     namespace: str | None,
     entities: int,
 ) -> CostReport:
-    from twinbus.spark.ledger.tables import Tables
+    from twinbus.spark.ledger.tables import LedgerTables
     from twinbus.spark.report.gather import Question, gather
 
     if folders:
         from twinbus.spark.ledger.pipeline import run
 
         run(spark, folders, place, sheet or Sheet.load(_SHEET))
-    kept = Tables(spark, place)
+    kept = LedgerTables(spark, place)
     question = Question(
         sheet=sheet or _sheet(kept.sheet), start_s=times[0], end_s=times[1], namespace=namespace, entities=entities
     )

@@ -115,7 +115,7 @@ class Latency(LedgerRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionPeak(LedgerRecord):
+class ConnectionsRecord(LedgerRecord):
     """The most connections that a namespace had at once in the interval; the entity is empty."""
 
     type: ClassVar[str] = "connections"
@@ -124,7 +124,7 @@ class ConnectionPeak(LedgerRecord):
 
 
 TYPES: Final[dict[str, type[LedgerRecord]]] = {
-    each.type: each for each in (Operations, FailoverEvent, Backlog, Latency, ConnectionPeak)
+    each.type: each for each in (Operations, FailoverEvent, Backlog, Latency, ConnectionsRecord)
 }
 _NAMES: Final[dict[str, tuple[str, ...]]] = {name: tuple(f.name for f in fields(t)) for name, t in TYPES.items()}
 # Fields that may be absent.
@@ -171,7 +171,7 @@ class ConnectionLines:
 
     def line(self, record_id: str, start_ms: int, end_ms: int, count: int, size_bytes: int, units: int) -> str:
         return encode(
-            ConnectionPeak(
+            ConnectionsRecord(
                 id=record_id,
                 start_ms=start_ms,
                 end_ms=end_ms,

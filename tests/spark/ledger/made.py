@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twinbus.ledger.records import (
     Backlog,
-    ConnectionPeak,
+    ConnectionsRecord,
     FailoverEvent,
     Latency,
     LedgerRecord,
@@ -105,7 +105,7 @@ class Writer:
                 max_ms=draw.randrange(50),
                 buckets=buckets,
             )
-        return ConnectionPeak(**self.head(at_ms, namespace, ""), peak=draw.choice([0, 3, 2_000]))
+        return ConnectionsRecord(**self.head(at_ms, namespace, ""), peak=draw.choice([0, 3, 2_000]))
 
 
 def odd(record: LedgerRecord, draw: random.Random) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from twinbus.errors import LedgerError
 from twinbus.ledger.prices import Sheet
-from twinbus.ledger.records import Backlog, ConnectionPeak, FailoverEvent, Latency, LedgerRecord, Operations, decode
+from twinbus.ledger.records import Backlog, ConnectionsRecord, FailoverEvent, Latency, LedgerRecord, Operations, decode
 from twinbus.ledger.words import Event, LedgerSource, Stage
 
 MINUTE_MS = 60_000
@@ -134,10 +134,10 @@ class Model:
             found |= self._of_bandwidth(namespace, records)
         peaks: dict[tuple[str, datetime], int] = defaultdict(int)
         times: dict[tuple[str, str], list[datetime]] = defaultdict(list)
-        for each in self._of(ConnectionPeak):
+        for each in self._of(ConnectionsRecord):
             hour = minute(each).replace(minute=0)
             peaks[each.namespace, hour] = max(peaks[each.namespace, hour], each.peak)
-        for each in (*self._of(Operations), *self._of(ConnectionPeak)):
+        for each in (*self._of(Operations), *self._of(ConnectionsRecord)):
             times[each.namespace, f"{minute(each):%Y-%m}"].append(minute(each).replace(minute=0))
         for (namespace, month), hours in times.items():
             found |= self._of_base(namespace, min(hours), max(hours))

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from twinbus.ledger.prices import Sheet
 from twinbus.spark.ledger.pipeline import run
-from twinbus.spark.ledger.tables import Tables
+from twinbus.spark.ledger.tables import LedgerTables
 from twinbus.testing import Broker
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_the_tables_tell_what_was_sent_and_received(spark: SparkSession, tmp_pat
             sender.send_messages([ServiceBusMessage("more") for _ in range(5)])
     done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("standard"))
     assert (done.quarantined, done.repeated) == (0, 0)
-    tables = Tables(spark, tmp_path / "tables")
+    tables = LedgerTables(spark, tmp_path / "tables")
     found = {
         (row["entity"], row["kind"]): (row["count"], row["units"])
         for row in tables.operations.where("outcome = 'ok' and source = 'broker'")

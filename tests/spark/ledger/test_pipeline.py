@@ -29,13 +29,13 @@ from tests.spark.ledger.made import DAY_MS, START_MS, Writer, make
 from tests.spark.ledger.model import Model, moment
 from twinbus.errors import ConfigError, StoreError, StoreLockedError
 from twinbus.ledger.prices import GIGABYTE, Sheet, Tier, Tiers
-from twinbus.ledger.records import ConnectionPeak, Operations, decode, encode
+from twinbus.ledger.records import ConnectionsRecord, Operations, decode, encode
 from twinbus.ledger.words import LedgerSource
 from twinbus.spark.ledger import delta, pipeline, schemas
 from twinbus.spark.ledger.delta import DeltaFolder
 from twinbus.spark.ledger.pipeline import RunSummary, run
 from twinbus.spark.ledger.staged import known_files
-from twinbus.spark.ledger.tables import Tables
+from twinbus.spark.ledger.tables import LedgerTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 def check(spark: SparkSession, folder: Path, model: Model) -> None:
     """Every table is what the model says."""
-    tables = Tables(spark, folder)
+    tables = LedgerTables(spark, folder)
     operations = rows(tables.operations)
     assert {row[:7]: row[7:] for row in operations} == model.operations()
     assert len(operations) == len(model.operations())
@@ -68,7 +68,7 @@ def check(spark: SparkSession, folder: Path, model: Model) -> None:
 
 
 def everything(spark: SparkSession, folder: Path) -> dict[str, Counter[str]]:
-    tables = Tables(spark, folder)
+    tables = LedgerTables(spark, folder)
     return {name: Counter(map(str, rows(getattr(tables, name)))) for name in TABLES}
 
 
@@ -126,7 +126,7 @@ def test_each_run_adds_to_the_months_it_tells_of(spark: SparkSession, tmp_path: 
     files = []
     for run_id, at_ms in times.items():
         files.append(ledger(folder, 60, run_id, at_ms))
-        connected = ConnectionPeak(
+        connected = ConnectionsRecord(
             id=f"c{run_id}-1",
             start_ms=at_ms,
             end_ms=at_ms + 60_000,
@@ -139,8 +139,8 @@ def test_each_run_adds_to_the_months_it_tells_of(spark: SparkSession, tmp_path: 
         done = run(spark, [folder], tables, STANDARD)
         assert (done.records, done.repeated, done.quarantined) == (61, 0, 0)
         check(spark, tables, Model(files, STANDARD))
-    assert Tables(spark, tables).months("days") == Tables(spark, tables).months("charges")
-    assert len(Tables(spark, tables).months("days")) == 2
+    assert LedgerTables(spark, tables).months("days") == LedgerTables(spark, tables).months("charges")
+    assert len(LedgerTables(spark, tables).months("days")) == 2
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -157,14 +157,14 @@ def test_tables_of_earlier_versions_are_converted(spark: SparkSession, tmp_path:
         commit.write_text(json.dumps(told))
         shutil.rmtree(tables / "days")
     with pytest.raises(StoreError, match="earlier version"):
-        Tables(spark, tables)
+        LedgerTables(spark, tables)
     files = sorted(folder.glob("*.jsonl"))
     old = Model(files, STANDARD)
     empty = tmp_path / "empty"
     empty.mkdir()
     assert run(spark, [empty], tables, STANDARD).files == 0
     assert sorted(path.name for path in tables.iterdir()) == sorted([*schemas.TABLES, "batch.json", "lock"])
-    found = rows(Tables(spark, tables).quarantine)
+    found = rows(LedgerTables(spark, tables).quarantine)
     assert len(found) == len(old.quarantine)
     old.quarantine = [(row[0], row[2]) for row in found]  # the files were elsewhere, and a reason had other words
     check(spark, tables, old)
@@ -220,19 +220,21 @@ def test_following_takes_what_comes_until_it_is_told_to_stop(spark: SparkSession
     total = pipeline.follow(spark, [folder], tmp_path / "tables", STANDARD, stopping=stopping, told=told, every_s=0.01)
     assert [each.records for each in turns] == [30, 20]
     assert (total.files, total.records) == (2, 50)
-    assert Tables(spark, tmp_path / "tables").operations.selectExpr("count(DISTINCT date(minute))").first()[0] == 2
+    assert (
+        LedgerTables(spark, tmp_path / "tables").operations.selectExpr("count(DISTINCT date(minute))").first()[0] == 2
+    )
 
 
 def test_open_files_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     ledger(tmp_path / "ledger").rename(tmp_path / "ledger" / "broker.open")
     assert run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD).files == 0
-    assert [getattr(Tables(spark, tmp_path / "tables"), name).count() for name in TABLES] == [0] * 6
+    assert [getattr(LedgerTables(spark, tmp_path / "tables"), name).count() for name in TABLES] == [0] * 6
 
 
 def test_the_columns_are_there_before_the_first_run(spark: SparkSession, tmp_path: Path) -> None:
     ledger(tmp_path / "ledger")
     for _ in range(2):
-        tables = Tables(spark, tmp_path / "tables")
+        tables = LedgerTables(spark, tmp_path / "tables")
         for name in TABLES:
             wanted = spark.createDataFrame([], getattr(schemas, name.upper())).schema
             found = getattr(tables, name).schema
@@ -243,8 +245,8 @@ def test_the_columns_are_there_before_the_first_run(spark: SparkSession, tmp_pat
 def test_another_sheet_prices_everything_anew(spark: SparkSession, tmp_path: Path) -> None:
     file = ledger(tmp_path / "ledger")
     run(spark, [tmp_path / "ledger"], tmp_path / "tables", Sheet.load("free"))
-    assert Tables(spark, tmp_path / "tables").charges.where("amount <> 0").count() == 0
-    assert Tables(spark, tmp_path / "tables").sheet == "free"
+    assert LedgerTables(spark, tmp_path / "tables").charges.where("amount <> 0").count() == 0
+    assert LedgerTables(spark, tmp_path / "tables").sheet == "free"
     run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     check(spark, tmp_path / "tables", Model([file], STANDARD))
 
@@ -254,7 +256,7 @@ def test_bandwidth_is_charged_at_every_stage(spark: SparkSession, tmp_path: Path
     tiers = Tiers(GIGABYTE, (Tier(100_000, Decimal("0.5")), Tier(None, Decimal(2))))
     carried = replace(STANDARD, name="carried", bandwidth=tiers)
     run(spark, [tmp_path / "ledger"], tmp_path / "tables", carried)
-    charges = Tables(spark, tmp_path / "tables").charges.where("stage = 'bandwidth'")
+    charges = LedgerTables(spark, tmp_path / "tables").charges.where("stage = 'bandwidth'")
     (total,) = charges.selectExpr("sum(amount) as amount", "sum(units) as units").collect()
     sizes = sum(
         record.bytes
@@ -288,7 +290,7 @@ def test_many_runs_leave_few_files(spark: SparkSession, tmp_path: Path, monkeypa
 def test_other_readers_of_delta_tables_read_every_table(spark: SparkSession, tmp_path: Path) -> None:
     first, second = make(tmp_path, 11)
     run(spark, [tmp_path], tmp_path / "tables", STANDARD)
-    tables = Tables(spark, tmp_path / "tables")
+    tables = LedgerTables(spark, tmp_path / "tables")
     for name in schemas.TABLES:
         ours = tables.partitions(name, None)
         folder = str(tmp_path / "tables" / name)

@@ -37,7 +37,7 @@ from twinbus.spark.ledger.failovers import failovers
 from twinbus.spark.ledger.folds import FOLDS
 from twinbus.spark.ledger.schemas import TABLES
 from twinbus.spark.ledger.staged import StagedRows, known_files, known_ids, write_rows
-from twinbus.spark.ledger.tables import Tables, frame_of
+from twinbus.spark.ledger.tables import LedgerTables, frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -223,7 +223,7 @@ class _Job:
         last = self.delta.batch()
         if not last.number:
             self.delta.create()
-        tables = Tables(self._spark, self.delta.folder) if last.number else None
+        tables = LedgerTables(self._spark, self.delta.folder) if last.number else None
         replaced: dict[str, Iterable[str] | None] = {}
         with ThreadPoolExecutor(2) as pool:
             costing = pool.submit(self._costs, rows, tables, last.sheet)
@@ -237,7 +237,7 @@ class _Job:
             replaced |= {"files": None, "seen": None}
         self.delta.commit(number, self._clock.now_ms(), repr_of(self._sheet), replaced)
 
-    def _costs(self, rows: StagedRows, tables: Tables | None, sheet: str) -> dict[str, Iterable[str] | None]:
+    def _costs(self, rows: StagedRows, tables: LedgerTables | None, sheet: str) -> dict[str, Iterable[str] | None]:
         """What becomes of days, hours of connections, and charges."""
         replaced = self._folded(rows, tables, "days") | self._folded(rows, tables, "connections")
         months = {month for found in replaced.values() for month in found or ()}
@@ -249,7 +249,7 @@ class _Job:
         self._write(charges(days, hours, self._sheet), "charges", months)
         return {**replaced, "charges": months}
 
-    def _facts(self, rows: StagedRows, tables: Tables | None) -> dict[str, Iterable[str] | None]:
+    def _facts(self, rows: StagedRows, tables: LedgerTables | None) -> dict[str, Iterable[str] | None]:
         """What becomes of the tables that have no prices."""
         replaced: dict[str, Iterable[str] | None] = {}
         for name in [name for name in FOLDS if name not in ("days", "connections")]:
@@ -268,7 +268,7 @@ class _Job:
             replaced["quarantine"] = [f"{at:%Y-%m}"]
         return replaced
 
-    def _folded(self, rows: StagedRows, tables: Tables | None, name: str) -> dict[str, Iterable[str] | None]:
+    def _folded(self, rows: StagedRows, tables: LedgerTables | None, name: str) -> dict[str, Iterable[str] | None]:
         """Write the partitions of a table that the rows add to; which these are."""
         part, new, fold = FOLDS[name]
         if not rows.has(part):
@@ -279,12 +279,12 @@ class _Job:
         self._write(fold(_gathered(found, TABLES[name].partition, partitions)), name, partitions)
         return {name: partitions}
 
-    def _with_old(self, new: DataFrame, tables: Tables | None, name: str, partitions: Iterable[str]) -> DataFrame:
+    def _with_old(self, new: DataFrame, tables: LedgerTables | None, name: str, partitions: Iterable[str]) -> DataFrame:
         columns = self._spark.createDataFrame([], TABLES[name].all_columns).columns
         found = new.select(*columns)
         return found if tables is None else found.unionByName(tables.partitions(name, partitions))
 
-    def _after(self, tables: Tables | None, name: str, partitions: Iterable[str]) -> DataFrame:
+    def _after(self, tables: LedgerTables | None, name: str, partitions: Iterable[str]) -> DataFrame:
         """A table's partitions as they will be: those that were just written, and those that stay."""
         staged = [str(path) for path in self.delta.staged(name)]
         new = frame_of(self._spark, name, self.delta.staging / "tables" / name, staged)

@@ -1,6 +1,6 @@
 """The tables that the ledger pipeline writes, for those who read them with Spark.
 
-    tables = Tables(spark, "tables")
+    tables = LedgerTables(spark, "tables")
     tables.operations.groupBy("kind").sum("count").show()
 
 They are Delta tables: every reader of that format can read them as well (docs/ledger.md).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Tables:
+class LedgerTables:
     """The tables of one folder."""
 
     def __init__(self, spark: SparkSession, folder: Path | str) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from twinbus.ledger.prices import Sheet
-    from twinbus.spark.ledger.tables import Tables
+    from twinbus.spark.ledger.tables import LedgerTables
 
 _NAMESPACES_SHOWN = 5
 _DAYS = (1, 7, 28, 84, 364)
@@ -59,7 +59,7 @@ class Question:
     entities: int = REPORT_ENTITIES
 
 
-def gather(tables: Tables, question: Question) -> CostReport:
+def gather(tables: LedgerTables, question: Question) -> CostReport:
     """Work out the report."""
     with _settings(tables.operations.sparkSession):
         return _Gathering(tables, question).report()
@@ -79,7 +79,7 @@ def _settings(spark: SparkSession) -> Iterator[None]:
 
 
 class _Gathering:
-    def __init__(self, tables: Tables, question: Question) -> None:
+    def __init__(self, tables: LedgerTables, question: Question) -> None:
         self._question = question
         self._sheet = question.sheet
         self._operations = self._of(tables.operations)
