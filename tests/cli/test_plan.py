@@ -73,7 +73,7 @@ def test_a_chart_is_written_and_is_the_same_again(
         (["--size", "huge"], "is not a size"),
         (["--size", "200MB"], "size_bytes is 209715200"),
         (["--ping-interval", "0.1"], "ping_interval_s is 0.1"),
-        (["--prices", "golden"], "no price sheet 'golden'"),
+        (["--prices", "golden"], "Unknown price sheet 'golden'"),
         (["--chart", "plan.pdf"], "an .svg or a .png file"),
     ],
 )

@@ -25,7 +25,7 @@ def test_a_job_in_python_runs_on_this_interpreter(spark: SparkSession) -> None:
 
 def test_spark_submit_keeps_its_master(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    with pytest.raises(ConfigError, match="spark-submit has a --master of its own"):
+    with pytest.raises(ConfigError, match="Pass --master to spark-submit"):
         session.open_session("mine", master="local[1]")
 
 

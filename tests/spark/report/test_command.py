@@ -130,7 +130,7 @@ def test_the_report_of_a_real_outage(tmp_path: Path, browser: Browser) -> None:
             "--to 2026-11-15 is not after --from 2026-11-16",
         ),
         (["--tables", ".", "--output", "no/such/report.html"], "There is no folder"),
-        (["--tables", ".", "--prices", "golden"], "no price sheet 'golden'"),
+        (["--tables", ".", "--prices", "golden"], "Unknown price sheet 'golden'"),
     ],
 )
 def test_what_is_wrong_is_said_before_spark_starts(

@@ -125,7 +125,7 @@ def test_a_quiet_period_says_so(empty: CostReport) -> None:
     Reader(text)
     for said in (
         "No failover in this period: every message was sent directly.",
-        "No look at a backlog queue",
+        "No backlog queue was measured",
         "No message came through the backlog",
         "No operation in this period",
         "No charges by the price sheet standard",
