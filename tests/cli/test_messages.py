@@ -444,7 +444,7 @@ def test_bodies_in_every_form(done: Done, lines_of: Lines) -> None:
 
 
 def test_nothing_to_see(twinbus: Command) -> None:
-    assert twinbus("peek", "orders") == (0, "", "There is no message in orders.\n")
+    assert twinbus("peek", "orders") == (0, "", "No messages in orders.\n")
     assert twinbus("peek", "orders", "--json") == (0, "", "")
 
 

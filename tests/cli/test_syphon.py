@@ -136,7 +136,7 @@ def test_what_is_left_is_told(command: Command, secondary: Broker) -> None:
 def test_no_backlog_queue(command: Command) -> None:
     code, _, err = command("syphon", *LOCAL, "--once", "--primary-name", "other", "--backlog-queue-count", "2")
     assert code == 1
-    assert "There is no backlog queue" in err
+    assert "No backlog queues found" in err
 
 
 @pytest.mark.parametrize(

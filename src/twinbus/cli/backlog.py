@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twinbus.paired.syphon.survey import QueueLook
 
 backlogs = group(
-    """See and mend what is diverted. It lies in the backlog queues of a secondary.
+    """Inspect and repair diverted messages. It lies in the backlog queues of a secondary.
 
 \b
 Example:
@@ -45,7 +45,7 @@ Example:
 """
 )
 
-Queue = Annotated[str | None, typer.Option(metavar="QUEUE", help="One backlog queue; all of them unless given.")]
+Queue = Annotated[str | None, typer.Option(metavar="QUEUE", help="Only this backlog queue [all].")]
 Path = Annotated[str | None, typer.Option(metavar="PATH", help="Only messages for this destination.")]
 
 _RECEIVE_S = 1.0
@@ -77,7 +77,7 @@ def list_backlog(
 def show_looks(looks: list[QueueLook]) -> None:
     """The backlog queues as a table."""
     if not looks:
-        typer.echo("There are no backlog queues.")
+        typer.echo("No backlog queues found.")
         return
     now_ms = SystemClock().now_ms()
     rows = [
@@ -102,9 +102,9 @@ def peek(
     secondary_file: SecondaryFile = None,
     primary_name: PrimaryName = None,
     queue: Queue = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Show dead letters instead.")] = False,
     path: Path = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many of each queue.")] = 20,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of messages per queue.")] = 20,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
@@ -148,8 +148,8 @@ def resubmit(
     secondary_file: SecondaryFile = None,
     primary_name: PrimaryName = None,
     queue: Queue = None,
-    to: Annotated[str | None, typer.Option(metavar="PATH", help="A new destination for all of them.")] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="At most so many of each queue.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="PATH", help="New destination for all of them.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after N messages per queue.")] = None,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
@@ -186,9 +186,9 @@ def remove_unused(
     secondary_file: SecondaryFile = None,
     primary_name: PrimaryName = None,
     backlog_queue_count: Annotated[
-        int, typer.Option(min=0, help="How many backlog queues the pair uses; 0 when it is no pair any more.")
+        int, typer.Option(min=0, help="Number of backlog queues that the pair uses; 0 if there is no pair any more.")
     ] = BACKLOG_QUEUES_DEFAULT,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete them; without it they are only listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete the queues instead of listing them.")] = False,
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:

@@ -22,11 +22,13 @@ _NUMBERS = ("messages", "bodies", "bytes", "damaged", "dangling", "orphans", "fa
 
 def check(
     data: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The data folder [the user's own].", show_default=False)
+        Path | None, typer.Argument(metavar="DIR", help="Data folder [the user's own].", show_default=False)
     ] = None,
     repair: Annotated[
         Path | None,
-        typer.Option(metavar="NEW_DIR", help="Write a sound copy there, and list what it lacks.", show_default=False),
+        typer.Option(
+            metavar="NEW_DIR", help="Write a repaired copy to this folder and list what it omits.", show_default=False
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -13,8 +13,8 @@ from twinbus.cli.view import show_json
 
 
 def compact(
-    data: Annotated[Path, typer.Argument(metavar="DIR", help="The data folder.")],
-    to: Annotated[Path, typer.Argument(metavar="NEW_DIR", help="A folder that does not exist yet.")],
+    data: Annotated[Path, typer.Argument(metavar="DIR", help="Data folder to copy.")],
+    to: Annotated[Path, typer.Argument(metavar="NEW_DIR", help="Folder to create.")],
     json: Json = False,
 ) -> None:
     """Write a compact copy of a data folder. The broker must be stopped; the original is left as it is.

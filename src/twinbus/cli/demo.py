@@ -27,18 +27,20 @@ _ENGINES = ("spark", "local")
 
 
 def demo(
-    seed: Annotated[int, typer.Option(help="Chooses contents, sizes and backlog queues.")] = 1,
-    rate: Annotated[float, typer.Option(metavar="NUMBER", min=1, max=500, help="Messages a second, in all.")] = 60,
+    seed: Annotated[int, typer.Option(help="Random seed of contents, sizes and backlog queues.")] = 1,
+    rate: Annotated[float, typer.Option(metavar="NUMBER", min=1, max=500, help="Messages per second in total.")] = 60,
     outage: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, max=600, help="How long the primary is dead.")
+        float, typer.Option(metavar="SECONDS", min=1, max=600, help="How long the primary is down.")
     ] = 15,
-    engine: Annotated[str, typer.Option(help="What the syphon runs on: spark or local.")] = "spark",
-    report: Annotated[Path, typer.Option(metavar="FILE", help="Where the report goes.", show_default=True)] = Path(
+    engine: Annotated[str, typer.Option(help="Engine of the syphon: spark or local.")] = "spark",
+    report: Annotated[Path, typer.Option(metavar="FILE", help="File of the report.", show_default=True)] = Path(
         "twinbus-demo.html"
     ),
-    no_report: Annotated[bool, typer.Option("--no-report", help="Leave the report out: no Spark for it.")] = False,
-    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep data, ledgers and tables there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON, and nothing else.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Skip the report, which needs Spark.")] = False,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep data, ledgers and tables in this folder.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")] = False,
 ) -> None:
     """Kill a message bus under load, and lose nothing.
 

@@ -16,16 +16,16 @@ SUBSCRIPTIONS = "/Subscriptions/"
 DEAD_LETTERS = "/$DeadLetterQueue"
 
 Entity = Annotated[
-    str, typer.Argument(metavar="ENTITY", help="A queue; or a topic and --subscription.", autocompletion=entity_names)
+    str, typer.Argument(metavar="ENTITY", help="Queue, or topic with --subscription.", autocompletion=entity_names)
 ]
-Destination = Annotated[str, typer.Argument(metavar="ENTITY", help="A queue or topic.", autocompletion=entity_names)]
+Destination = Annotated[str, typer.Argument(metavar="ENTITY", help="Queue or topic.", autocompletion=entity_names)]
 Subscription = Annotated[
     str | None,
     typer.Option(
-        "--subscription", "-s", metavar="NAME", help="A subscription of the topic.", autocompletion=subscription_names
+        "--subscription", "-s", metavar="NAME", help="Subscription of the topic.", autocompletion=subscription_names
     ),
 ]
-Dead = Annotated[bool, typer.Option("--dead", help="Its dead-letter queue.")]
+Dead = Annotated[bool, typer.Option("--dead", help="Use its dead-letter queue.")]
 
 
 def path_of(entity: str, subscription: str | None, *, dead: bool = False) -> str:

@@ -31,13 +31,13 @@ def export(
     target: Target,
     format: Annotated[
         Format | None,
-        typer.Option("--format", "-f", help="config.json of the emulator, or our TOML [by FILE, else toml]."),
+        typer.Option("--format", "-f", help="Format: emulator (config.json) or toml [by the name of FILE, else toml]."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write [the standard output].")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [standard output].")
     ] = None,
     show_keys: Annotated[
-        bool, typer.Option("--show-keys", help="Write the policies' keys too (TOML only); keep that file safe.")
+        bool, typer.Option("--show-keys", help="Include the keys of policies (TOML only); keep the file safe.")
     ] = False,
 ) -> None:
     """Write a namespace's entities as a configuration file. `twinbus serve --config` makes them again.

@@ -21,7 +21,7 @@ from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, ConnectionForcedError, ServiceError
 
 faults = group(
-    """Make outages on purpose. The broker must be started with --allow-faults.
+    """Inject faults into a running broker. The broker must be started with --allow-faults.
 
 \b
 Example:
@@ -36,7 +36,9 @@ _TOKEN_S = 300
 
 Entity = Annotated[
     str | None,
-    typer.Option("--entity", "-e", metavar="PATH", help="One entity, not the namespace.", autocompletion=entity_names),
+    typer.Option(
+        "--entity", "-e", metavar="PATH", help="Only this entity [the whole namespace].", autocompletion=entity_names
+    ),
 ]
 
 
@@ -46,11 +48,13 @@ def set_fault(
     target: Target,
     mode: Annotated[str, typer.Argument(metavar="MODE", help="down, silent, slow, refusing or lossy.")],
     entity: Entity = None,
-    delay_ms: Annotated[int, typer.Option(help="How slow `slow` is.")] = 1_000,
-    refusal: Annotated[str, typer.Option(help="What `refusing` says: server-busy or internal-error.")] = "server-busy",
+    delay_ms: Annotated[int, typer.Option(help="With slow: the delay in milliseconds.")] = 1_000,
+    refusal: Annotated[
+        str, typer.Option(help="With refusing: the error, server-busy or internal-error.")
+    ] = "server-busy",
     as_json: Json = False,
 ) -> None:
-    """Make the namespace, or one entity, fail.
+    """Set a fault on the namespace or on one entity.
 
     \b
     Example:
@@ -68,7 +72,7 @@ def clear(
     entity: Entity = None,
     as_json: Json = False,
 ) -> None:
-    """End every fault, or one entity's.
+    """Clear all faults, or those of one entity.
 
     \b
     Example:
@@ -84,7 +88,7 @@ def list_faults(
     target: Target,
     as_json: Json = False,
 ) -> None:
-    """Show the faults there are.
+    """List active faults.
 
     \b
     Example:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from twinbus.spark.ledger.pipeline import RunSummary
 
 ledgers = group(
-    """Count what was done.
+    """Summarise recorded operations.
 
 \b
 Example:
@@ -51,9 +51,9 @@ def _ledgers() -> None:
 @ledgers.command()
 def show(
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The data folder, or a ledger's own folder.", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="Data folder, or folder of a ledger.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Sum the ledger by entity and kind of operation.
 
@@ -82,19 +82,21 @@ def show(
 def run(
     ledger: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="A ledger, or a data folder with one; again for another.", show_default=False),
+        typer.Option(
+            metavar="DIR", help="A ledger, or a data folder that contains one; repeatable.", show_default=False
+        ),
     ] = None,
     tables: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The tables. Beside the ledger unless given.", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="Folder of the tables [beside the ledger].", show_default=False)
     ] = None,
-    prices: Annotated[str, typer.Option(metavar="SHEET", help="A price sheet: a name or a file.")] = "standard",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is new, until stopped.")] = False,
-    every: Annotated[float, typer.Option(min=1, max=3600, help="With --follow: seconds between two looks.")] = 10.0,
+    prices: Annotated[str, typer.Option(metavar="SHEET", help="Price sheet: a name or a file.")] = "standard",
+    follow: Annotated[bool, typer.Option("--follow", help="Keep reading new records until stopped.")] = False,
+    every: Annotated[float, typer.Option(min=1, max=3600, help="With --follow: seconds between two reads.")] = 10.0,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="The Spark master; this machine unless given.", show_default=False)
+        str | None, typer.Option(metavar="URL", help="Spark master [this machine].", show_default=False)
     ] = None,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Spark's memory on this machine.")] = "2g",
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of Spark on this machine.")] = "2g",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Bring what is new in ledgers into the tables of operations, charges, failovers, backlog and latency.
 

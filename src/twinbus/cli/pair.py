@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from twinbus.paired.syphon.survey import QueueLook
 
 pairs = group(
-    """See how paired namespaces do.
+    """Show the status of a pair.
 
 \b
 Example:

@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 Primary = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", envvar="TWINBUS_PRIMARY", show_envvar=True, help="The primary's connection string."),
+    typer.Option(metavar="TEXT", envvar="TWINBUS_PRIMARY", show_envvar=True, help="Connection string of the primary."),
 ]
 PrimaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
 Secondary = Annotated[
     str | None,
     typer.Option(
-        metavar="TEXT", envvar="TWINBUS_SECONDARY", show_envvar=True, help="The secondary's connection string."
+        metavar="TEXT", envvar="TWINBUS_SECONDARY", show_envvar=True, help="Connection string of the secondary."
     ),
 ]
 SecondaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
 PrimaryName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The primary's name in the names of the backlog queues.")
+    str | None, typer.Option(metavar="NAME", help="Name of the primary in the names of backlog queues.")
 ]
 CaFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The CA to trust over TLS and HTTPS; `twinbus trust` shows one.")
+    Path | None, typer.Option(metavar="FILE", help="CA certificate to trust; `twinbus trust` shows the broker's.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def connection_string(which: str, text: str | None, file: Path | None) -> str:

@@ -28,13 +28,13 @@ def peek(
     entity: Entity,
     subscription: Subscription = None,
     dead: Dead = False,
-    first: Annotated[int, typer.Option("--from", metavar="NUMBER", min=0, help="From this sequence number on.")] = 1,
-    max: Annotated[int, typer.Option("--max", "-m", metavar="N", min=1, help="At most so many.")] = 20,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Of this session.")] = None,
+    first: Annotated[int, typer.Option("--from", metavar="NUMBER", min=0, help="Start at this sequence number.")] = 1,
+    max: Annotated[int, typer.Option("--max", "-m", metavar="N", min=1, help="Stop after N messages.")] = 20,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Only this session.")] = None,
     body: Annotated[
-        Body | None, typer.Option(help="Show whole messages, with their bodies so [a table with the beginnings].")
+        Body | None, typer.Option(help="Show complete messages with bodies in this form [a table with excerpts].")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Look at messages without locking them. Active, scheduled and deferred ones are shown.
 
@@ -66,7 +66,7 @@ def peek(
     if table:
         _show(table, dead)
     if not count and not json:
-        typer.echo(f"There is no message in {path}{'' if first <= 1 else f' from {first} on'}.", err=True)
+        typer.echo(f"No messages in {path}{'' if first <= 1 else f' from sequence number {first} on'}.", err=True)
 
 
 async def peeked(

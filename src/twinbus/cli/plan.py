@@ -53,35 +53,36 @@ def size_bytes(text: str) -> int:
 
 
 def plan(
-    clients: Annotated[int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Processes that send.")] = 1,
-    senders: Annotated[int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Senders in each of them.")] = 1,
+    clients: Annotated[int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Number of sending processes.")] = 1,
+    senders: Annotated[int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Senders per process.")] = 1,
     entities: Annotated[
-        int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Queues and topics that each of them sends to.")
+        int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Queues and topics that each sender sends to.")
     ] = 1,
-    rate: Annotated[float, typer.Option(min=0, help="Messages a second, of all clients together.")] = 100.0,
-    message_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of a message: 900, 2KB, 1MB.")] = "1KB",
-    outage: Annotated[str, typer.Option(metavar="TIME", help="How long the primary is away: 90s, 30m, 4h.")] = "10m",
+    rate: Annotated[float, typer.Option(min=0, help="Messages per second of all clients together.")] = 100.0,
+    message_size: Annotated[
+        str, typer.Option("--size", metavar="SIZE", help="Size of a message: 900, 2KB, 1MB.")
+    ] = "1KB",
+    outage: Annotated[str, typer.Option(metavar="TIME", help="Length of the outage: 90s, 30m, 4h.")] = "10m",
     queues: Annotated[
-        int, typer.Option("--backlog-queues", min=1, max=PLAN_COUNT_MAX, help="Backlog queues.")
+        int, typer.Option("--backlog-queues", min=1, max=PLAN_COUNT_MAX, help="Number of backlog queues.")
     ] = BACKLOG_QUEUES_DEFAULT,
-    failover_interval: Annotated[str, typer.Option(metavar="TIME", help="The pair's failover interval.")] = "60s",
-    ping_interval: Annotated[str, typer.Option(metavar="TIME", help="The pair's ping interval.")] = "60s",
-    drain_rate: Annotated[
-        float, typer.Option(help="Messages a second that the syphons bring home together.")
-    ] = SYPHON_DRAIN_RATE,
-    syphons: Annotated[int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Syphons that run.")] = 1,
+    failover_interval: Annotated[str, typer.Option(metavar="TIME", help="Failover interval of the pair.")] = "60s",
+    ping_interval: Annotated[str, typer.Option(metavar="TIME", help="Ping interval of the pair.")] = "60s",
+    drain_rate: Annotated[float, typer.Option(help="Messages per second of all syphons together.")] = SYPHON_DRAIN_RATE,
+    syphons: Annotated[int, typer.Option(min=1, max=PLAN_COUNT_MAX, help="Number of syphons.")] = 1,
     skew: Annotated[
-        float, typer.Option(min=0, max=3, help="How unequal senders are: the n-th sends n^-SKEW of the first.")
+        float,
+        typer.Option(min=0, max=3, help="Skew of the senders: the n-th sends n^-SKEW times what the first sends."),
     ] = 0.0,
-    prices: Annotated[str, typer.Option(metavar="SHEET", help="A price sheet: a name or a file.")] = "standard",
-    used: Annotated[int, typer.Option(min=0, help="Units that the month has had before the outage.")] = 0,
+    prices: Annotated[str, typer.Option(metavar="SHEET", help="Price sheet: a name or a file.")] = "standard",
+    used: Annotated[int, typer.Option(min=0, help="Units used this month before the outage.")] = 0,
     trials: Annotated[
-        int, typer.Option(min=0, max=PLAN_TRIALS_MAX, help="Draw the spread so often on Spark, too.")
+        int, typer.Option(min=0, max=PLAN_TRIALS_MAX, help="Also simulate the spread N times on Spark.")
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="The Spark master to draw on.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulation.")] = 1,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master of the simulation.")] = None,
     chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it into a file as well: .svg or .png.")
+        Path | None, typer.Option(metavar="FILE", help="Write a chart to this file: .svg or .png.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -35,11 +35,11 @@ Entity = Annotated[
         "--entity",
         "-e",
         metavar="PATH",
-        help="Of this queue or topic, not the namespace.",
+        help="Queue or topic of the policy [the namespace].",
         autocompletion=entity_names,
     ),
 ]
-ShowKeys = Annotated[bool, typer.Option("--show-keys", help="Show the keys too.")]
+ShowKeys = Annotated[bool, typer.Option("--show-keys", help="Show the keys.")]
 
 
 class Which(StrEnum):
@@ -96,7 +96,7 @@ def create(
     target: Target,
     name: Name,
     right: Annotated[
-        list[str] | None, typer.Option("--right", "-r", metavar="RIGHT", help="Send, Listen or Manage; again for more.")
+        list[str] | None, typer.Option("--right", "-r", metavar="RIGHT", help="Send, Listen or Manage; repeatable.")
     ] = None,
     entity: Entity = None,
     show_keys: ShowKeys = False,

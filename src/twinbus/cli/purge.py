@@ -38,9 +38,9 @@ def purge(
     dead: Dead = False,
     before: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Only those enqueued before: 2h ago, or 2026-11-30T08:00Z."),
+        typer.Option(metavar="WHEN", help="Only messages enqueued before: 2h ago, or 2026-11-30T08:00Z."),
     ] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Only this session.")] = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -73,7 +73,7 @@ def purge(
     else:
         typer.echo(f"{counted(deleted, 'message')} of {path} deleted.")
         if left and not interrupted:
-            typer.echo(f"{left:,} are there: they came since, or are locked.", err=True)
+            typer.echo(f"{left:,} remain: they arrived since, or are locked.", err=True)
     if interrupted:
         raise typer.Exit(work.INTERRUPTED)
 

@@ -38,7 +38,7 @@ _RENEW_MS = 15_000
 
 
 class Then(StrEnum):
-    """What becomes of a message that is written."""
+    """How to settle each message after it is printed."""
 
     COMPLETE = "complete"
     ABANDON = "abandon"
@@ -81,23 +81,31 @@ def receive(
     subscription: Subscription = None,
     dead: Dead = False,
     max: Annotated[int, typer.Option("--max", "-m", metavar="N", min=1, help="Stop after N messages.")] = 1,
-    all: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on until Ctrl-C.")] = False,
-    wait: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for a message.")] = "5s",
-    session: Annotated[str | None, typer.Option(metavar="ID", help="From this session.")] = None,
-    any_session: Annotated[bool, typer.Option("--any-session", help="From whichever sessions have messages.")] = False,
-    deferred: Annotated[
-        list[int] | None, typer.Option(metavar="NUMBER", help="A deferred message by its number; again for more.")
-    ] = None,
-    then: Annotated[Then, typer.Option(help="What becomes of a message that is written.")] = Then.COMPLETE,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With --then dead-letter: why.")] = None,
-    description: Annotated[str | None, typer.Option(metavar="TEXT", help="With --then dead-letter: more.")] = None,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Receive and delete in one step: faster, and what is lost is lost.")
+    all: Annotated[bool, typer.Option("--all", help="Receive until the entity is empty.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Keep receiving until Ctrl-C.")] = False,
+    wait: Annotated[str, typer.Option(metavar="DURATION", help="Maximum time to wait for a message.")] = "5s",
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Receive from this session.")] = None,
+    any_session: Annotated[
+        bool, typer.Option("--any-session", help="Receive from any session that has messages.")
     ] = False,
-    body: Annotated[Body, typer.Option(help="How bodies are shown.")] = Body.AUTO,
-    raw: Annotated[bool, typer.Option("--raw", help="Only the bodies, unchanged; of several, one a line.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
+    deferred: Annotated[
+        list[int] | None,
+        typer.Option(metavar="NUMBER", help="Receive a deferred message by sequence number; repeatable."),
+    ] = None,
+    then: Annotated[Then, typer.Option(help="How to settle each message after it is printed.")] = Then.COMPLETE,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With --then dead-letter: the reason.")] = None,
+    description: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With --then dead-letter: the description.")
+    ] = None,
+    delete: Annotated[
+        bool,
+        typer.Option("--delete", help="Receive and delete in one step: faster, but a message lost on the way is gone."),
+    ] = False,
+    body: Annotated[Body, typer.Option(help="How to show bodies.")] = Body.AUTO,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print bodies only, unchanged; one per line if there are several.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Receive messages. Each is written first and completed then, so that none is lost.
 

@@ -38,27 +38,30 @@ _SHEET = "standard"
 def report(
     ledger: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="A ledger, or a data folder with one; again for another.", show_default=False),
+        typer.Option(
+            metavar="DIR", help="A ledger, or a data folder that contains one; repeatable.", show_default=False
+        ),
     ] = None,
     tables: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The tables. Beside the ledger unless given.", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="Folder of the tables [beside the ledger].", show_default=False)
     ] = None,
     prices: Annotated[
-        str | None, typer.Option(metavar="SHEET", help="A price sheet: a name or a file.", show_default=False)
+        str | None, typer.Option(metavar="SHEET", help="Price sheet: a name or a file.", show_default=False)
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="From then on: 2026-11-15 or 2026-11-15T10:30, UTC.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Start of the report: 2026-11-15 or 2026-11-15T10:30, UTC."),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Up to then.")] = None,
-    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="Of one namespace only.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End of the report, UTC.")] = None,
+    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="Only this namespace.")] = None,
     entities: Annotated[
-        int, typer.Option(min=1, max=REPORT_ENTITIES_MAX, help="Entities that are shown by name.")
+        int, typer.Option(min=1, max=REPORT_ENTITIES_MAX, help="Number of entities shown by name.")
     ] = REPORT_ENTITIES,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
-    open_page: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="The Spark master; this machine unless given.")
-    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")] = Path(
+        "report.html"
+    ),
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master [this machine].")] = None,
     as_json: Json = False,
 ) -> None:
     """Report what was done and what it cost: one page of HTML with charts, and tables here.

@@ -54,18 +54,23 @@ def resubmit(
     subscription: Subscription = None,
     number: Annotated[
         list[int] | None,
-        typer.Option("--number", metavar="NUMBER", help="Only this sequence number; again for more [all]."),
+        typer.Option("--number", metavar="NUMBER", help="Only this sequence number; repeatable [all]."),
     ] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Only those dead because of this.")] = None,
-    max: Annotated[int | None, typer.Option("--max", "-m", metavar="N", min=1, help="At most so many [all].")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Only dead letters with this reason.")] = None,
+    max: Annotated[
+        int | None, typer.Option("--max", "-m", metavar="N", min=1, help="Stop after N messages [all].")
+    ] = None,
     to: Annotated[
         str | None,
-        typer.Option(metavar="ENTITY", help="Somewhere else than where they were sent.", autocompletion=entity_names),
+        typer.Option(
+            metavar="ENTITY", help="Send to this entity instead of the original one.", autocompletion=entity_names
+        ),
     ] = None,
     new_ids: Annotated[
-        bool | None, typer.Option("--new-ids/--keep-ids", help="New message ids, or the old ones [the old ones].")
+        bool | None,
+        typer.Option("--new-ids/--keep-ids", help="Give copies new message ids, or keep the old ones [keep]."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     json: Json = False,
 ) -> None:
     """Send dead letters back to their queue. The marks of dead-lettering are taken off.

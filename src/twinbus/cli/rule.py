@@ -59,18 +59,20 @@ def create(
     topic: Topic,
     subscription: Subscription,
     name: Name,
-    sql: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Select by a SQL condition.")] = None,
+    sql: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Select messages by a SQL condition.")] = None,
     correlation: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIELD=TEXT", help=f"Select by equality; again for more. A field is one of {', '.join(FIELDS)}."
+            metavar="FIELD=TEXT", help=f"Select messages by equality; repeatable. FIELD is one of {', '.join(FIELDS)}."
         ),
     ] = None,
     property: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=TEXT", help="The same for an application property; NAME:=5 for other than text."),
+        typer.Option(metavar="NAME=TEXT", help="Match an application property; repeatable. NAME:=5 matches a number."),
     ] = None,
-    action: Annotated[str | None, typer.Option(metavar="STATEMENTS", help="SQL that changes the message.")] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="STATEMENTS", help="SQL statements that change the message.")
+    ] = None,
     only: Annotated[bool, typer.Option("--only", help="Delete the rule $Default, which selects everything.")] = False,
     json: Json = False,
 ) -> None:

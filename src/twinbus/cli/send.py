@@ -69,34 +69,44 @@ def send(
     target: Target,
     entity: Destination,
     body: Annotated[
-        str | None, typer.Argument(metavar="BODY", help="The body; - reads it from the standard input.")
+        str | None, typer.Argument(metavar="BODY", help="Body of the message; - reads standard input.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="The body is in a file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="File that contains the body.")
+    ] = None,
     lines: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Many: a JSON object on each line, as `receive --json` writes.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="File of messages: one JSON object per line, as `receive --json` prints them."
+        ),
     ] = None,
     property: Annotated[
         list[str] | None,
-        typer.Option("--property", "-p", metavar="NAME=TEXT", help="An application property; NAME:=5 for a number."),
+        typer.Option(
+            "--property",
+            "-p",
+            metavar="NAME=TEXT",
+            help="Application property: NAME=text sets a string, NAME:=5 a number; repeatable.",
+        ),
     ] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="TEXT", help="Its id [a new one].")] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session it belongs to.")] = None,
-    content_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Such as application/json.")] = None,
-    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="Its subject, once called label.")] = None,
-    correlation_id: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is an answer to.")] = None,
-    to: Annotated[str | None, typer.Option(metavar="TEXT", help="For whom it is.")] = None,
-    reply_to: Annotated[str | None, typer.Option(metavar="TEXT", help="Where an answer is expected.")] = None,
-    partition_key: Annotated[str | None, typer.Option(metavar="TEXT", help="What keeps it with others.")] = None,
-    ttl: Annotated[str | None, typer.Option(metavar="DURATION", help="When it expires [the entity's].")] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="TEXT", help="Message id [a new one].")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Session id.")] = None,
+    content_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Content type, such as application/json.")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="Subject (label).")] = None,
+    correlation_id: Annotated[str | None, typer.Option(metavar="TEXT", help="Correlation id.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="TEXT", help="The To property.")] = None,
+    reply_to: Annotated[str | None, typer.Option(metavar="TEXT", help="The ReplyTo property.")] = None,
+    partition_key: Annotated[str | None, typer.Option(metavar="TEXT", help="Partition key.")] = None,
+    ttl: Annotated[str | None, typer.Option(metavar="DURATION", help="Time to live [the entity's].")] = None,
     schedule: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="When it appears: 10m from now, or 2026-11-30T08:00Z.")
+        str | None, typer.Option(metavar="WHEN", help="Schedule it: 10m from now, or 2026-11-30T08:00Z.")
     ] = None,
     count: Annotated[
         int, typer.Option(metavar="N", min=1, help="Send it N times; {n} becomes the message's number.")
     ] = 1,
-    rate: Annotated[
-        float | None, typer.Option(metavar="N", min=0.001, help="Messages a second [as fast as it goes].")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", min=0.001, help="Messages per second [no limit].")] = None,
     json: Json = False,
 ) -> None:
     """Send messages to a queue or topic.

@@ -45,42 +45,52 @@ def serve(
     namespace: Annotated[
         list[str] | None,
         typer.Option(
-            "--namespace", "-n", metavar="NAME[:PORT]", help="A namespace to serve. Port 0 or none: a free one."
+            "--namespace",
+            "-n",
+            metavar="NAME[:PORT]",
+            help="Namespace to serve; without a port, or with port 0, a free one is used.",
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder.")] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The emulator's config.json, or our TOML.")
+        Path | None, typer.Option(metavar="FILE", help="Configuration file: the emulator's config.json, or TOML.")
     ] = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(metavar="DIR|off", help="Where operations are recorded [ledger in the data folder]."),
+        typer.Option(metavar="DIR|off", help="Folder of the operations ledger, or off [ledger in the data folder]."),
     ] = None,
     dev: Annotated[bool, typer.Option("--dev", help="Accept any key and any token, as the emulator does.")] = False,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help=f"Where to listen [{LOOPBACK}].")] = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help=f"Address to listen on [{LOOPBACK}].")] = None,
     allow_plaintext: Annotated[
-        bool, typer.Option("--allow-plaintext", help="Let other machines in without TLS.")
+        bool, typer.Option("--allow-plaintext", help="Allow other machines to connect without TLS.")
     ] = False,
     tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Your own certificate chain, PEM [the development CA's].")
+        Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM [issued by the development CA].")
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its key, PEM, unless it is in the same file.")
+        Path | None, typer.Option(metavar="FILE", help="Key of the certificate, PEM, unless it is in the same file.")
     ] = None,
     tls_name: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further name for the development certificate: what clients call us."),
+        typer.Option(metavar="NAME", help="Additional host name for the development certificate; repeatable."),
     ] = None,
-    amqp_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5672 by custom.")] = None,
-    amqps_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5671 by custom.")] = None,
-    admin_port: Annotated[int | None, typer.Option(metavar="PORT", help="Listen there too: 5300 by custom.")] = None,
+    amqp_port: Annotated[int | None, typer.Option(metavar="PORT", help="Additional AMQP port (usually 5672).")] = None,
+    amqps_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Additional AMQPS port (usually 5671).")
+    ] = None,
+    admin_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Additional administration port (usually 5300).")
+    ] = None,
     allow_faults: Annotated[
-        bool, typer.Option("--allow-faults", help="Let `twinbus fault` make outages on purpose.")
+        bool, typer.Option("--allow-faults", help="Allow `twinbus fault` to inject faults.")
     ] = False,
     ready_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Written when clients can connect: where and how, as JSON.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File to write when clients can connect: addresses and connection strings, as JSON."
+        ),
     ] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="What the log shows, on the error stream.")] = LogLevel.WARNING,
+    log_level: Annotated[LogLevel, typer.Option(help="Level of the log on standard error.")] = LogLevel.WARNING,
 ) -> None:
     """Run the broker until Ctrl-C. What it keeps is there again at the next start.
 

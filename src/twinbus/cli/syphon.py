@@ -73,35 +73,36 @@ def syphon(
     secondary_file: SecondaryFile = None,
     primary_name: PrimaryName = None,
     backlog_queue_count: Annotated[
-        int, typer.Option(min=1, help="How many backlog queues the pair has.")
+        int, typer.Option(min=1, help="Number of backlog queues of the pair.")
     ] = BACKLOG_QUEUES_DEFAULT,
     engine: Annotated[
-        str | None, typer.Option(help="spark, or local: in this process.", show_default="spark where it is installed")
+        str | None,
+        typer.Option(help="Engine: spark, or local (in this process).", show_default="spark where it is installed"),
     ] = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master.", show_default="every core of this machine")
+        str | None, typer.Option(metavar="URL", help="Spark master.", show_default="every core of this machine")
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(help="On Spark: tasks on one backlog queue at once.", show_default="1")
+        int | None, typer.Option(help="On Spark: concurrent tasks per backlog queue.", show_default="1")
     ] = None,
     round_seconds: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS", help="On Spark: how long a round receives.", show_default=f"{SYPHON_ROUND_S:g}"
-        ),
+        typer.Option(metavar="SECONDS", help="On Spark: length of a round.", show_default=f"{SYPHON_ROUND_S:g}"),
     ] = None,
-    transport: Annotated[str, typer.Option(help="client (our own, fast) or sdk (the official one; local).")] = "client",
-    websocket: Annotated[bool, typer.Option("--websocket", help="AMQP over WebSocket, for port 443.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End when the backlog is empty.")] = False,
+    transport: Annotated[
+        str, typer.Option(help="Client library: client (Twinbus, fast) or sdk (official, local engine only).")
+    ] = "client",
+    websocket: Annotated[bool, typer.Option("--websocket", help="Use AMQP over WebSocket (port 443).")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when the backlog is empty.")] = False,
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="With --once: how long nothing may move before it gives up.")
+        float, typer.Option(metavar="SECONDS", min=0, help="With --once: give up after this long without progress.")
     ] = 75.0,
-    ledger: Annotated[Path | None, typer.Option(metavar="DIR", help="Where operations are recorded.")] = None,
+    ledger: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the operations ledger.")] = None,
     ca_file: CaFile = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Lines of JSON: one a second, and the result.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per second, and the result.")] = False,
 ) -> None:
-    """Bring messages home from the backlog queues of the secondary to the primary.
+    """Move diverted messages from the backlog queues of the secondary to the primary.
 
     \b
     Examples:
@@ -359,7 +360,7 @@ def _tell(report: Report, as_json: bool, quiet: bool, once: bool) -> None:
     if total.dead_lettered:
         typer.echo("`twinbus backlog peek --dead` shows why; `twinbus backlog resubmit` puts them back.", err=True)
     if not set(report.queues) - set(report.missing):
-        typer.echo(f"There is no backlog queue; looked for {', '.join(sorted(report.missing)[:3])} ...", err=True)
+        typer.echo(f"No backlog queues found; looked for {', '.join(sorted(report.missing)[:3])} ...", err=True)
     elif once and report.undrained:
         typer.echo(f"Not empty: {', '.join(report.undrained)}.", err=True)
     if report.outage:

@@ -52,16 +52,21 @@ _AZURE = (
 ConnectionString = Annotated[
     str | None,
     typer.Option(
-        "--connection-string", "-c", metavar="TEXT", envvar=VARIABLE, show_envvar=True, help="Which namespace."
+        "--connection-string",
+        "-c",
+        metavar="TEXT",
+        envvar=VARIABLE,
+        show_envvar=True,
+        help="Connection string of the namespace.",
     ),
 ]
-ConnectionFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
-ReadyFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The ready file of `twinbus serve` instead.")]
+ConnectionFile = Annotated[Path | None, typer.Option(metavar="FILE", help="File that contains the connection string.")]
+ReadyFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Ready file of `twinbus serve`.")]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Which namespace of the ready file.")
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace in the ready file.")
 ]
 CaFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The CA to trust over TLS; `twinbus trust` shows one.")
+    Path | None, typer.Option(metavar="FILE", help="CA certificate to trust; `twinbus trust` shows the broker's.")
 ]
 
 _OPTIONS = {

@@ -16,8 +16,8 @@ import typer
 
 
 def trust(
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="The broker's data folder.")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The broker's configuration file.")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder of the broker.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Configuration file of the broker.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how clients come to trust the broker's certificate.
