@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Command
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.cli import azure_directory
-from twinbus.cli.target import Target
+from twinbus.cli.target import TargetNamespace
 from twinbus.entities.settings import SETTINGS_OF
 from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, UnsupportedError
 from twinbus.testing import Broker
@@ -177,7 +177,7 @@ def azure(bus: Broker) -> ByAtom:
 def test_azure_is_known_by_its_name() -> None:
     def azure(host: str) -> bool:
         text = f"Endpoint=sb://{host}/;SharedAccessKeyName=a;SharedAccessKey=b"
-        return Target(ConnectionString.parse(text)).azure
+        return TargetNamespace(ConnectionString.parse(text)).azure
 
     assert azure("contoso.servicebus.windows.net")
     assert azure("Contoso.ServiceBus.chinacloudapi.cn")

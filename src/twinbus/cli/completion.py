@@ -77,9 +77,9 @@ def _patience_s() -> float:
 
 def _asked(kind: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     from twinbus.auth.connection_string import ConnectionString
-    from twinbus.cli.target import VARIABLE, Target
+    from twinbus.cli.target import VARIABLE, TargetNamespace
 
-    target = Target(ConnectionString.parse(os.environ[VARIABLE]))
+    target = TargetNamespace(ConnectionString.parse(os.environ[VARIABLE]))
     if target.azure:
         return []
     answer: list[dict[str, Any]] = target.ask(f"list-{kind}", body, patience_s=_patience_s())[kind]

@@ -18,7 +18,7 @@ from twinbus.cli import settings as of
 from twinbus.cli.confirmation import confirm
 from twinbus.cli.group import group
 from twinbus.cli.settings import Json, Yes
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_deleted, show_json, show_table
 
 DURATIONS = "Durations are PT30S, P14D, or 30s, 5m, 14d."
@@ -51,7 +51,7 @@ class EntityGroup:
     examples: dict[str, tuple[str, ...]]
     statuses: str
 
-    def ask(self, target: Target, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, target: TargetNamespace, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = target.ask(f"{verb}-{self.kind}", body).get(self.kind, {})
         return found
 
@@ -87,13 +87,13 @@ class EntityGroup:
         add("delete", self.delete, text, self.arguments, {"yes": Yes})
         return made
 
-    def create(self, target: Target, json: bool, **values: Any) -> None:
+    def create(self, target: TargetNamespace, json: bool, **values: Any) -> None:
         named = {name: values.pop(name) for name in self.arguments}
         if "topic" not in named:
             named = {"path": named["name"]}
         self._told("Created", self.ask(target, "create", named | of.given(values)), json)
 
-    def list(self, target: Target, json: bool, **place: str) -> None:
+    def list(self, target: TargetNamespace, json: bool, **place: str) -> None:
         found = target.ask(f"list-{self.kind}s", place)[f"{self.kind}s"]
         found = sorted(found, key=lambda each: str(each[self.title]).lower())
         if json:
@@ -105,18 +105,18 @@ class EntityGroup:
         ]
         show_table([self.kind, *self.counts, "status"], rows, tuple(self.counts))
 
-    def show(self, target: Target, json: bool, **place: str) -> None:
+    def show(self, target: TargetNamespace, json: bool, **place: str) -> None:
         found = self.ask(target, "get", place)
         if json:
             show_json(found)
         else:
             show_table(["setting", "value"], of.rows(found))
 
-    def update(self, target: Target, json: bool, **values: Any) -> None:
+    def update(self, target: TargetNamespace, json: bool, **values: Any) -> None:
         before = self.ask(target, "get", {name: values.pop(name) for name in self.arguments})
         self._told("Updated", self.ask(target, "update", of.changed(before, values)), json)
 
-    def status(self, target: Target, json: bool, new: str | None, **place: str) -> None:
+    def status(self, target: TargetNamespace, json: bool, new: str | None, **place: str) -> None:
         found = self.ask(target, "get", place)
         if new is not None:
             found = self.ask(target, "update", of.changed(found, {"status": new}))
@@ -125,7 +125,7 @@ class EntityGroup:
         else:
             typer.echo(found["status"])
 
-    def delete(self, target: Target, json: bool, yes: bool, **place: str) -> None:
+    def delete(self, target: TargetNamespace, json: bool, yes: bool, **place: str) -> None:
         if not yes:
             found = self.ask(target, "get", place)
             count = sum(found[field] or 0 for field in self.owned_counts)
@@ -145,7 +145,7 @@ def _with_parameters(
 ) -> Callable[..., None]:
     """A command with these parameters and `--json`, which is last of its own."""
 
-    def command(target: Target, **values: Any) -> None:
+    def command(target: TargetNamespace, **values: Any) -> None:
         run(target, **values)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.directory import in_conversation
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Format(StrEnum):
 
 @connected
 def export(
-    target: Target,
+    target: TargetNamespace,
     format: Annotated[
         Format | None,
         typer.Option("--format", "-f", help="Format: emulator (config.json) or toml [by the name of FILE, else toml]."),
@@ -67,7 +67,7 @@ def export(
         raise ConfigError(f"{output} cannot be written: {error.strerror}.") from None
 
 
-def exported(target: Target, *, show_keys: bool = False) -> ExportedNamespace:
+def exported(target: TargetNamespace, *, show_keys: bool = False) -> ExportedNamespace:
     """Everything the namespace has, asked for page by page."""
     from twinbus.broker.configuration.export_tree import tree_of
 

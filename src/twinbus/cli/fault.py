@@ -15,7 +15,7 @@ from twinbus.auth.sas import sign
 from twinbus.cli.completion import entity_names
 from twinbus.cli.group import group
 from twinbus.cli.settings import Json
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import show_json, show_table
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, ConnectionForcedError, ServiceError
@@ -45,7 +45,7 @@ Entity = Annotated[
 @faults.command("set")
 @connected
 def set_fault(
-    target: Target,
+    target: TargetNamespace,
     mode: Annotated[str, typer.Argument(metavar="MODE", help="down, silent, slow, refusing or lossy.")],
     entity: Entity = None,
     delay_ms: Annotated[int, typer.Option(help="With slow: the delay in milliseconds.")] = 1_000,
@@ -68,7 +68,7 @@ def set_fault(
 @faults.command()
 @connected
 def clear(
-    target: Target,
+    target: TargetNamespace,
     entity: Entity = None,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +85,7 @@ def clear(
 @faults.command("list")
 @connected
 def list_faults(
-    target: Target,
+    target: TargetNamespace,
     as_json: Json = False,
 ) -> None:
     """List active faults.
@@ -101,7 +101,7 @@ def _ask(
     method: str,
     query: str,
     fields: dict[str, Any] | None,
-    target: Target,
+    target: TargetNamespace,
 ) -> dict[str, Any]:
     from http.client import HTTPConnection, HTTPException
 

@@ -12,7 +12,7 @@ from twinbus.cli.entity import Dead, Entity, Subscription, path_of
 from twinbus.cli.message_view import Body, described, excerpt, plain
 from twinbus.cli.output import Output
 from twinbus.cli.settings import time_text
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import show_table
 from twinbus.limits import PEEK_MESSAGES_MAX
 
@@ -24,7 +24,7 @@ _EXCERPT_CHARS = 60
 
 @connected
 def peek(
-    target: Target,
+    target: TargetNamespace,
     entity: Entity,
     subscription: Subscription = None,
     dead: Dead = False,

@@ -14,7 +14,7 @@ import typer
 from twinbus.cli.completion import entity_names, policy_names
 from twinbus.cli.group import group
 from twinbus.cli.settings import Json
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import show_deleted, show_json, show_table
 from twinbus.errors import ConfigError, EntityNotFoundError
 
@@ -51,7 +51,7 @@ class Which(StrEnum):
 @policies.command(name="list")
 @connected
 def list_policies(
-    target: Target,
+    target: TargetNamespace,
     entity: Entity = None,
     show_keys: ShowKeys = False,
     json: Json = False,
@@ -71,7 +71,7 @@ def list_policies(
 @policies.command()
 @connected
 def show(
-    target: Target,
+    target: TargetNamespace,
     name: Name,
     entity: Entity = None,
     show_keys: ShowKeys = False,
@@ -93,7 +93,7 @@ def show(
 @policies.command()
 @connected
 def create(
-    target: Target,
+    target: TargetNamespace,
     name: Name,
     right: Annotated[
         list[str] | None, typer.Option("--right", "-r", metavar="RIGHT", help="Send, Listen or Manage; repeatable.")
@@ -118,7 +118,7 @@ def create(
 @policies.command()
 @connected
 def rotate(
-    target: Target,
+    target: TargetNamespace,
     name: Name,
     which: Annotated[
         Which, typer.Argument(metavar="WHICH", help="primary or secondary gets a new key; swap exchanges the two.")
@@ -140,7 +140,7 @@ def rotate(
 
 @policies.command()
 @connected
-def delete(target: Target, name: Name, entity: Entity = None, json: Json = False) -> None:
+def delete(target: TargetNamespace, name: Name, entity: Entity = None, json: Json = False) -> None:
     """Delete a policy: both its keys are refused from then on.
 
     \b

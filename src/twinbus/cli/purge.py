@@ -16,7 +16,7 @@ from twinbus.cli import work
 from twinbus.cli.confirmation import confirm
 from twinbus.cli.entity import SUBSCRIPTIONS, Dead, Entity, Subscription, path_of
 from twinbus.cli.settings import Json, Yes
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_json
 from twinbus.clock import SystemClock
 from twinbus.errors import ServiceError, UnsupportedError
@@ -32,7 +32,7 @@ _RECEIVE_S = 1.0
 
 @connected
 def purge(
-    target: Target,
+    target: TargetNamespace,
     entity: Entity,
     subscription: Subscription = None,
     dead: Dead = False,
@@ -63,7 +63,7 @@ def purge(
 
     async def delete(stop: work.Stop) -> tuple[int, bool]:
         async with target.client() as client:
-            with work.Counter(f"purging {path}", count) as counter:
+            with work.ProgressCounter(f"purging {path}", count) as counter:
                 return await _purge(client, path, before_ms, session, stop, counter), stop.is_set()
 
     deleted, interrupted = work.run(delete)
@@ -79,7 +79,12 @@ def purge(
 
 
 async def _purge(
-    client: BusClient, path: str, before_ms: int | None, session: str | None, stop: work.Stop, counter: work.Counter
+    client: BusClient,
+    path: str,
+    before_ms: int | None,
+    session: str | None,
+    stop: work.Stop,
+    counter: work.ProgressCounter,
 ) -> int:
     node = await client.management(path)
     until_ms = SystemClock().now_ms() + _NOW_MS if before_ms is None else before_ms
@@ -96,7 +101,7 @@ async def _purge(
     return counter.done
 
 
-async def _drain(client: BusClient, path: str, stop: work.Stop, counter: work.Counter) -> None:
+async def _drain(client: BusClient, path: str, stop: work.Stop, counter: work.ProgressCounter) -> None:
     receiver = await client.receiver(path, delete=True)
     start_ms = SystemClock().now_ms()
     while not stop.is_set():
@@ -106,7 +111,7 @@ async def _drain(client: BusClient, path: str, stop: work.Stop, counter: work.Co
             return
 
 
-def _counted(target: Target, entity: str, subscription: str | None, dead: bool) -> int | None:
+def _counted(target: TargetNamespace, entity: str, subscription: str | None, dead: bool) -> int | None:
     """How many there are; None where the key may not ask."""
     topic, _, name = entity.partition(SUBSCRIPTIONS)
     name = subscription or name

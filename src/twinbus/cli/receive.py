@@ -21,7 +21,7 @@ from twinbus.cli import work
 from twinbus.cli.entity import Dead, Entity, Subscription, path_of
 from twinbus.cli.message_view import Body
 from twinbus.cli.output import Output
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted
 from twinbus.errors import ConfigError, OperationTimeoutError, ServiceError, SessionCannotBeLockedError
 
@@ -64,7 +64,7 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Received:
+class ReceiveResult:
     """What came of it."""
 
     written: int = 0
@@ -76,7 +76,7 @@ class Received:
 
 @connected
 def receive(
-    target: Target,
+    target: TargetNamespace,
     entity: Entity,
     subscription: Subscription = None,
     dead: Dead = False,
@@ -154,8 +154,8 @@ def _check(wish: Wish, dead: bool) -> None:
         raise ConfigError("--deferred names the messages: --follow and --any-session do not go with it.")
 
 
-async def _receive(target: Target, wish: Wish, output: Output, stop: work.Stop) -> tuple[Received, bool]:
-    received = Received()
+async def _receive(target: TargetNamespace, wish: Wish, output: Output, stop: work.Stop) -> tuple[ReceiveResult, bool]:
+    received = ReceiveResult()
     async with target.client() as client:
         if wish.follow:
             await _followed(client, wish, output, received, stop)
@@ -164,7 +164,7 @@ async def _receive(target: Target, wish: Wish, output: Output, stop: work.Stop) 
     return received, stop.is_set()
 
 
-async def _received(client: BusClient, wish: Wish, output: Output, received: Received, stop: work.Stop) -> None:
+async def _received(client: BusClient, wish: Wish, output: Output, received: ReceiveResult, stop: work.Stop) -> None:
     if wish.any_session:
         await _sessions(client, wish, output, received, stop)
         return
@@ -177,7 +177,7 @@ async def _received(client: BusClient, wish: Wish, output: Output, received: Rec
         await _drain(receiver, wish, output, received, stop)
 
 
-async def _followed(client: BusClient, wish: Wish, output: Output, received: Received, stop: work.Stop) -> None:
+async def _followed(client: BusClient, wish: Wish, output: Output, received: ReceiveResult, stop: work.Stop) -> None:
     """On and on: a connection that breaks is made again, once there was one."""
     from twinbus.client import Backoff
 
@@ -207,7 +207,7 @@ async def _opened(client: BusClient, wish: Wish) -> Receiver:
     return await client.receiver(wish.path, delete=wish.delete)
 
 
-async def _sessions(client: BusClient, wish: Wish, output: Output, received: Received, stop: work.Stop) -> None:
+async def _sessions(client: BusClient, wish: Wish, output: Output, received: ReceiveResult, stop: work.Stop) -> None:
     """One session after the other, as long as some have messages."""
     while not stop.is_set() and not _enough(wish, received):
         try:
@@ -227,7 +227,7 @@ async def _sessions(client: BusClient, wish: Wish, output: Output, received: Rec
 
 
 async def _drain(
-    receiver: Receiver, wish: Wish, output: Output, received: Received, stop: work.Stop, follow: bool | None = None
+    receiver: Receiver, wish: Wish, output: Output, received: ReceiveResult, stop: work.Stop, follow: bool | None = None
 ) -> None:
     follow = wish.follow if follow is None else follow
     held: list[ReceivedMessage] = []
@@ -252,12 +252,12 @@ async def _drain(
         await _settle(receiver, [message], wish, received)
 
 
-def _enough(wish: Wish, received: Received) -> bool:
+def _enough(wish: Wish, received: ReceiveResult) -> bool:
     return received.error is not None or (wish.count is not None and received.written >= wish.count)
 
 
 async def _done(
-    receiver: Receiver, messages: list[ReceivedMessage], wish: Wish, output: Output, received: Received
+    receiver: Receiver, messages: list[ReceivedMessage], wish: Wish, output: Output, received: ReceiveResult
 ) -> list[ReceivedMessage]:
     """Write messages and settle them; returns those to settle at the end."""
     try:
@@ -275,7 +275,7 @@ async def _done(
     return []
 
 
-async def _settle(receiver: Receiver, messages: list[ReceivedMessage], wish: Wish, received: Received) -> None:
+async def _settle(receiver: Receiver, messages: list[ReceivedMessage], wish: Wish, received: ReceiveResult) -> None:
     if wish.then is Then.COMPLETE:
         outcomes = await receiver.complete_many(messages)
         received.settled += outcomes.count(None)
@@ -325,7 +325,7 @@ def _ms(seconds: float) -> int:
     return int(min(max(seconds, 0.1), _FOR_EVER_S) * 1000)
 
 
-def _tell(wish: Wish, received: Received, interrupted: bool) -> None:
+def _tell(wish: Wish, received: ReceiveResult, interrupted: bool) -> None:
     if received.error is not None:
         left = received.written - received.settled
         raise type(received.error)(

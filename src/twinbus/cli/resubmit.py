@@ -21,7 +21,7 @@ from twinbus.cli import work
 from twinbus.cli.completion import entity_names
 from twinbus.cli.entity import SUBSCRIPTIONS, Entity, Subscription, path_of, source_of
 from twinbus.cli.settings import Json
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_json
 from twinbus.errors import ConfigError, ServiceError
 
@@ -34,7 +34,7 @@ _ID_CHARS_MAX = 128
 
 
 @dataclass(slots=True)
-class Resubmitted:
+class ResubmitResult:
     """What went back."""
 
     wanted: int = 0
@@ -49,7 +49,7 @@ class Resubmitted:
 
 @connected
 def resubmit(
-    target: Target,
+    target: TargetNamespace,
     entity: Entity,
     subscription: Subscription = None,
     number: Annotated[
@@ -97,7 +97,7 @@ def resubmit(
     _tell(path, destination, result, dry_run, json)
 
 
-def _ids(target: Target, destination: str, new_ids: bool | None) -> bool:
+def _ids(target: TargetNamespace, destination: str, new_ids: bool | None) -> bool:
     """Whether copies get new ids; ConfigError where the old ones might lose them, or nobody can know."""
     detects: Any = None
     for kind in ("queue", "topic"):
@@ -134,9 +134,16 @@ class _Chosen:
 
 
 async def _resubmit(
-    target: Target, path: str, destination: str, chosen: _Chosen, new_ids: bool, *, dry_run: bool, stop: work.Stop
-) -> Resubmitted:
-    result = Resubmitted()
+    target: TargetNamespace,
+    path: str,
+    destination: str,
+    chosen: _Chosen,
+    new_ids: bool,
+    *,
+    dry_run: bool,
+    stop: work.Stop,
+) -> ResubmitResult:
+    result = ResubmitResult()
     dead = f"{path}/$DeadLetterQueue"
     async with target.client() as client:
         wanted = await _listed(client, dead, chosen, stop)
@@ -147,7 +154,7 @@ async def _resubmit(
             sender = await client.sender(destination)
             transactions = None if target.azure else await _transactions(client)
             result.atomic = transactions is not None
-            with work.Counter(f"resubmitting to {destination}", len(wanted)) as counter:
+            with work.ProgressCounter(f"resubmitting to {destination}", len(wanted)) as counter:
                 await _move(receiver, sender, transactions, wanted, new_ids, result, counter, stop)
     result.interrupted = stop.is_set()
     return result
@@ -181,8 +188,8 @@ async def _move(
     transactions: Transactions | None,
     wanted: set[int],
     new_ids: bool,
-    result: Resubmitted,
-    counter: work.Counter,
+    result: ResubmitResult,
+    counter: work.ProgressCounter,
     stop: work.Stop,
 ) -> None:
     from twinbus.client import ReceivedMessage
@@ -246,7 +253,7 @@ def _new_id(message: ReceivedMessage) -> str:
     return str(message.message_id or "resubmitted")[: _ID_CHARS_MAX - len(mark)] + mark
 
 
-def _tell(path: str, destination: str, result: Resubmitted, dry_run: bool, as_json: bool) -> None:
+def _tell(path: str, destination: str, result: ResubmitResult, dry_run: bool, as_json: bool) -> None:
     left = result.wanted - (0 if dry_run else result.done)
     if as_json:
         numbers = {"wanted": result.wanted, "resubmitted": result.done, "missing": result.missing}

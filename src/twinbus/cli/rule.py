@@ -16,7 +16,7 @@ from twinbus.cli.completion import subscription_names, topic_names
 from twinbus.cli.group import group
 from twinbus.cli.properties import pairs, to_json
 from twinbus.cli.settings import Json
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import show_deleted, show_json, show_table
 from twinbus.errors import ConfigError, EntityNotFoundError
 
@@ -55,7 +55,7 @@ _EVERYTHING = "1=1"
 @rules.command()
 @connected
 def create(
-    target: Target,
+    target: TargetNamespace,
     topic: Topic,
     subscription: Subscription,
     name: Name,
@@ -116,7 +116,7 @@ def _correlation(fields: list[str], properties: list[str]) -> dict[str, Any]:
 
 @rules.command(name="list")
 @connected
-def list_rules(target: Target, topic: Topic, subscription: Subscription, json: Json = False) -> None:
+def list_rules(target: TargetNamespace, topic: Topic, subscription: Subscription, json: Json = False) -> None:
     """List the rules of a subscription.
 
     \b
@@ -133,7 +133,7 @@ def list_rules(target: Target, topic: Topic, subscription: Subscription, json: J
 
 @rules.command()
 @connected
-def show(target: Target, topic: Topic, subscription: Subscription, name: Name, json: Json = False) -> None:
+def show(target: TargetNamespace, topic: Topic, subscription: Subscription, name: Name, json: Json = False) -> None:
     """Show one rule.
 
     \b
@@ -150,7 +150,7 @@ def show(target: Target, topic: Topic, subscription: Subscription, name: Name, j
 
 @rules.command()
 @connected
-def delete(target: Target, topic: Topic, subscription: Subscription, name: Name, json: Json = False) -> None:
+def delete(target: TargetNamespace, topic: Topic, subscription: Subscription, name: Name, json: Json = False) -> None:
     """Delete a rule. A subscription without rules takes no messages.
 
     \b
@@ -161,7 +161,7 @@ def delete(target: Target, topic: Topic, subscription: Subscription, name: Name,
     show_deleted("rule", name, json)
 
 
-def _found(target: Target, place: dict[str, str], name: str) -> dict[str, Any]:
+def _found(target: TargetNamespace, place: dict[str, str], name: str) -> dict[str, Any]:
     listed = _listed(target, place)
     for rule in listed:
         if rule["name"].lower() == name.lower():
@@ -170,7 +170,7 @@ def _found(target: Target, place: dict[str, str], name: str) -> dict[str, Any]:
     raise EntityNotFoundError(f"{place['topic']}/{place['subscription']} has no rule {name!r}; it has {names}.")
 
 
-def _listed(target: Target, place: dict[str, str]) -> list[dict[str, Any]]:
+def _listed(target: TargetNamespace, place: dict[str, str]) -> list[dict[str, Any]]:
     found = [described(each["rule-description"]) for each in target.ask("list-rules", place)["rules"]]
     return sorted(found, key=lambda rule: str(rule["name"]).lower())
 

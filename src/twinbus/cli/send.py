@@ -25,7 +25,7 @@ import typer
 from twinbus.cli import work
 from twinbus.cli.entity import Destination
 from twinbus.cli.settings import Json
-from twinbus.cli.target import Target, connected
+from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_json
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, ServiceError
@@ -66,7 +66,7 @@ class Sent:
 
 @connected
 def send(
-    target: Target,
+    target: TargetNamespace,
     entity: Destination,
     body: Annotated[
         str | None, typer.Argument(metavar="BODY", help="Body of the message; - reads standard input.")
@@ -146,7 +146,7 @@ def send(
 
 
 async def _send(
-    target: Target,
+    target: TargetNamespace,
     entity: str,
     messages: AsyncGenerator[Message, None],
     rate: float | None,
@@ -160,7 +160,7 @@ async def _send(
             sent.interrupted = True
             return sent
         start = time.monotonic()
-        with work.Counter(f"sending to {entity}", total) as counter:
+        with work.ProgressCounter(f"sending to {entity}", total) as counter:
             try:
                 await _submit(sender, messages, rate, stop, sent, counter)
             finally:
@@ -175,7 +175,7 @@ async def _submit(
     rate: float | None,
     stop: work.Stop,
     sent: Sent,
-    counter: work.Counter,
+    counter: work.ProgressCounter,
 ) -> None:
     start = time.monotonic()
     number = 0

@@ -79,7 +79,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetNamespace:
     """A namespace to work with."""
 
     broker: Parsed
@@ -114,7 +114,7 @@ class Target:
         return sorted(str(each["path"]) for each in (*queues, *topics))
 
 
-def connected(command: Callable[Concatenate[Target, ...], None]) -> Callable[..., None]:
+def connected(command: Callable[Concatenate[TargetNamespace, ...], None]) -> Callable[..., None]:
     """A command that works with a namespace: it gets the options that name one, and the target as first argument."""
     signature = inspect.signature(command, eval_str=True)
 
@@ -124,7 +124,7 @@ def connected(command: Callable[Concatenate[Target, ...], None]) -> Callable[...
         ca_file = told.pop("ca_file")
         if ca_file is not None and not ca_file.is_file():
             raise ConfigError(f"There is no file {ca_file}: --ca-file is a CA's certificate, PEM.")
-        target = Target(directory.find(**told), ca_file)
+        target = TargetNamespace(directory.find(**told), ca_file)
         try:
             command(target, **given)
         except ServiceError as error:
@@ -140,7 +140,7 @@ def connected(command: Callable[Concatenate[Target, ...], None]) -> Callable[...
     return run
 
 
-def advised(error: ServiceError, target: Target, given: dict[str, Any]) -> ServiceError:
+def advised(error: ServiceError, target: TargetNamespace, given: dict[str, Any]) -> ServiceError:
     """The error with the next step in its text, and without what only the broker's log can use."""
     # An internal error's tracking id is what its owner can look for.
     text = error.text if type(error) is ServiceError else _told(error)
@@ -159,7 +159,7 @@ def _told(error: ServiceError) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _step(error: ServiceError, text: str, target: Target, given: dict[str, Any]) -> str:
+def _step(error: ServiceError, text: str, target: TargetNamespace, given: dict[str, Any]) -> str:
     host, port = target.broker.address
     if isinstance(error, EntityNotFoundError):
         return _nearest(target, given)
@@ -183,7 +183,7 @@ def _step(error: ServiceError, text: str, target: Target, given: dict[str, Any])
     return ""
 
 
-def _nearest(target: Target, given: dict[str, Any]) -> str:
+def _nearest(target: TargetNamespace, given: dict[str, Any]) -> str:
     asked = next((given[name] for name in ("entity", "topic", "name", "to") if given.get(name)), "")
     try:
         names = target.names()
@@ -196,7 +196,7 @@ def _nearest(target: Target, given: dict[str, Any]) -> str:
     return did_you_mean(str(asked), names, _some(names)).lstrip()
 
 
-def _nearest_subscription(target: Target, topic: str, asked: str) -> str:
+def _nearest_subscription(target: TargetNamespace, topic: str, asked: str) -> str:
     try:
         found = target.ask("list-subscriptions", {"topic": topic}, patience_s=_NEAR_S)["subscriptions"]
     except (TwinbusError, OSError):

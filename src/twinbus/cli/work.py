@@ -63,7 +63,7 @@ def run(work: Callable[[Stop], Awaitable[T]]) -> T:
     return asyncio.run(running())
 
 
-class Counter:
+class ProgressCounter:
     """A line on the terminal that counts; used with `with`."""
 
     def __init__(self, text: str, total: int | None = None) -> None:
@@ -78,7 +78,7 @@ class Counter:
         # The line's name for itself.
         self._task: TaskID | None = None
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> ProgressCounter:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

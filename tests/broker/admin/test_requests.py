@@ -5,38 +5,38 @@ from __future__ import annotations
 import pytest
 
 from twinbus.broker.http.admin.feed import Page
-from twinbus.broker.http.admin.requests import VERSIONS, Kind, authority_of, page_of, target_of, version_of
+from twinbus.broker.http.admin.requests import VERSIONS, ResourceKind, authority_of, page_of, target_of, version_of
 from twinbus.errors import ArgumentError
 
 
 @pytest.mark.parametrize(
     ("path", "kind", "names"),
     [
-        ("/", Kind.ENTITY, ("", "", "")),
-        ("/q", Kind.ENTITY, ("q", "", "")),
-        ("/q/", Kind.ENTITY, ("q", "", "")),
-        ("/a%2Fb", Kind.ENTITY, ("a/b", "", "")),
-        ("/a/b", Kind.ENTITY, ("a/b", "", "")),
-        ("/$Resources/queues", Kind.QUEUES, ("", "", "")),
-        ("/%24Resources/Queues/", Kind.QUEUES, ("", "", "")),
-        ("/$resources/topics", Kind.TOPICS, ("", "", "")),
-        ("/$namespaceinfo", Kind.NAMESPACE, ("", "", "")),
-        ("/$NamespaceInfo", Kind.NAMESPACE, ("", "", "")),
-        ("/t/subscriptions", Kind.SUBSCRIPTIONS, ("t", "", "")),
-        ("/t/Subscriptions/", Kind.SUBSCRIPTIONS, ("t", "", "")),
-        ("/a%2Fb/subscriptions/s", Kind.SUBSCRIPTION, ("a/b", "s", "")),
-        ("/a/b/Subscriptions/s", Kind.SUBSCRIPTION, ("a/b", "s", "")),
-        ("/t/subscriptions/subscriptions", Kind.SUBSCRIPTION, ("t", "subscriptions", "")),
-        ("/t/subscriptions/rules", Kind.SUBSCRIPTION, ("t", "rules", "")),
-        ("/t/subscriptions/s/rules", Kind.RULES, ("t", "s", "")),
-        ("/t/subscriptions/rules/rules", Kind.RULES, ("t", "rules", "")),
-        ("/t/Subscriptions/s/Rules/%24Default", Kind.RULE, ("t", "s", "$Default")),
-        ("/t/subscriptions/s/rules/rules", Kind.RULE, ("t", "s", "rules")),
-        ("/t/subscriptions/s/other", Kind.ENTITY, ("t/subscriptions/s/other", "", "")),
-        ("/subscriptions/x", Kind.ENTITY, ("subscriptions/x", "", "")),
+        ("/", ResourceKind.ENTITY, ("", "", "")),
+        ("/q", ResourceKind.ENTITY, ("q", "", "")),
+        ("/q/", ResourceKind.ENTITY, ("q", "", "")),
+        ("/a%2Fb", ResourceKind.ENTITY, ("a/b", "", "")),
+        ("/a/b", ResourceKind.ENTITY, ("a/b", "", "")),
+        ("/$Resources/queues", ResourceKind.QUEUES, ("", "", "")),
+        ("/%24Resources/Queues/", ResourceKind.QUEUES, ("", "", "")),
+        ("/$resources/topics", ResourceKind.TOPICS, ("", "", "")),
+        ("/$namespaceinfo", ResourceKind.NAMESPACE, ("", "", "")),
+        ("/$NamespaceInfo", ResourceKind.NAMESPACE, ("", "", "")),
+        ("/t/subscriptions", ResourceKind.SUBSCRIPTIONS, ("t", "", "")),
+        ("/t/Subscriptions/", ResourceKind.SUBSCRIPTIONS, ("t", "", "")),
+        ("/a%2Fb/subscriptions/s", ResourceKind.SUBSCRIPTION, ("a/b", "s", "")),
+        ("/a/b/Subscriptions/s", ResourceKind.SUBSCRIPTION, ("a/b", "s", "")),
+        ("/t/subscriptions/subscriptions", ResourceKind.SUBSCRIPTION, ("t", "subscriptions", "")),
+        ("/t/subscriptions/rules", ResourceKind.SUBSCRIPTION, ("t", "rules", "")),
+        ("/t/subscriptions/s/rules", ResourceKind.RULES, ("t", "s", "")),
+        ("/t/subscriptions/rules/rules", ResourceKind.RULES, ("t", "rules", "")),
+        ("/t/Subscriptions/s/Rules/%24Default", ResourceKind.RULE, ("t", "s", "$Default")),
+        ("/t/subscriptions/s/rules/rules", ResourceKind.RULE, ("t", "s", "rules")),
+        ("/t/subscriptions/s/other", ResourceKind.ENTITY, ("t/subscriptions/s/other", "", "")),
+        ("/subscriptions/x", ResourceKind.ENTITY, ("subscriptions/x", "", "")),
     ],
 )
-def test_paths(path: str, kind: Kind, names: tuple[str, str, str]) -> None:
+def test_paths(path: str, kind: ResourceKind, names: tuple[str, str, str]) -> None:
     target = target_of(path)
     assert (target.kind, (target.entity, target.subscription, target.rule)) == (kind, names)
 

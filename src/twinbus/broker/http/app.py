@@ -25,7 +25,7 @@ from twinbus.broker.connections.websocket import WEBSOCKET_PATH, serve_websocket
 from twinbus.broker.http.admin.api import AdminApi
 from twinbus.broker.http.admin.errors import AdminResponse
 from twinbus.broker.http.admin.faults import FAULTS_PATH, handle_faults
-from twinbus.broker.http.rest.api import Place, RestApi, place_of
+from twinbus.broker.http.rest.api import RestApi, RestPlace, place_of
 from twinbus.broker.metering.metrics import CONTENT_TYPE, may_see_metrics, metric_families
 from twinbus.ledger.words import OK, Kind
 from twinbus.limits import (
@@ -230,7 +230,7 @@ class HttpApp:
             self._held_bytes -= len(body)
         return web.Response(status=answer.status, reason=answer.reason, headers=answer.headers, body=answer.body)
 
-    async def _data(self, request: web.BaseRequest, place: Place) -> web.Response:
+    async def _data(self, request: web.BaseRequest, place: RestPlace) -> web.Response:
         body = await self._body(request)
         self._held_bytes -= len(body)
         base = f"{request.scheme}://{request.host}"

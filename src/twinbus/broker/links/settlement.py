@@ -87,8 +87,8 @@ def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
 def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str | bytes] | None]:
     """Reason, description and properties to modify of a dead-lettering."""
     info = dict(state.error.info or {}) if state.error is not None else {}
-    reason = text_of(info.pop(REASON, None), REASON)
-    description = text_of(info.pop(DESCRIPTION, None), DESCRIPTION)
+    reason = dead_letter_text(info.pop(REASON, None), REASON)
+    description = dead_letter_text(info.pop(DESCRIPTION, None), DESCRIPTION)
     return reason, description, changes(info)
 
 
@@ -120,7 +120,7 @@ def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:
     return found
 
 
-def text_of(value: Any, name: str) -> str | None:
+def dead_letter_text(value: Any, name: str) -> str | None:
     """A dead-letter reason or description; an empty one counts as none."""
     if value is None or value == "":
         return None

@@ -20,7 +20,7 @@ from twinbus.broker.http.admin.errors import AdminError, AdminResponse, refusal
 from twinbus.broker.http.admin.feed import ENTRY_TYPE, FEED_TYPE, Entry, Site, entry_text, feed_text, public_text
 from twinbus.broker.http.admin.namespace_xml import namespace_entry
 from twinbus.broker.http.admin.refusals import missing_right
-from twinbus.broker.http.admin.requests import Kind, Target, authority_of, page_of, target_of, version_of
+from twinbus.broker.http.admin.requests import RequestTarget, ResourceKind, authority_of, page_of, target_of, version_of
 from twinbus.broker.http.admin.resource import Call, Resource
 from twinbus.broker.http.admin.rules import Rules
 from twinbus.broker.http.admin.xml_in import description_in
@@ -44,17 +44,17 @@ class AdminApi:
         self._host = host
         queues, topics, subscriptions, rules = Queues(host), Topics(host), Subscriptions(host), Rules(host)
         # What can be found at the path of a single thing, by kind; of several the description decides.
-        self._things: dict[Kind, tuple[Resource, ...]] = {
-            Kind.ENTITY: (queues, topics),
-            Kind.SUBSCRIPTION: (subscriptions,),
-            Kind.RULE: (rules,),
+        self._things: dict[ResourceKind, tuple[Resource, ...]] = {
+            ResourceKind.ENTITY: (queues, topics),
+            ResourceKind.SUBSCRIPTION: (subscriptions,),
+            ResourceKind.RULE: (rules,),
         }
         # What can be listed, by kind.
-        self._lists: dict[Kind, Resource] = {
-            Kind.QUEUES: queues,
-            Kind.TOPICS: topics,
-            Kind.SUBSCRIPTIONS: subscriptions,
-            Kind.RULES: rules,
+        self._lists: dict[ResourceKind, Resource] = {
+            ResourceKind.QUEUES: queues,
+            ResourceKind.TOPICS: topics,
+            ResourceKind.SUBSCRIPTIONS: subscriptions,
+            ResourceKind.RULES: rules,
         }
         # When the namespace was first served.
         self._created_ms = self._first_start()
@@ -63,18 +63,18 @@ class AdminApi:
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
     ) -> AdminResponse:
         """Answer one request. `path` is as it came, still percent-encoded; the query is decoded."""
-        target: Target | None = None
+        target: RequestTarget | None = None
         try:
             target = target_of(path)
             lowered = {name.lower(): value for name, value in headers.items()}
             now_ms = self._host.clock.now_ms()
             caller = Caller(lowered, self._host.policies, now_ms / 1000, self._host.dev, self._host.jwt)
             verb = method.upper()
-            if verb == "GET" and target.kind is Kind.ENTITY and not target.entity:
+            if verb == "GET" and target.kind is ResourceKind.ENTITY and not target.entity:
                 return self._public(now_ms)
             authority = authority_of(lowered, self._host.name)
             if not caller.may_manage(target.path):
-                if verb == "GET" and target.kind is Kind.ENTITY:
+                if verb == "GET" and target.kind is ResourceKind.ENTITY:
                     self._found(target)
                 raise missing_right(verb, target, authority)
             site = Site(authority, self._host.name, version_of(query))
@@ -90,7 +90,7 @@ class AdminApi:
 
     def _answer(self, call: Call, query: Mapping[str, str]) -> AdminResponse:
         kind = call.target.kind
-        if kind is Kind.NAMESPACE:
+        if kind is ResourceKind.NAMESPACE:
             self._only(call, "GET")
             return self._shown(namespace_entry(self._host.name, self._host.sku, self._created_ms), call, 200)
         if kind in self._lists:
@@ -146,7 +146,7 @@ class AdminApi:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _found(self, target: Target) -> tuple[Resource, object]:
+    def _found(self, target: RequestTarget) -> tuple[Resource, object]:
         for resource in self._things[target.kind]:
             found = resource.find(target)
             if found is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.auth.policies import Policy, Right, rights_of
-from twinbus.broker.http.admin.xml_in import child_of, text_of, type_of
+from twinbus.broker.http.admin.xml_in import child_of, child_text, type_of
 from twinbus.broker.http.admin.xml_out import SERVICE, element
 from twinbus.errors import ArgumentError
 
@@ -37,14 +37,14 @@ def policies_in(
 def _policy(rule: Element, scope: str, known: dict[str, Policy], now_ms: int, random: Callable[[int], bytes]) -> Policy:
     if type_of(rule) not in ("", _TYPE):
         raise ArgumentError(f"An authorization rule is a {type_of(rule)[:60]!r}; only {_TYPE} is known.")
-    name = text_of(rule, "KeyName")
+    name = child_text(rule, "KeyName")
     if name is None:
         raise ArgumentError("An authorization rule has no KeyName.")
     rights = child_of(rule, "Rights")
     names = [] if rights is None else [right.text or "" for right in rights.findall(f"{{{SERVICE}}}AccessRights")]
     old = known.get(name.lower())
-    primary = text_of(rule, "PrimaryKey") or (old.primary_key if old is not None else _key(random))
-    secondary = text_of(rule, "SecondaryKey") or (old.secondary_key if old is not None else _key(random))
+    primary = child_text(rule, "PrimaryKey") or (old.primary_key if old is not None else _key(random))
+    secondary = child_text(rule, "SecondaryKey") or (old.secondary_key if old is not None else _key(random))
     created_ms = old.created_ms if old is not None else now_ms
     new = Policy(name, rights_of(names), primary, secondary, scope, created_ms, now_ms)
     return old if old is not None and new == old else new

@@ -12,10 +12,10 @@ from twinbus.broker.http.admin.authorization_xml import policies_in
 from twinbus.broker.http.admin.entity_xml import element_of, entry_of, settings_in
 from twinbus.broker.http.admin.feed import Entry
 from twinbus.broker.http.admin.forwarding import check_targets
-from twinbus.broker.http.admin.requests import Target
+from twinbus.broker.http.admin.requests import RequestTarget
 from twinbus.broker.http.admin.resource import Call, in_service_words, message_bytes, partition_sizes
 from twinbus.broker.http.admin.rules import rule_in
-from twinbus.broker.http.admin.xml_in import child_of, text_of
+from twinbus.broker.http.admin.xml_in import child_of, child_text
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import DEFAULT_RULE
 from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
@@ -43,12 +43,12 @@ class Queues:
     def __init__(self, host: NamespaceHost) -> None:
         self._host = host
 
-    def find(self, target: Target) -> Queue | None:
+    def find(self, target: RequestTarget) -> Queue | None:
         """A queue by its own path: dead-letter queues are parts of theirs, and subscriptions have other paths."""
         queue = None if "$" in target.entity else _found(self._host.entities.queue, target.entity)
         return None if isinstance(queue, Subscription) else queue
 
-    def all(self, target: Target) -> Sequence[Queue]:
+    def all(self, target: RequestTarget) -> Sequence[Queue]:
         return self._host.entities.queues()
 
     def entry(self, found: Queue, call: Call) -> Entry:
@@ -86,10 +86,10 @@ class Topics:
     def __init__(self, host: NamespaceHost) -> None:
         self._host = host
 
-    def find(self, target: Target) -> Topic | None:
+    def find(self, target: RequestTarget) -> Topic | None:
         return _found(self._host.entities.topic, target.entity)
 
-    def all(self, target: Target) -> Sequence[Topic]:
+    def all(self, target: RequestTarget) -> Sequence[Topic]:
         return self._host.entities.topics()
 
     def entry(self, found: Topic, call: Call) -> Entry:
@@ -125,10 +125,10 @@ class Subscriptions:
     def __init__(self, host: NamespaceHost) -> None:
         self._host = host
 
-    def find(self, target: Target) -> Subscription | None:
+    def find(self, target: RequestTarget) -> Subscription | None:
         return _found(self._host.entities.subscription, target.entity, target.subscription)
 
-    def all(self, target: Target) -> Sequence[Subscription]:
+    def all(self, target: RequestTarget) -> Sequence[Subscription]:
         return self._host.entities.topic(target.entity).subscriptions
 
     def entry(self, found: Subscription, call: Call) -> Entry:
@@ -144,7 +144,7 @@ class Subscriptions:
         given = child_of(description, "DefaultRuleDescription")
         rule = None
         if given is not None:
-            rule = rule_in(text_of(given, "Name") or DEFAULT_RULE, given, call.now_ms)
+            rule = rule_in(child_text(given, "Name") or DEFAULT_RULE, given, call.now_ms)
         return self._host.create_subscription(settings, rule)
 
     def update(self, found: Subscription, call: Call, description: Element) -> Subscription:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twinbus.broker.http.admin.errors import AdminError
-from twinbus.broker.http.admin.requests import Kind, Target
+from twinbus.broker.http.admin.requests import RequestTarget, ResourceKind
 
 _READ = "Manage,EntityRead claims required for this operation."
 _ACTIONS = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}
@@ -11,18 +11,22 @@ _ACTIONS = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}
 # What stands below a topic has operations with names of their own.
 _VERBS = {"GET": "Get", "PUT": "CreateOrUpdate", "DELETE": "Delete"}
 _BELOW_TOPIC = {
-    Kind.SUBSCRIPTION: "Subscription",
-    Kind.SUBSCRIPTIONS: "Subscriptions",
-    Kind.RULE: "Rule",
-    Kind.RULES: "Rules",
+    ResourceKind.SUBSCRIPTION: "Subscription",
+    ResourceKind.SUBSCRIPTIONS: "Subscriptions",
+    ResourceKind.RULE: "Rule",
+    ResourceKind.RULES: "Rules",
 }
 
 
-def missing_right(method: str, target: Target, authority: str) -> AdminError:
+def missing_right(method: str, target: RequestTarget, authority: str) -> AdminError:
     """The refusal of a request whose caller may not manage its target."""
     thing = _BELOW_TOPIC.get(target.kind)
     if thing is not None:
-        verb = "Enumerate" if target.kind in (Kind.SUBSCRIPTIONS, Kind.RULES) else _VERBS.get(method, method[:20])
+        verb = (
+            "Enumerate"
+            if target.kind in (ResourceKind.SUBSCRIPTIONS, ResourceKind.RULES)
+            else _VERBS.get(method, method[:20])
+        )
         address = f"sb://{authority}/{target.path}".encode("ascii", "replace").decode()
         text = (
             f"SubCode=40100: Unauthorized : Unauthorized access for '{verb}{thing}' operation on endpoint '{address}'."

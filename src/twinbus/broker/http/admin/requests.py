@@ -51,7 +51,7 @@ _AUTHORITY = re.compile(r"[A-Za-z0-9._~\-\[\]:]{1,255}", re.ASCII)
 _NUMBER_CHARS_MAX = 9
 
 
-class Kind(enum.Enum):
+class ResourceKind(enum.Enum):
     """What a path points at."""
 
     NAMESPACE = "the namespace"
@@ -65,10 +65,10 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """What a request is about; names that its kind does not have are empty."""
 
-    kind: Kind
+    kind: ResourceKind
     # The whole decoded path, for rights and for the log.
     path: str
     # A queue's or a topic's path.
@@ -78,29 +78,29 @@ class Target:
 
 
 _LISTS = {
-    "$resources/queues": Kind.QUEUES,
-    "$resources/topics": Kind.TOPICS,
-    "$namespaceinfo": Kind.NAMESPACE,
+    "$resources/queues": ResourceKind.QUEUES,
+    "$resources/topics": ResourceKind.TOPICS,
+    "$namespaceinfo": ResourceKind.NAMESPACE,
 }
 
 
-def target_of(raw_path: str) -> Target:
+def target_of(raw_path: str) -> RequestTarget:
     """What the path of a request (still percent-encoded, without the query) points at."""
     path = unquote(raw_path).strip("/")
     kind = _LISTS.get(path.lower())
     if kind is not None:
-        return Target(kind, path)
+        return RequestTarget(kind, path)
     match = _BELOW_TOPIC.fullmatch(path)
     if match is None:
-        return Target(Kind.ENTITY, path, path)
+        return RequestTarget(ResourceKind.ENTITY, path, path)
     topic, subscription, rules, rule = match["topic"], match["subscription"], match["rules"], match["rule"]
     if rule:
-        return Target(Kind.RULE, path, topic, subscription, rule)
+        return RequestTarget(ResourceKind.RULE, path, topic, subscription, rule)
     if rules:
-        return Target(Kind.RULES, path, topic, subscription)
+        return RequestTarget(ResourceKind.RULES, path, topic, subscription)
     if subscription:
-        return Target(Kind.SUBSCRIPTION, path, topic, subscription)
-    return Target(Kind.SUBSCRIPTIONS, path, topic)
+        return RequestTarget(ResourceKind.SUBSCRIPTION, path, topic, subscription)
+    return RequestTarget(ResourceKind.SUBSCRIPTIONS, path, topic)
 
 
 def version_of(query: Mapping[str, str]) -> str:

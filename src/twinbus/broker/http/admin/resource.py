@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twinbus.broker.http.admin.caller import Caller
 from twinbus.broker.http.admin.feed import Entry, Site
 from twinbus.broker.http.admin.namespace_xml import PREMIUM, STANDARD
-from twinbus.broker.http.admin.requests import Target
+from twinbus.broker.http.admin.requests import RequestTarget
 from twinbus.errors import ArgumentError
 from twinbus.limits import MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, QUEUE_MEGABYTES_DEFAULT
 
@@ -36,7 +36,7 @@ class Call:
     """One request, read and allowed."""
 
     method: str
-    target: Target
+    target: RequestTarget
     headers: dict[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     site: Site
@@ -52,10 +52,10 @@ class Resource(Protocol):
     # What a list of them is called.
     title: str
 
-    def find(self, target: Target) -> Any | None:
+    def find(self, target: RequestTarget) -> Any | None:
         """The thing itself, None when there is none."""
 
-    def all(self, target: Target) -> Sequence[Any]:
+    def all(self, target: RequestTarget) -> Sequence[Any]:
         """Every one of them under `target`, by name."""
 
     def entry(self, found: Any, call: Call) -> Entry:

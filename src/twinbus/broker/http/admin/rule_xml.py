@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinbus.broker.http.admin.value_xml import values_in, values_out
-from twinbus.broker.http.admin.xml_in import child_of, text_of, type_of
+from twinbus.broker.http.admin.xml_in import child_of, child_text, type_of
 from twinbus.broker.http.admin.xml_out import description, element, moment, optional
 from twinbus.entities.filters import CorrelationFilter, FalseFilter, Filter, SqlAction, SqlFilter, TrueFilter
 from twinbus.errors import ArgumentError
@@ -46,7 +46,7 @@ def filter_in(rule: Element) -> Filter:
     if kind == "SqlFilter":
         return SqlFilter(_expression(given, "SqlFilter"), values_in(given, "Parameters"))
     if kind == "CorrelationFilter":
-        fields = {field: text_of(given, name) for name, field in _CORRELATION}
+        fields = {field: child_text(given, name) for name, field in _CORRELATION}
         return CorrelationFilter(**fields, properties=values_in(given, "Properties"))
     raise ArgumentError(
         f"The filter is a {kind[:60]!r}; it must be a SqlFilter, a TrueFilter, a FalseFilter or a CorrelationFilter."
@@ -66,7 +66,7 @@ def action_in(rule: Element) -> SqlAction | None:
 
 
 def _expression(given: Element, kind: str) -> str:
-    text = text_of(given, "SqlExpression")
+    text = child_text(given, "SqlExpression")
     if text is None:
         raise ArgumentError(f"The {kind} has no SqlExpression.")
     return text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.broker.http.admin import rule_xml
 from twinbus.broker.http.admin.feed import Entry
-from twinbus.broker.http.admin.requests import Target
+from twinbus.broker.http.admin.requests import RequestTarget
 from twinbus.broker.http.admin.resource import Call
 from twinbus.entities.rule import Rule
 from twinbus.entities.subscription import Subscription
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FoundRule:
     """A rule and where it is."""
 
     subscription: Subscription
@@ -38,41 +38,41 @@ class Rules:
         # The namespace.
         self._host = host
 
-    def find(self, target: Target) -> Found | None:
+    def find(self, target: RequestTarget) -> FoundRule | None:
         try:
             subscription = self._subscription(target)
-            return Found(subscription, subscription.rule(target.rule))
+            return FoundRule(subscription, subscription.rule(target.rule))
         except EntityNotFoundError:
             return None
 
-    def all(self, target: Target) -> Sequence[Found]:
+    def all(self, target: RequestTarget) -> Sequence[FoundRule]:
         subscription = self._subscription(target)
-        return [Found(subscription, rule) for rule in subscription.rules]
+        return [FoundRule(subscription, rule) for rule in subscription.rules]
 
-    def entry(self, found: Found, call: Call) -> Entry:
+    def entry(self, found: FoundRule, call: Call) -> Entry:
         rule, subscription = found.rule, found.subscription
         content = rule_xml.rule_content(rule.name, rule.filter, rule.action, rule.created_ms)
         return Entry(f"{subscription.path}/Rules/{rule.name}", rule.name, rule.created_ms, rule.created_ms, content)
 
-    def state(self, found: Found) -> str:
+    def state(self, found: FoundRule) -> str:
         rule = found.rule
         return rule_xml.rule_content(rule.name, rule.filter, rule.action, rule.created_ms)
 
-    def create(self, call: Call, description: Element) -> Found:
+    def create(self, call: Call, description: Element) -> FoundRule:
         subscription = self._subscription(call.target)
         rule = rule_in(call.target.rule, description, call.now_ms)
         subscription.add_rule(rule, call.now_ms, self._host.commits.facts)
-        return Found(subscription, rule)
+        return FoundRule(subscription, rule)
 
-    def update(self, found: Found, call: Call, description: Element) -> Found:
+    def update(self, found: FoundRule, call: Call, description: Element) -> FoundRule:
         rule = rule_in(found.rule.name, description, found.rule.created_ms)
         found.subscription.update_rule(rule, call.now_ms, self._host.commits.facts)
-        return Found(found.subscription, rule)
+        return FoundRule(found.subscription, rule)
 
-    def delete(self, found: Found) -> None:
+    def delete(self, found: FoundRule) -> None:
         found.subscription.remove_rule(found.rule.name, self._host.clock.now_ms(), self._host.commits.facts)
 
-    def _subscription(self, target: Target) -> Subscription:
+    def _subscription(self, target: RequestTarget) -> Subscription:
         return self._host.entities.subscription(target.entity, target.subscription)
 
 

@@ -61,7 +61,7 @@ def child_of(parent: Element, name: str) -> Element | None:
     return child
 
 
-def text_of(parent: Element, name: str) -> str | None:
+def child_text(parent: Element, name: str) -> str | None:
     """The text of a child, None when it is absent or empty."""
     child = child_of(parent, name)
     return None if child is None else child.text or None
@@ -76,7 +76,7 @@ def values_of(parent: Element, settings: Iterable[Setting]) -> dict[str, Any]:
     """The settings that a description has, by name and in our units. Those it does not mention are left out."""
     values: dict[str, Any] = {}
     for setting in settings:
-        text = text_of(parent, setting.azure)
+        text = child_text(parent, setting.azure)
         if text is not None:
             values[setting.name] = _value(setting, text)
     return values

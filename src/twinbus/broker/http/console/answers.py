@@ -41,14 +41,14 @@ class Refused(ServiceError):
         self.http_status = http_status
 
 
-def text_of(found: object) -> str:
+def json_text(found: object) -> str:
     """JSON as it is sent: what is not ASCII is escaped, so that nothing in between can misread it."""
     return json.dumps(found, separators=(",", ":"))
 
 
 def answer(found: Any, status: int = 200) -> web.Response:
     """A JSON answer."""
-    return web.Response(status=status, text=text_of(found), content_type="application/json", headers=HEADERS)
+    return web.Response(status=status, text=json_text(found), content_type="application/json", headers=HEADERS)
 
 
 def refusal(error: Exception) -> web.Response:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
 
 
-class Opened(NamedTuple):
+class OpenedLogin(NamedTuple):
     """What opened a namespace: a policy of a scope, and which of its keys."""
 
     policy: str
@@ -47,7 +47,7 @@ class Login:
         self.created_ms = now_ms
         self.used_ms = now_ms
         # By lower-case namespace name.
-        self.opened: dict[str, Opened] = {}
+        self.opened: dict[str, OpenedLogin] = {}
 
     def claim(self, host: NamespaceHost) -> Claim | None:
         """What it may do in a namespace now; None: nothing."""
@@ -107,10 +107,10 @@ class Logins:
     def close(self, cookie: str) -> None:
         self._logins.pop(cookie, None)
 
-    def enter(self, host: NamespaceHost, policy: str, key: str) -> Opened:
+    def enter(self, host: NamespaceHost, policy: str, key: str) -> OpenedLogin:
         """Check a key; UnauthorizedError when it is wrong."""
         claim = decide_key(policy, key, host.policies)
-        return Opened(policy, claim.path, _digest(key))
+        return OpenedLogin(policy, claim.path, _digest(key))
 
 
 def _digest(key: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from twinbus.broker.http.console.answers import HEADERS, Refused, refusal, text_of
+from twinbus.broker.http.console.answers import HEADERS, Refused, json_text, refusal
 from twinbus.limits import (
     CONSOLE_STREAM_INTERVAL_MS,
     CONSOLE_STREAM_QUIET_MS,
@@ -52,7 +52,7 @@ class Streams:
         self.count += 1
         try:
             # What is refused at once is an answer, not a stream.
-            first = text_of(view())
+            first = json_text(view())
             response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
             try:
                 await response.prepare(request)
@@ -75,11 +75,11 @@ class Streams:
                 return
             started_s = time.perf_counter()
             try:
-                now = text_of(view())
+                now = json_text(view())
             except Exception as error:
                 # The answer has begun, so what it would have been is the last event.
                 told = refusal(error)
-                await self._send(response, f"event: end\ndata: {text_of({'status': told.status})}\n\n")
+                await self._send(response, f"event: end\ndata: {json_text({'status': told.status})}\n\n")
                 return
             took_s = time.perf_counter() - started_s
             quiet_s += wait_s

@@ -53,7 +53,7 @@ BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 _SETTLEMENTS = {"DELETE": Kind.COMPLETE, "PUT": Kind.ABANDON, "POST": Kind.RENEW}
 
 
-class Place(NamedTuple):
+class RestPlace(NamedTuple):
     """What a path means: an entity, and perhaps its head or one locked message."""
 
     entity: str
@@ -62,20 +62,20 @@ class Place(NamedTuple):
     token: bytes = b""
 
 
-def place_of(method: str, path: str) -> Place | None:
+def place_of(method: str, path: str) -> RestPlace | None:
     """What `path` means here; None when it is none of ours."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     lowered = [part.lower() for part in parts]
     if method == "POST" and len(parts) > 1 and lowered[-1] == "messages":
-        return Place("/".join(parts[:-1]))
+        return RestPlace("/".join(parts[:-1]))
     if method in ("POST", "DELETE") and len(parts) > 2 and lowered[-2:] == ["messages", "head"]:
-        return Place("/".join(parts[:-2]), head=True)
+        return RestPlace("/".join(parts[:-2]), head=True)
     if method in ("POST", "PUT", "DELETE") and len(parts) > 3 and lowered[-3] == "messages":
         try:
             token = uuid.UUID(parts[-1])
         except ValueError:
             return None
-        return Place("/".join(parts[:-3]), message=parts[-2], token=token.bytes_le)
+        return RestPlace("/".join(parts[:-3]), message=parts[-2], token=token.bytes_le)
     return None
 
 
@@ -88,7 +88,7 @@ class RestApi:
 
     async def handle(
         self,
-        place: Place,
+        place: RestPlace,
         method: str,
         query: Mapping[str, str],
         headers: Mapping[str, str],
@@ -211,7 +211,7 @@ class RestApi:
         lock = None if deleting else (str(uuid.UUID(bytes_le=locked.token)), message.locked_until_ms or 0)
         return len(payload), rendered(payload, "Active", lock)
 
-    async def _settle(self, place: Place, method: str) -> AdminResponse:
+    async def _settle(self, place: RestPlace, method: str) -> AdminResponse:
         host = self._host
         queue: Queue = host.entities.queue(place.entity)
         now_ms = host.clock.now_ms()
@@ -228,7 +228,7 @@ class RestApi:
         return AdminResponse(200)
 
     @contextmanager
-    def _counting(self, place: Place, kind: Kind) -> Iterator[None]:
+    def _counting(self, place: RestPlace, kind: Kind) -> Iterator[None]:
         """Count what is refused; what succeeds counts itself."""
         try:
             yield
