@@ -242,7 +242,7 @@ def test_an_idle_queue_takes_its_policies_along(desk: Desk, broker: Broker, cloc
     [
         (rules(*(f"k{number}" for number in range(13))), "12"),
         (rules("same", "SAME"), "exists already"),
-        (rules("k", rights="Fly"), "Send, Listen and Manage"),
+        (rules("k", rights="Fly"), "Send, Listen, Manage"),
         (rules("k").replace("<KeyName>k</KeyName>", ""), "KeyName"),
         (rules("k").replace("<AccessRights>Manage</AccessRights>", ""), "no right"),
         (rules("k").replace("SharedAccessAuthorizationRule", "OtherRule"), "OtherRule"),
