@@ -12,7 +12,8 @@ import pytest
 from tests.broker.peer import Peer, text
 from twinbus.amqp.events import Closed, Detached
 from twinbus.amqp.states import Accepted
-from twinbus.amqp.types import Int
+from twinbus.amqp.terminus import Source, Target
+from twinbus.amqp.types import Int, Symbol, UInt
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.policies import Policy, Right
 from twinbus.auth.sas import sign
@@ -72,6 +73,19 @@ def test_a_missing_entity_is_named_as_the_client_calls_it(broker: Broker, clock:
             error = peer.refusal(lambda attach=attach: attach("none"))
             assert error.condition == "amqp:not-found"
             assert error.description.startswith("The messaging entity 'sb://localhost/none' could not be found.")
+
+
+def test_temporary_entities_are_refused_with_the_reason(broker: Broker, clock: SteppedClock) -> None:
+    """As JMS asks for them: an address of the broker's choice."""
+    dynamic = [None, UInt(0), Symbol("session-end"), UInt(0), True]
+    with as_root(broker, clock) as peer:
+        attach = peer.session.attach_sender, peer.session.attach_receiver
+        for refused in (
+            peer.refusal(lambda: attach[0]("out", source=Source("me"), target=Target(fields=[*dynamic, None, None]))),
+            peer.refusal(lambda: attach[1]("in", source=Source(fields=[*dynamic, *[None] * 6]), target=Target("me"))),
+        ):
+            assert refused.condition == "amqp:not-implemented"
+            assert refused.description.startswith("Temporary queues and topics are not available: create an entity.")
 
 
 def test_a_token_for_a_missing_entity(broker: Broker, clock: SteppedClock) -> None:

@@ -140,9 +140,9 @@ def test_the_sdk_reads_every_setting(wanted: QueueSettings) -> None:
         "auto_delete_on_idle": span(wanted.auto_delete_on_idle_ms),
         "enable_partitioning": wanted.enable_partitioning,
         "enable_express": wanted.enable_express,
-        "forward_to": wanted.forward_to and f"https://localhost:5300/{wanted.forward_to}",
+        "forward_to": wanted.forward_to and f"sb://localhost:5300/{wanted.forward_to}",
         "forward_dead_lettered_messages_to": wanted.forward_dead_letters_to
-        and f"https://localhost:5300/{wanted.forward_dead_letters_to}",
+        and f"sb://localhost:5300/{wanted.forward_dead_letters_to}",
         "user_metadata": wanted.user_metadata,
         "max_message_size_in_kilobytes": wanted.max_message_bytes // 1024,
         "availability_status": "Available",
