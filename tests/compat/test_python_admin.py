@@ -194,7 +194,7 @@ def test_forwarding(client: ServiceBusAdministrationClient) -> None:
     client.create_queue("q", forward_to="target", forward_dead_lettered_messages_to="target")
     queue = client.get_queue("q")
     assert queue.forward_to.endswith("/target")
-    assert queue.forward_dead_lettered_messages_to.startswith("https://localhost:")
+    assert queue.forward_dead_lettered_messages_to.startswith("sb://localhost:")
     queue.forward_to = None
     client.update_queue(queue)
     assert client.get_queue("q").forward_to is None

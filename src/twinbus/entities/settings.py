@@ -283,7 +283,10 @@ def check_fixed(name: str, before: object, after: object, kind: str) -> None:
     """Refuse a change of what is fixed at creation; names are the same whatever their case."""
     same = before.lower() == after.lower() if isinstance(before, str) and isinstance(after, str) else before == after
     if not same:
+        entity = kind.capitalize()
+        # Words of the service's, for which the Go client's tests look.
+        reason = f"Partitioning cannot be changed for {entity}. " if name == "enable_partitioning" else ""
         raise ArgumentError(
-            f"The value for the {name} property of an existing {kind.capitalize()} cannot be changed: "
+            f"{reason}The value for the {name} property of an existing {entity} cannot be changed: "
             f"it is {before!r}, not {after!r}."
         )

@@ -259,6 +259,6 @@ def test_a_topic_takes_everything_along_and_what_was_answered_stays(desk: Desk, 
     broker.restart()
     assert titles(desk, "/$Resources/topics", TopicDescriptionFeed) == ["u"]
     assert titles(desk, "/u/subscriptions/s/rules", RuleDescriptionFeed) == ["$Default", "r"]
-    assert subscription(desk, "u/subscriptions/s").forward_to == "https://localhost:5300/t"
+    assert subscription(desk, "u/subscriptions/s").forward_to == "sb://localhost:5300/t"
     desk.put("/t", topic_body())
     assert titles(desk, "/t/subscriptions", SubscriptionDescriptionFeed) == []

@@ -80,6 +80,8 @@ class Attachment:
                 self._attach_control(link)
                 return
             terminus = link.source if link.sender else link.target
+            if terminus is not None and terminus.dynamic:
+                raise UnsupportedError("Temporary queues and topics are not available: create an entity.")
             if terminus is None or not terminus.address:
                 raise ArgumentError("The link names no address.")
             address = parse(str(terminus.address))

@@ -77,7 +77,8 @@ class AdminApi:
                 if verb == "GET" and target.kind is ResourceKind.ENTITY:
                     self._found(target)
                 raise missing_right(verb, target, authority)
-            site = Site(authority, self._host.name, version_of(query))
+            scheme = "https" if lowered.get("user-agent", "").startswith("azsdk-java") else "sb"
+            site = Site(authority, self._host.name, version_of(query), scheme)
             call = Call(verb, target, lowered, body, site, caller, now_ms)
             response = self._answer(call, query)
             if call.method != "GET":

@@ -14,7 +14,7 @@ from twinbus.broker.http.admin.feed import Entry, Site
 from twinbus.broker.http.admin.forwarding import path_in
 from twinbus.broker.http.admin.requests import FILTER_COUNTS_VERSION, MESSAGE_SIZE_VERSION
 from twinbus.broker.http.admin.xml_in import values_of
-from twinbus.broker.http.admin.xml_out import accessed, count_details, description, element, flag, moment
+from twinbus.broker.http.admin.xml_out import count_details, description, element, flag, moment
 from twinbus.durations import format_ms
 from twinbus.entities.queue import Queue
 from twinbus.entities.setting import DURATION, FLAG, QUEUE, SUBSCRIPTION, TEXT, TOPIC, Setting
@@ -76,7 +76,7 @@ def entry_of(entity: Queue | Topic, policies: Sequence[Policy], site: Site) -> E
     elements = {
         "IsAnonymousAccessible": element("IsAnonymousAccessible", "false"),
         "AuthorizationRules": policies_out(policies),
-        "AccessedAt": accessed(entity.accessed_ms, entity.created_ms, entity.updated_ms),
+        "AccessedAt": element("AccessedAt", _accessed(entity)),
         **{name: element(name, text) for name, text in _numbers(entity).items()},
         "CountDetails": message_counts(entity),
     }
@@ -89,6 +89,13 @@ def entry_of(entity: Queue | Topic, policies: Sequence[Policy], site: Site) -> E
     content = description(element_of(kind), *shown)
     title = entity.name if isinstance(entity, Subscription) else entity.path
     return Entry(entity.path, title, entity.created_ms, entity.updated_ms, content)
+
+
+def _accessed(entity: Queue | Topic) -> str:
+    """When an entity was last used. To the service a subscription is when it is made, a queue or topic is not."""
+    used = isinstance(entity, Subscription) or entity.accessed_ms not in (entity.created_ms, entity.updated_ms)
+    # The zero of clients' clocks.
+    return moment(entity.accessed_ms) if used else "0001-01-01T00:00:00Z"
 
 
 def _setting(setting: Setting, value: Any, site: Site) -> str:

@@ -43,12 +43,6 @@ def moment(ms: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
 
 
-def accessed(accessed_ms: int, created_ms: int, updated_ms: int) -> str:
-    """When an entity was last used: the zero of clients' clocks when it was only made and changed."""
-    used = accessed_ms not in (created_ms, updated_ms)
-    return element("AccessedAt", moment(accessed_ms) if used else "0001-01-01T00:00:00Z")
-
-
 def description(kind: str, *parts: str) -> str:
     """The content of an entry, `kind` being its only element."""
     return f'<{kind} xmlns="{SERVICE}" xmlns:i="{INSTANCE}">{"".join(parts)}</{kind}>'
