@@ -7,8 +7,10 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
+import jakarta.jms.Topic;
 import java.util.ArrayList;
 import java.util.Enumeration;
 import java.util.HashSet;
@@ -134,13 +136,17 @@ public final class Main {
             MessageProducer producer = session.createProducer(session.createQueue("peek"));
             producer.send(session.createTextMessage("a"));
             producer.send(session.createTextMessage("b"));
-            List<String> bodies = new ArrayList<>();
-            Enumeration<?> found = session.createBrowser(session.createQueue("peek")).getEnumeration();
-            while (found.hasMoreElements()) {
-                bodies.add(((TextMessage) found.nextElement()).getText());
-            }
-            same(List.of("a", "b"), bodies);
+            same(List.of("a", "b"), elements(session.createBrowser(session.createQueue("peek"))));
         }
+    }
+
+    private static List<String> elements(QueueBrowser browser) throws JMSException {
+        List<String> bodies = new ArrayList<>();
+        Enumeration<?> found = browser.getEnumeration();
+        while (found.hasMoreElements()) {
+            bodies.add(((TextMessage) found.nextElement()).getText());
+        }
+        return bodies;
     }
 
     /** A message group is a session; what a session's receiver needs (a filter) JMS cannot say, so it is refused. */
@@ -178,10 +184,32 @@ public final class Main {
             same("red", got.getText());
             same("dark", got.getStringProperty("shade"));
             got.acknowledge();
-            // A topic is received from by its subscriptions alone: JMS's own kinds of them are not the broker's.
-            refused(() -> session.createConsumer(session.createTopic("topic")), "subscription");
-            refused(() -> session.createSharedConsumer(session.createTopic("topic"), "shared"), "");
-            refused(() -> session.createTemporaryQueue(), "");
+        }
+        otherConsumers();
+    }
+
+    /** A topic is received from through its subscriptions alone: JMS's own kinds of them are not the broker's. */
+    private static void otherConsumers() throws Exception {
+        String reason = "receive from a subscription";
+        String temporary = "Temporary queues and topics are not available";
+        try (Connection connection = connect(amqps("?jms.clientID=compat"))) {
+            Session session = connection.createSession(Session.AUTO_ACKNOWLEDGE);
+            Topic topic = session.createTopic("topic");
+            refused(() -> session.createConsumer(topic), reason);
+            refused(() -> session.createDurableConsumer(topic, "red"), reason);
+            refused(() -> session.createSharedConsumer(topic, "red"), reason);
+            refused(() -> session.createSharedDurableConsumer(topic, "red"), reason);
+            refused(() -> session.createTemporaryQueue(), temporary);
+            refused(() -> session.createTemporaryTopic(), temporary);
+            refused(() -> session.unsubscribe("red"), "names no address");
+            refused(() -> session.createConsumer(session.createQueue("send"), "n = 5"), "selectors are not available");
+            refused(() -> elements(session.createBrowser(session.createQueue("send"), "n = 5")), "not available");
+            // A durable consumer of the subscription itself is one of its receivers.
+            MessageConsumer durable = session.createDurableConsumer(session.createTopic("topic/Subscriptions/red"), "red");
+            TextMessage message = session.createTextMessage("durable");
+            message.setStringProperty("color", "red");
+            session.createProducer(topic).send(message);
+            same("durable", ((TextMessage) durable.receive(WAIT_MS)).getText());
         }
     }
 
