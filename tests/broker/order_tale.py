@@ -221,11 +221,11 @@ def held(host: NamespaceHost) -> dict[str, Any]:
         "states": {
             queue.path: {
                 session.id: session.state.hex()
-                for session in queue._sessions.by_id.values()
+                for session in queue.sessions.by_id.values()
                 if session.state is not None
             }
             for queue in namespace.queues()
-            if queue._sessions is not None
+            if queue.sessions is not None
         },
         "messages": {
             part.path: [

@@ -64,7 +64,7 @@ def browsed(peer: Peer, link: Link, credit: int = 100) -> list[str]:
 def counts(broker: Broker, path: str) -> tuple[int, int]:
     def look(server: Any) -> tuple[int, int]:
         queue = server.hosts["contoso"].entities.queue(path)
-        return queue.counts.active, len(queue._locks)
+        return queue.counts.active, len(queue.messages.locks)
 
     return broker.call(look)
 

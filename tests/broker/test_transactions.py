@@ -157,7 +157,7 @@ def test_scheduling_is_part_of_a_transaction(broker: Broker, clock: SteppedClock
 
 
 def scheduled(broker: Broker) -> list[int]:
-    return broker.call(lambda server: sorted(server.hosts["contoso"].entities.queue("a")._schedule.messages))
+    return broker.call(lambda server: sorted(server.hosts["contoso"].entities.queue("a").messages.schedule.messages))
 
 
 def test_rollback_frees_a_message_that_its_receiver_settled(broker: Broker) -> None:

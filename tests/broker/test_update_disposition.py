@@ -43,7 +43,7 @@ def broker(clock: SteppedClock) -> Iterator[Broker]:
 def state_of(broker: Broker, path: str = "a") -> tuple[int, int, int, int]:
     def look(server: Any) -> tuple[int, int, int, int]:
         queue = server.hosts["contoso"].entities.queue(path)
-        return (queue.counts.active, queue.counts.deferred, queue.counts.dead_letter, len(queue._locks))
+        return (queue.counts.active, queue.counts.deferred, queue.counts.dead_letter, len(queue.messages.locks))
 
     return broker.call(look)
 

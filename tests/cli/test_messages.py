@@ -292,7 +292,7 @@ def test_a_session_is_held_for_as_long_as_it_is_followed(bus: Broker, process: P
     child = process("receive", "talks", "--session", "s", "--follow", "--raw")
     assert child.stdout is not None
     assert child.stdout.readline() == b"first\n"
-    session = bus.call(lambda server: server.hosts["contoso"].entities.queue("talks")._sessions.by_id["s"])
+    session = bus.call(lambda server: server.hosts["contoso"].entities.queue("talks").sessions.by_id["s"])
     until_ms = session.locked_until_ms
     until(lambda: session.locked_until_ms > until_ms)
     done("send", "talks", "second", "--session", "s")

@@ -15,7 +15,7 @@ Place = Callable[[House], Message]
 
 
 def available(house: House) -> Message:
-    found = house.queue.find_at_rest(2)
+    found = house.queue.messages.find_at_rest(2)
     assert found is not None
     return found
 
@@ -51,7 +51,7 @@ PLACES: list[Place] = [available, returned, locked, taken, deferred, deferred_an
 def settle_others(house: House, queue: Queue) -> None:
     """Everything else goes back, and is received and completed."""
     house.step(seconds=120)
-    queue.return_taken(list(queue._taken.values()), house.now, house.facts)
+    queue.return_taken(list(queue.messages.taken.values()), house.now, house.facts)
     house.commit()
     while messages := house.acquire(5, queue):
         for message in messages:
@@ -66,12 +66,12 @@ def test_a_damaged_message_is_kept_and_the_others_go_on(place: Place, ttl_ms: in
     house.send("a", "b", "c", ttl_ms=ttl_ms)
     message = place(house)
     assert message.seq == 2
-    assert house.queue.put_aside(message, house.facts)
-    assert not house.queue.put_aside(message, house.facts)
+    assert house.queue.messages.put_aside(message, house.facts)
+    assert not house.queue.messages.put_aside(message, house.facts)
     house.commit()
     for _ in range(2):
         assert house.queue.damaged_count == 1
-        assert house.queue.find_at_rest(2) is None
+        assert house.queue.messages.find_at_rest(2) is None
         assert house.queue.counts.deferred == 0
         assert house.queue.size_bytes >= 100
         settle_others(house, house.queue)
@@ -92,9 +92,9 @@ def test_a_scheduled_message() -> None:
     house = House()
     house.queue.schedule([new("later", scheduled_ms=house.now + 1000)], house.now, house.facts)
     house.commit()
-    message = house.queue.find_at_rest(1)
+    message = house.queue.messages.find_at_rest(1)
     assert message is not None
-    house.queue.put_aside(message, house.facts)
+    house.queue.messages.put_aside(message, house.facts)
     house.commit()
     house.step(seconds=5)
     assert house.queue.counts == (0, 0, 0, 0)
@@ -111,7 +111,7 @@ def test_a_session_is_free_again_behind_it(take: bool) -> None:
     session = house.accept("s")
     receive = session.take if take else session.acquire
     (first,) = receive(1, house.now, house.facts)
-    house.queue.put_aside(first, house.facts)
+    house.queue.messages.put_aside(first, house.facts)
     house.commit()
     (second,) = receive(1, house.now, house.facts)
     assert house.names([second]) == ["b"]
@@ -133,9 +133,9 @@ def test_a_message_on_its_way_back_is_met_again() -> None:
     house.send("a")
     message = house.one()
     house.queue.abandon(tag(message), house.now, house.facts)
-    assert not house.queue.put_aside(message, house.facts)
+    assert not house.queue.messages.put_aside(message, house.facts)
     house.commit()
-    assert house.queue.put_aside(house.one(), house.facts)
+    assert house.queue.messages.put_aside(house.one(), house.facts)
 
 
 def test_a_dead_letter() -> None:
@@ -144,7 +144,7 @@ def test_a_dead_letter() -> None:
     house.queue.dead_letter(tag(house.one()), house.now, house.facts, None, None)
     house.commit()
     (message,) = house.acquire(1, house.dead)
-    house.dead.put_aside(message, house.facts)
+    house.dead.messages.put_aside(message, house.facts)
     house.commit()
     assert (house.queue.damaged_count, house.queue.counts) == (1, (0, 0, 0, 0))
     house.crash()

@@ -94,8 +94,8 @@ def test_old_ids_are_purged_in_steps() -> None:
     assert len(rows) == count - TICK_MESSAGES_MAX
     house.tick()
     assert rows == {}
-    assert house.queue._duplicates is not None
-    assert len(house.queue._duplicates) == 0
+    assert house.queue.duplicates is not None
+    assert len(house.queue.duplicates) == 0
 
 
 def test_an_id_that_comes_back_in_the_commit_that_purges_it_is_remembered() -> None:

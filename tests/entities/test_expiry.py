@@ -165,7 +165,7 @@ def test_finished_messages_with_a_long_time_to_live_leave_nothing() -> None:
         for message in house.acquire(2):
             house.complete(message)
         house.step(1)
-    expiry = house.queue._expiry
+    expiry = house.queue.messages.expiry
     assert expiry._buckets == {}
     assert len(expiry._seconds) <= 64
 

@@ -96,7 +96,7 @@ def test_shared_bodies_are_counted_again() -> None:
     house.send("a")
     message = house.one()
     house.namespace._commons.bodies.share(message.body, 2)
-    house.queue._write(message, house.facts)
+    house.queue.messages.write(message, house.facts)
     value = list(house.facts.index.values())[-1]
     assert records.unpack(value).shared
     other = house.namespace.queue("other")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities.accepting import NO_SESSIONS_TEXT, SESSION_NEEDED_TEXT
+from twinbus.entities.refusals import NO_SESSIONS_TEXT, SESSION_NEEDED_TEXT
 from twinbus.entities.session import Session
 from twinbus.entities.settings import QueueSettings
 from twinbus.errors import (
@@ -83,7 +83,7 @@ def test_sessions_that_end_do_not_pile_up(house: House) -> None:
         house.complete(message)
         house.queue.release_session(session, house.now, house.facts)
         house.commit()
-    sessions = house.queue._sessions
+    sessions = house.queue.sessions
     assert sessions is not None
     assert list(sessions.by_id) == ["first"]
     assert len(sessions._ready) <= 65
@@ -186,7 +186,7 @@ def test_releasing_a_session_twice_or_late_does_nothing(house: House) -> None:
     house.queue.release_session(session, house.now, house.facts)
     house.queue.release_session(session, house.now, house.facts)
     house.commit()
-    assert session.id not in house.queue._sessions.by_id  # type: ignore[union-attr]
+    assert session.id not in house.queue.sessions.by_id  # type: ignore[union-attr]
 
 
 def test_a_session_accepted_anew_outlives_the_news_of_its_release(house: House) -> None:

@@ -52,3 +52,34 @@ class Alarms:
         entity_id = heappop(self._heap)[1]
         del self._set[entity_id]
         return entity_id
+
+
+class Alarm:
+    """When one entity wants its next tick."""
+
+    __slots__ = ("_alarms", "_entity_id", "at_ms")
+
+    def __init__(self, alarms: Alarms, entity_id: int) -> None:
+        self._alarms = alarms
+        self._entity_id = entity_id
+        # As told to the alarms of the namespace.
+        self.at_ms = NEVER_MS
+
+    def wake(self, at_ms: int | None) -> None:
+        """Have a tick at this time at the latest; None: no need."""
+        if at_ms is not None and at_ms < self.at_ms:
+            self.at_ms = at_ms
+            self._alarms.set(self._entity_id, at_ms)
+
+    def rang(self) -> None:
+        """The tick has come: the namespace has taken the alarm out."""
+        self.at_ms = NEVER_MS
+
+    def clear(self) -> None:
+        self.at_ms = NEVER_MS
+        self._alarms.clear(self._entity_id)
+
+    def close(self) -> None:
+        """The entity is deleted: no time is early enough to wake it."""
+        self.at_ms = -1
+        self._alarms.clear(self._entity_id)

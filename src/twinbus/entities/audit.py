@@ -10,13 +10,12 @@ import struct
 from array import array
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from twinbus.store.facts import Finding, Table
 
 from .findings import Findings
 from .namespace import Namespace, Rows
-from .queue import Queue
 from .records import (
     DAMAGED,
     ENTITY_KEY,
@@ -28,9 +27,7 @@ from .records import (
     NUMBER,
     SHARED,
 )
-
-if TYPE_CHECKING:
-    from .sending import Sending
+from .topic import Topic
 
 
 class Audit(NamedTuple):
@@ -84,7 +81,7 @@ def _check_set_aside(index: Rows, namespace: Namespace, findings: Findings) -> N
     damaged = {
         KEY.pack(entity_id, seq): f"message {seq} of '{entity.path}' is set aside, because it could not be read"
         for entity_id, entity in namespace._by_id.items()
-        for seq in entity._damaged
+        for seq in entity.messages.damaged
     }
     if damaged:
         for key, value in index:
@@ -110,9 +107,13 @@ def _check_marks(namespace: Namespace, marks: dict[bytes, bytes], last_body: int
     """Numbers above a mark are given out again: what is in use must lie below."""
     wanted = {META_BODIES: last_body, META_ENTITIES: max(namespace._by_id, default=0) & ~3}
     for entity in namespace._by_id.values():
-        if entity.owner is None:
-            parts: list[Sending] = [*entity.parts] if isinstance(entity, Queue) else [entity]
-            wanted[META_SEQUENCE + ENTITY_KEY.pack(entity.entity_id)] = max(part._last_seq for part in parts)
+        if isinstance(entity, Topic):
+            last = entity.numbers.last
+        elif entity.owner is None:
+            last = max(part.numbers.last for part in entity.parts)
+        else:
+            continue
+        wanted[META_SEQUENCE + ENTITY_KEY.pack(entity.entity_id)] = last
     unreadable = {each.key for each in findings.found if each.table is Table.META}
     findings.found = [each for each in findings.found if each.table is not Table.META]
     findings.count -= len(unreadable)

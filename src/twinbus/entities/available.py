@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final
+
+from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX
 
 from .message import ACTIVE, GONE, Message
 
@@ -51,6 +54,34 @@ class Available:
             if message.state == ACTIVE:
                 return message
             self.gone -= 1
+
+    def pick(self, count: int, limit_bytes: int, now_ms: int) -> tuple[list[Message], list[Message]]:
+        """Take out the next ones, up to one that reaches the limit, and a bounded number of those that have expired."""
+        picked: list[Message] = []
+        expired: list[Message] = []
+        fresh = self.fresh
+        returned = self.returned
+        size = 0
+        while len(picked) < count and size < limit_bytes:
+            message: Message | None
+            if fresh and not returned:
+                # As in `pop`; a call for each message would be felt.
+                message = fresh.popleft()
+                if message.state != ACTIVE:
+                    self.gone -= 1
+                    continue
+            else:
+                message = self.pop()
+                if message is None:
+                    break
+            if message.expires_ms is not None and message.expires_ms <= now_ms:
+                expired.append(message)
+                if len(expired) == EXPIRED_PER_ACQUIRE_MAX:
+                    break
+                continue
+            picked.append(message)
+            size += message.size
+        return picked, expired
 
     def first(self) -> Message | None:
         """The next one, left where it is."""
@@ -100,3 +131,12 @@ class Available:
                 found.append(message)
         found.extend(entry[1] for entry in self.returned if entry[0] >= from_seq and entry[1].state != GONE)
         return found
+
+    def rest(self) -> Iterator[Message]:
+        """All of them in no order, one by one, once nobody changes this any more."""
+        for message in self.fresh:
+            if message.state != GONE:
+                yield message
+        for _, message in self.returned:
+            if message.state != GONE:
+                yield message

@@ -10,7 +10,8 @@ from .bodies import Bodies
 from .sweep import Sweep
 
 if TYPE_CHECKING:
-    from .sending import Sending
+    from .queue import Queue
+    from .topic import Topic
     from .views import Views
 
 
@@ -22,7 +23,6 @@ class Commons:
     def __init__(self, tokens: Callable[[], bytes], bodies: Bodies, views: Views) -> None:
         # Source of 16 random bytes, injected: a lock token each.
         self.tokens = tokens
-        # Numbers and references of bodies.
         self.bodies = bodies
         # Reads messages for rules that look at them, injected: the rules never look into a body.
         self.views = views
@@ -31,6 +31,6 @@ class Commons:
         # What deleted entities left behind.
         self.sweep = Sweep(bodies)
         # Every entity and dead-letter queue by entity id.
-        self.by_id: dict[int, Sending] = {}
+        self.by_id: dict[int, Queue | Topic] = {}
         # Queues and topics by lower-case path: what messages can be forwarded to.
-        self.targets: dict[str, Sending] = {}
+        self.targets: dict[str, Queue | Topic] = {}

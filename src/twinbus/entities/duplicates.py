@@ -14,6 +14,7 @@ from typing import Final
 from twinbus.store.facts import Facts, Table
 
 from .records import key, pack_duplicate
+from .sweep import Row
 
 # Purging may be this late: it saves a timer for each message.
 _PURGE_DELAY_MS: Final = 1_000
@@ -78,7 +79,7 @@ class Duplicates:
             return None
         return self._order[0][0] + self.window_ms + self._stepped_ms + _PURGE_DELAY_MS
 
-    def row_keys(self) -> Iterator[bytes]:
-        """The keys of all rows, for deleting the queue."""
+    def rows(self) -> Iterator[Row]:
+        """All its rows, for deleting the queue."""
         for entry in self._order:
-            yield key(self._entity_id, entry[1])
+            yield Table.DUPLICATES, key(self._entity_id, entry[1]), 0

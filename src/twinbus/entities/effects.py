@@ -6,7 +6,8 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .sending import Sending
+    from .queue import Queue
+    from .topic import Topic
 
 
 class EffectKind(enum.Enum):
@@ -27,13 +28,17 @@ class Effect:
 
     __slots__ = ("count", "kind", "queue")
 
-    def __init__(self, kind: EffectKind, queue: Sending, count: int) -> None:
-        # What happened.
+    def __init__(self, kind: EffectKind, queue: Queue | Topic, count: int) -> None:
         self.kind = kind
-        # Where.
         self.queue = queue
         # To how many messages or sessions.
         self.count = count
 
     def __repr__(self) -> str:
         return f"<Effect {self.count} {self.kind.value} in {self.queue.path}>"
+
+
+def note(effects: list[Effect], kind: EffectKind, queue: Queue | Topic, count: int) -> None:
+    """Add an effect, if there was any."""
+    if count:
+        effects.append(Effect(kind, queue, count))

@@ -11,6 +11,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from twinbus.limits import UNLIMITED_MS
+
 from .message import ACTIVE, GONE, Message
 
 _SECONDS_MIN: Final = 64
@@ -106,3 +108,17 @@ class Expiry:
             self._seconds = list(self._buckets)
             heapify(self._seconds)
         return bucket
+
+
+def expires_at(ttl_ms: int | None, default_ttl_ms: int, enqueued_ms: int) -> int | None:
+    """When a message expires; None: never. The entity's default is also the ceiling."""
+    if ttl_ms is None or ttl_ms > default_ttl_ms or ttl_ms < 0:
+        ttl_ms = default_ttl_ms
+    return enqueued_ms + ttl_ms if ttl_ms < UNLIMITED_MS else None
+
+
+def earlier(first_ms: int | None, second_ms: int | None) -> int | None:
+    """The earlier of two times of which None is never."""
+    if first_ms is None or second_ms is None:
+        return second_ms if first_ms is None else first_ms
+    return min(first_ms, second_ms)

@@ -12,23 +12,23 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, QuotaExceededError
+from twinbus.errors import ArgumentError, EntityExistsError, QuotaExceededError
 from twinbus.limits import ENTITIES_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Facts, Table
 
 from .bodies import Bodies
 from .commons import Commons
 from .effects import Effect, EffectKind
+from .entity_ids import DEAD_LETTER_PART, IDS_PER_ENTITY
 from .findings import Findings
-from .holding import DEAD_LETTER_PART, IDS_PER_ENTITY, not_found_text
 from .queue import DEAD_LETTER_SUFFIX, TRANSFER_SUFFIX, Queue
 from .records import ENTITY_KEY, META_ENTITIES, NUMBER
+from .refusals import not_found
 from .rule import Rule, default_rule
-from .sending import Sending
 from .settings import QueueSettings
 from .subscription import Subscription
 from .topic import Topic
-from .topic_settings import SUBSCRIPTIONS, Settings, SubscriptionSettings, TopicSettings
+from .topic_settings import SUBSCRIPTIONS, SubscriptionSettings, TopicSettings
 from .views import BlankViews, Views
 
 Rows = Iterable[tuple[bytes, bytes]]
@@ -99,7 +99,7 @@ class Namespace:
     def update_queue(self, settings: QueueSettings, now_ms: int, facts: Facts) -> Queue:
         queue = self._entities.get(settings.path.lower())
         if not isinstance(queue, Queue):
-            raise EntityNotFoundError(not_found_text(settings.path))
+            raise not_found(settings.path)
         self._check_targets(settings, queue.settings)
         queue.update(settings, now_ms, facts)
         self._write(queue, QUEUE, facts)
@@ -109,7 +109,7 @@ class Namespace:
         """Delete a queue and its dead-letter queues; the rows of their messages go by `sweep`."""
         queue = self._entities.get(path.lower())
         if not isinstance(queue, Queue):
-            raise EntityNotFoundError(not_found_text(path))
+            raise not_found(path)
         del self._entities[path.lower()]
         self._close(queue, facts)
 
@@ -130,7 +130,7 @@ class Namespace:
         else:
             found = self._holder(key)
         if found is None:
-            raise EntityNotFoundError(not_found_text(path))
+            raise not_found(path)
         return found
 
     def queues(self) -> list[Queue]:
@@ -178,7 +178,7 @@ class Namespace:
     def topic(self, path: str) -> Topic:
         topic = self._entities.get(path.lower())
         if not isinstance(topic, Topic):
-            raise EntityNotFoundError(not_found_text(path))
+            raise not_found(path)
         return topic
 
     def topics(self) -> list[Topic]:
@@ -216,7 +216,7 @@ class Namespace:
     def subscription(self, topic_path: str, name: str) -> Subscription:
         subscription = self.topic(topic_path).find(name)
         if subscription is None:
-            raise EntityNotFoundError(not_found_text(topic_path + SUBSCRIPTIONS + name))
+            raise not_found(topic_path + SUBSCRIPTIONS + name)
         return subscription
 
     def _close_subscription(self, subscription: Subscription, now_ms: int, facts: Facts) -> None:
@@ -245,7 +245,7 @@ class Namespace:
             effects.extend(done)
         return effects
 
-    def _delete_idle(self, entity: Sending, now_ms: int, facts: Facts) -> None:
+    def _delete_idle(self, entity: Queue | Topic, now_ms: int, facts: Facts) -> None:
         if isinstance(entity, Topic):
             self.delete_topic(entity.path, now_ms, facts)
         elif isinstance(entity, Subscription):
@@ -323,7 +323,9 @@ class Namespace:
         self._register(subscription, dead_letters, now_ms)
         return subscription
 
-    def _make_dead_letters(self, settings: Settings, path: str, entity_id: int, now_ms: int) -> Queue:
+    def _make_dead_letters(
+        self, settings: QueueSettings | SubscriptionSettings, path: str, entity_id: int, now_ms: int
+    ) -> Queue:
         dead_path = path + DEAD_LETTER_SUFFIX
         return Queue(settings, dead_path, entity_id + DEAD_LETTER_PART, self._commons, None, now_ms)
 

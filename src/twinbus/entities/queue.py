@@ -1,51 +1,199 @@
 """A queue: the commands of senders, receivers and time.
 
-Every command is (state, command, now) -> facts: it checks, raises if it must, then changes memory and writes facts.
-What it makes visible is seen after the commit. `holding.py` has the rules that the commands are made of.
+1. Every command is (state, command, now) -> facts. It checks first and changes afterwards: one that raises has changed
+   nothing.
+2. A change is made in memory at once and written as facts; what makes a message visible waits for the commit.
+3. The parts of a queue know nothing of each other's insides: `messages` says where each message is, `sessions`,
+   `duplicates`, `numbers`, `quota` and `alarm` do what their names say. The queue decides what moves when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from twinbus.errors import ArgumentError, MessageNotFoundError, NotAllowedError
-from twinbus.limits import ACQUIRE_BYTES_MAX, BATCH_DELETE_MESSAGES_MAX, TICK_MESSAGES_MAX
+from twinbus.errors import NotAllowedError
+from twinbus.limits import (
+    ACQUIRE_BYTES_MAX,
+    TICK_MESSAGES_MAX,
+    UNLIMITED_MS,
+)
 from twinbus.store.facts import Facts
 
-from .accepting import SESSION_NEEDED_TEXT
-from .alarms import NEVER_MS
-from .available import Available
-from .effects import Effect, EffectKind
-from .holding import TRANSFER_PART
-from .message import Message
-from .resubmitting import Resubmitting
+from .admission import checked_bytes
+from .alarms import Alarm
+from .arrivals import Arrivals
+from .changes import PropertyChanges, merged
+from .commons import Commons
+from .due import activate_due, expire_due, idle_deadline_ms, lapse_locks, lapse_sessions
+from .duplicates import Duplicates
+from .effects import Effect, EffectKind, note
+from .entity_ids import DEAD_LETTER_PART, IDS_PER_ENTITY, MAIN_PART, TRANSFER_PART
+from .expiry import earlier, expires_at
+from .forwarding import forward_due
+from .gate import Gate
+from .message import ACTIVE, SCHEDULED, Message, NewMessage, Relayed
+from .messages import Counts, Messages, index_rows
+from .moves import dead_letter, expire_picked, free_session, give_back, pick
+from .quota import Quota
+from .receiving import delete_available, receive_by_number
+from .records import KEY, pack
+from .refusals import (
+    NO_SESSIONS_TEXT,
+    SESSION_ID_MISSING_TEXT,
+    SESSION_NEEDED_TEXT,
+    too_large,
+)
+from .resubmission import Resubmitted, resubmit_dead_letters
+from .scheduling import cancel_scheduled, schedule_messages
+from .sequence import SequenceNumbers
 from .session import Session
+from .sessions import Sessions
 from .settings import QueueSettings
-from .topic_settings import SubscriptionSettings, TopicSettings
+from .sweep import deleted_rows, mark_deleted
+from .topic_settings import SubscriptionSettings
+
+if TYPE_CHECKING:
+    from .views import StoredView
 
 DEAD_LETTER_SUFFIX: Final = "/$DeadLetterQueue"
 TRANSFER_SUFFIX: Final = "/$Transfer/$DeadLetterQueue"
 
 
-class Queue(Resubmitting):
+class Queue:
     """One queue, or one dead-letter queue."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_bodies",
+        "_commons",
+        "_default_ttl_ms",
+        "_lock_duration_ms",
+        "_settings",
+        "accessed_ms",
+        "alarm",
+        "arrivals",
+        "created_ms",
+        "dead_letters",
+        "duplicates",
+        "entity_id",
+        "forward_path",
+        "gate",
+        "links",
+        "messages",
+        "numbers",
+        "on_available",
+        "on_deleted",
+        "on_session_lost",
+        "owner",
+        "path",
+        "pings",
+        "quota",
+        "sessions",
+        "transfer_dead_letters",
+        "updated_ms",
+    )
 
-    def _self(self) -> Queue:
-        return self
+    def __init__(
+        self,
+        settings: QueueSettings | SubscriptionSettings,
+        path: str,
+        entity_id: int,
+        commons: Commons,
+        dead_letters: Queue | None,
+        now_ms: int,
+    ) -> None:
+        # As the owner spelled it.
+        self.path = path
+        self.entity_id = entity_id
+        # Where its dead-lettered messages go; None: it is a dead-letter queue itself.
+        self.dead_letters = dead_letters
+        # Where messages go that could not be forwarded; None: none was needed yet.
+        self.transfer_dead_letters: Queue | None = None
+        # The queue whose dead-letter or transfer dead-letter queue this is; None: it stands for itself.
+        self.owner: Queue | None = None
+        self.created_ms = now_ms
+        # When its settings last changed.
+        self.updated_ms = now_ms
+        # When it was last used: idle deletion counts from here.
+        self.accessed_ms = now_ms
+        # Links attached to it, kept by their owner: a queue with links is not idle.
+        self.links = 0
+        # Pings accepted and dropped.
+        self.pings = 0
+        # Called after a commit that made messages, or free sessions, available.
+        self.on_available: Callable[[Queue], None] | None = None
+        # Called when a session's lock has lapsed.
+        self.on_session_lost: Callable[[Queue, Session], None] | None = None
+        # Called when the queue was deleted.
+        self.on_deleted: Callable[[Any], None] | None = None
+        self._commons = commons
+        # The same as in `_commons`: every send needs it.
+        self._bodies = commons.bodies
+        # None without sessions.
+        self.sessions: Sessions | None = None
+        # None without duplicate detection.
+        self.duplicates: Duplicates | None = None
+        if dead_letters is not None:
+            if settings.requires_duplicate_detection:
+                self.duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
+            if settings.requires_session:
+                self.sessions = Sessions(self)
+        self.numbers = SequenceNumbers(entity_id)
+        self.messages = Messages(entity_id, commons, self.sessions, dead_letters is not None)
+        self.quota = Quota(f"Queue: '{path}'", settings.quota_bytes, [self.messages])
+        if dead_letters is not None:
+            self.quota.count(dead_letters.messages)
+        self.alarm = Alarm(commons.alarms, entity_id)
+        self.arrivals = Arrivals(self._show)
+        # Where its messages are forwarded to; None: they stay.
+        self.forward_path: str | None = None
+        self.gate = Gate(
+            path, None if dead_letters is not None else f"Messages cannot be sent to the dead-letter queue '{path}'."
+        )
+        self._apply(settings)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.path} {self.counts}>"
+
+    # --- what it is -------------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> QueueSettings | SubscriptionSettings:
-        settings = self._settings
-        assert not isinstance(settings, TopicSettings)
-        return settings
+        """What the owner set; of a dead-letter queue, what was set on the queue it belongs to."""
+        return self._settings
+
+    @property
+    def deleted(self) -> bool:
+        """It no longer exists; links that still point here must go."""
+        return self.gate.deleted
 
     @property
     def parts(self) -> list[Queue]:
         """The queue and its dead-letter queues."""
         return [part for part in (self, self.dead_letters, self.transfer_dead_letters) if part is not None]
+
+    @property
+    def counts(self) -> Counts:
+        messages = self.messages
+        dead = 0
+        if self.dead_letters is not None:
+            dead = self.dead_letters.messages.active + self.dead_letters.messages.deferred_count
+        return Counts(messages.active, len(messages.schedule), messages.deferred_count, dead)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its messages, those in its dead-letter queues included: they fill the same quota."""
+        return self.quota.used_bytes
+
+    @property
+    def transfer_dead_letter_count(self) -> int:
+        """Messages that could not be forwarded."""
+        return 0 if self.transfer_dead_letters is None else self.transfer_dead_letters.messages.active
+
+    @property
+    def damaged_count(self) -> int:
+        """Messages whose body cannot be read, those of its dead-letter queues included."""
+        return sum(len(part.messages.damaged) for part in self.parts)
 
     def open_transfer(self) -> Queue:
         """Its transfer dead-letter queue, made when it is first asked for: most queues never need one."""
@@ -60,155 +208,492 @@ class Queue(Resubmitting):
             )
             made.owner = self
             self.transfer_dead_letters = made
+            self.quota.count(made.messages)
             self._commons.by_id[made.entity_id] = made
         return self.transfer_dead_letters
 
-    def __repr__(self) -> str:
-        return f"<Queue {self.path} {self.counts}>"
+    def touch(self, now_ms: int) -> None:
+        """Somebody uses it: browsing and attaching count, too."""
+        self.accessed_ms = now_ms
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def send(self, messages: Sequence[NewMessage], now_ms: int, facts: Facts) -> None:
+        """Accept all messages or none. Pings are counted and dropped; duplicates are accepted and dropped."""
+        # As in `check_send`; a call more would be felt.
+        if not self.gate.sendable:
+            self.gate.check_sendable()
+        self.quota.check(checked_bytes(messages, self._settings.max_message_bytes, self.sessions is not None))
+        self.accessed_ms = now_ms
+        duplicates = self.duplicates
+        for new in messages:
+            if new.ping:
+                self.pings += 1
+            elif duplicates is None:
+                self.accept(new, now_ms, facts)
+            elif duplicates.find(new.message_id, now_ms) is None:
+                duplicates.add(new.message_id, self.accept(new, now_ms, facts), now_ms, facts)
+
+    def reserve_numbers(self, count: int, facts: Facts) -> list[int]:
+        """Sequence numbers for messages that come later, if they come."""
+        return [self.numbers.next(facts) for _ in range(count)]
+
+    def schedule(
+        self, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int] = ()
+    ) -> list[int]:
+        """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one.
+        `reserved` are numbers that were given out for them before."""
+        return schedule_messages(self, messages, now_ms, facts, reserved)
+
+    def cancel(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
+        """Remove scheduled messages: all of them or none."""
+        cancel_scheduled(self, sequence_numbers, now_ms, facts)
+
+    def check_send(self, messages: Sequence[NewMessage]) -> None:
+        """Raise what `send` would raise."""
+        if not self.gate.sendable:
+            self.gate.check_sendable()
+        self.quota.check(checked_bytes(messages, self._settings.max_message_bytes, self.sessions is not None))
+
+    def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
+        """Store a message that was checked and return its sequence number: the reserved one, if it is scheduled."""
+        enqueued_ms = now_ms
+        state = ACTIVE
+        if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
+            enqueued_ms = new.scheduled_ms
+            state = SCHEDULED
+        # As in `expires_at`; a call for each message would be felt.
+        ttl_ms = new.ttl_ms
+        if ttl_ms is None or ttl_ms > self._default_ttl_ms or ttl_ms < 0:
+            ttl_ms = self._default_ttl_ms
+        expires_ms = enqueued_ms + ttl_ms if ttl_ms < UNLIMITED_MS else None
+        session = None
+        if self.sessions is not None:
+            assert new.session_id is not None
+            session = self.sessions.join(new.session_id)
+        seq = reserved if reserved and state == SCHEDULED else self.numbers.next(facts)
+        bodies = self._bodies
+        body = bodies.store(new.body, facts)
+        size = bodies.size(new.size)
+        message = Message(seq, body, size, enqueued_ms, expires_ms, state, 0, session, None)
+        # As in `take_in`: a call more would be felt.
+        self.messages.bytes += size
+        facts.index[KEY.pack(self.entity_id, seq)] = pack(message, new.session_id if session is not None else None)
+        self.arrivals.add(message, facts)
+        return seq
+
+    # --- messages that come from other entities ---------------------------------------------------------------------
+
+    def check_relay(self, message: Relayed, view: StoredView) -> None:
+        """Raise what stands against taking a message from another entity."""
+        self.gate.check_open()
+        limit = self._settings.max_message_bytes
+        if message.size > limit:
+            raise too_large(message.size, limit)
+        if self.sessions is not None and view.system("SessionId") is None:
+            raise NotAllowedError(SESSION_ID_MISSING_TEXT)
+        if self.duplicates is not None:
+            # What `relay` will ask for must read: it has no way back.
+            view.system("MessageId")
+        self.quota.check(message.size)
+
+    def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:
+        """Take a message from another entity, checked already, with its body, as if it were sent now; return how many
+        copies that made."""
+        self.accessed_ms = now_ms
+        duplicates = self.duplicates
+        message_id = ""
+        if duplicates is not None:
+            message_id = str(view.system("MessageId") or "")
+            if duplicates.find(message_id, now_ms) is not None:
+                self._bodies.release(message.body, facts)
+                return 1
+        message.expires_ms = earlier(message.expires_ms, self.expires_at(None, now_ms))
+        message.seq = self.numbers.next(facts)
+        if duplicates is not None:
+            duplicates.add(message_id, message.seq, now_ms, facts)
+        self.take_in(message, None if self.sessions is None else str(view.system("SessionId")), facts)
+        return 1
+
+    def take_in(self, message: Message, session_id: str | None, facts: Facts) -> None:
+        """Hold a message whose number is given and whose body is stored."""
+        if session_id is not None and self.sessions is not None:
+            message.session = self.sessions.join(session_id)
+        self.messages.take_in(message, facts)
+        self.arrivals.add(message, facts)
+
+    def resubmit(
+        self, part: Queue, sequence_numbers: Sequence[int] | None, after_seq: int, now_ms: int, facts: Facts
+    ) -> Resubmitted:
+        """Take back the dead letters of one of its own dead-letter queues that nobody has locked: those with the given
+        numbers, or without numbers the next ones behind `after_seq`, a bounded number of them."""
+        return resubmit_dead_letters(self, part, sequence_numbers, after_seq, self._commons.views, now_ms, facts)
+
+    def expires_at(self, ttl_ms: int | None, enqueued_ms: int) -> int | None:
+        """When a message of this time to live expires here."""
+        return expires_at(ttl_ms, self._default_ttl_ms, enqueued_ms)
 
     # --- receiving --------------------------------------------------------------------------------------------------
 
     def has_available(self) -> bool:
         """Messages, or on a session queue free sessions, wait for a receiver."""
-        if self._sessions is not None:
-            return self._sessions.first() is not None
-        return len(self._available) > 0
+        if self.sessions is not None:
+            return self.sessions.first() is not None
+        return len(self.messages.available) > 0
 
     def acquire(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
         """Lock the next messages, up to one that reaches the limit. Those that have expired leave on the way."""
-        self._check_plain_receive()
+        if not self.gate.receivable or self.sessions is not None:
+            self._refuse_plain_receive()
         self.accessed_ms = now_ms
-        picked = self._pick(self._available, count, now_ms, facts, limit_bytes)
+        messages = self.messages
+        picked, expired = messages.available.pick(count, limit_bytes, 0 if self.dead_letters is None else now_ms)
+        if expired:
+            expire_picked(self, expired, facts)
         if picked:
             until = now_ms + self._lock_duration_ms
-            tokens = self._commons.tokens
-            held = self._locks.held
-            for message in picked:
-                token = tokens()
-                message.token = token
-                message.locked_until_ms = until
-                held[token] = message
-            if until < self.wake_ms:
-                self._wake(until)
+            messages.lock(picked, until)
+            if until < self.alarm.at_ms:
+                self.alarm.wake(until)
         return picked
 
     def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
         """Receive and delete, first half: nobody else gets these messages until `remove_taken` or `return_taken`."""
-        self._check_plain_receive()
+        if not self.gate.receivable or self.sessions is not None:
+            self._refuse_plain_receive()
         self.accessed_ms = now_ms
-        return self._taken_out(self._pick(self._available, count, now_ms, facts, limit_bytes))
+        picked = pick(self, self.messages.available, count, now_ms, facts, limit_bytes)
+        self.messages.take(picked)
+        return picked
+
+    def remove_taken(self, messages: list[Message], facts: Facts) -> None:
+        """Receive and delete, second half: the receiver has them, so they leave for good."""
+        if self.gate.deleted:
+            return
+        told = self.messages.remove_taken(messages, facts)
+        facts.then.append((self._forget_taken, messages))
+        if told:
+            self._announce(told)
+
+    def return_taken(self, messages: list[Message], now_ms: int, facts: Facts) -> None:
+        """The receiver left before it had them: they are for others, and no delivery is counted."""
+        if self.gate.deleted:
+            return
+        for message in messages:
+            self.messages.untake(message)
+            give_back(self, message, False, False, now_ms, facts)
 
     def receive_deferred(
         self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, session: Session | None
     ) -> list[Message]:
         """Lock deferred messages by number: all must be there. Expired ones leave and are not returned."""
-        self._check_receivable()
-        if self._sessions is not None:
-            if session is None:
-                raise NotAllowedError(SESSION_NEEDED_TEXT)
-            session.check(now_ms)
-        found: list[Message] = []
-        for seq in dict.fromkeys(sequence_numbers):
-            message = self._deferred.get(seq)
-            if message is None or message.session is not session:
-                raise MessageNotFoundError(f"No deferred message has the sequence number {seq}.")
-            found.append(message)
-        self.accessed_ms = now_ms
-        until = now_ms + self._lock_duration_ms
-        if session is not None:
-            assert session.locked_until_ms is not None
-            until = session.locked_until_ms
-        received: list[Message] = []
-        for message in found:
-            del self._deferred[message.seq]
-            if session is not None:
-                del session.aside[message.seq]
-            if self.dead_letters is not None and message.expires_ms is not None and message.expires_ms <= now_ms:
-                self._expire(message, facts)
-                continue
-            self._lock(message, until)
-            received.append(message)
-        self._wake(until)
-        return received
+        return receive_by_number(self, sequence_numbers, now_ms, facts, session)
 
     def delete_batch(self, count: int, before_ms: int, now_ms: int, facts: Facts, session_id: str | None = None) -> int:
         """Delete up to `count` available messages enqueued before a time, in order up to the first that was not; return
         how many."""
-        if not 1 <= count <= BATCH_DELETE_MESSAGES_MAX:
-            raise ArgumentError(f"The message count {count} is out of range: 1 to {BATCH_DELETE_MESSAGES_MAX}.")
-        self._check_receivable()
-        self.accessed_ms = now_ms
-        sources: list[Available] = [self._available]
-        if self._sessions is not None:
-            if session_id is None:
-                sources = [session.available for session in self._sessions.by_id.values()]
-            else:
-                session = self._sessions.by_id.get(session_id)
-                sources = [] if session is None else [session.available]
-        deleted = 0
-        for available in sources:
-            while deleted < count:
-                message = available.first()
-                if message is None or message.enqueued_ms >= before_ms:
-                    break
-                available.pop()
-                self._remove(message, facts)
-                deleted += 1
-        return deleted
+        return delete_available(self, count, before_ms, now_ms, facts, session_id)
 
-    def _check_plain_receive(self) -> None:
-        if self.deleted or not self._receivable:
-            self._check_receivable()
-        if self._sessions is not None:
-            raise NotAllowedError(SESSION_NEEDED_TEXT)
+    # --- settling ---------------------------------------------------------------------------------------------------
+    # A token is good until its lock lapses, is settled or is released; after that every use is lock-lost.
+
+    def complete(self, token: bytes, now_ms: int, facts: Facts) -> None:
+        """Remove the message for good."""
+        messages = self.messages
+        message = messages.locked(token, now_ms)
+        self.accessed_ms = now_ms
+        messages.unlock(message)
+        messages.remove(message, facts)
+
+    def abandon(self, token: bytes, now_ms: int, facts: Facts, changes: PropertyChanges | None = None) -> None:
+        """Give it back, counting a delivery."""
+        message = self._unlocked(token, now_ms, changes)
+        give_back(self, message, True, True, now_ms, facts)
+
+    def defer(self, token: bytes, now_ms: int, facts: Facts, changes: PropertyChanges | None = None) -> None:
+        """Set it aside, counting a delivery: from now on it is received by its sequence number only."""
+        message = self._unlocked(token, now_ms, changes)
+        if self.dead_letters is not None:
+            # However often that was: a message that its receiver wants to keep is not dead-lettered.
+            message.delivery_count += 1
+        self.messages.defer(message)
+        give_back(self, message, False, True, now_ms, facts)
+
+    def dead_letter(
+        self,
+        token: bytes,
+        now_ms: int,
+        facts: Facts,
+        reason: str | None,
+        description: str | None,
+        changes: PropertyChanges | None = None,
+    ) -> None:
+        """Move it to the dead-letter queue."""
+        self.messages.locked(token, now_ms)
+        if self.dead_letters is None:
+            raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
+        message = self._unlocked(token, now_ms, changes)
+        dead_letter(self, message, self.dead_letters, reason, description, facts)
+
+    def release(self, token: bytes, now_ms: int, facts: Facts) -> None:
+        """Give it back untouched: no delivery is counted."""
+        give_back(self, self._unlocked(token, now_ms, None), False, False, now_ms, facts)
+
+    def drop(self, token: bytes, now_ms: int, facts: Facts) -> None:
+        """The receiver's connection broke: give it back at once, counting a delivery. Nobody uses the queue by that."""
+        message = self.messages.locked(token, now_ms)
+        self.messages.unlock(message)
+        give_back(self, message, True, False, now_ms, facts)
+
+    def renew(self, token: bytes, now_ms: int) -> int:
+        """Let the lock last a whole duration from now. A session's message is locked as long as its session."""
+        message = self.messages.locked(token, now_ms)
+        self.accessed_ms = now_ms
+        session = message.session
+        if session is not None:
+            assert session.locked_until_ms is not None
+            return session.locked_until_ms
+        until = now_ms + self._lock_duration_ms
+        message.locked_until_ms = until
+        self.messages.locks.renew(token, message)
+        return until
+
+    def check_lock(self, token: bytes, now_ms: int, changes: PropertyChanges | None = None) -> None:
+        """Raise what a settlement of this token with these changes would raise."""
+        merged(self.messages.locked(token, now_ms), changes)
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+    # When a session's lock lapses, or is released, the messages still locked go back, each counting a delivery, and
+    # nobody gets later ones of the session before that is durable.
+
+    def accept_session(self, session_id: str | None, now_ms: int) -> Session | None:
+        """Lock a session by id, messages or not; or, for None, the free one with messages that has waited longest."""
+        self.gate.check_receivable()
+        until = now_ms + self._lock_duration_ms
+        session = self._need_sessions().accept(session_id, until)
+        if session is not None:
+            self.accessed_ms = now_ms
+            self.alarm.wake(until)
+        return session
+
+    def release_session(self, session: Session, now_ms: int, facts: Facts) -> None:
+        """Give up a session; one that is not held any more is left alone."""
+        if not session.locked or self.sessions is None:
+            return
+        self.accessed_ms = now_ms
+        free_session(self, session, now_ms, facts)
+        facts.then.append((self._session_freed, session))
+
+    def renew_session(self, session_id: str, now_ms: int) -> int:
+        """Let the session's lock last a whole duration from now."""
+        session = self.held_session(session_id, now_ms)
+        self.accessed_ms = now_ms
+        until = now_ms + self._lock_duration_ms
+        self._need_sessions().renew(session, until)
+        return until
+
+    def held_session(self, session_id: str, now_ms: int) -> Session:
+        return self._need_sessions().held(session_id, now_ms)
+
+    def get_session_state(self, session_id: str) -> bytes | None:
+        return self._need_sessions().state(session_id)
+
+    def set_session_state(self, session_id: str, state: bytes | None, now_ms: int, facts: Facts) -> None:
+        """Set the state, or remove it by None or by an empty one."""
+        session = self.held_session(session_id, now_ms)
+        self._need_sessions().set_state(self.entity_id, session, state, now_ms, facts)
+        self.accessed_ms = now_ms
+
+    def list_sessions(self, updated_after_ms: int | None, skip: int, top: int) -> list[str]:
+        """Ids of sessions with messages or a state; with a time, of those whose state was set after it."""
+        return self._need_sessions().names(updated_after_ms, skip, top)
+
+    def peek_session(self, session_id: str, from_seq: int, count: int, now_ms: int) -> list[Message]:
+        """Browse a session's messages in any place, by sequence number."""
+        self.accessed_ms = now_ms
+        session = self._need_sessions().by_id.get(session_id)
+        return [] if session is None else session.browse(from_seq, count)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, facts: Facts) -> list[Effect]:
         """Do what is due, a bounded amount of each kind; what remains is due at once again."""
-        self.wake_ms = NEVER_MS
+        self.alarm.rang()
         effects: list[Effect] = []
-        if self._sessions is not None:
-            self._note(
-                effects,
-                EffectKind.SESSIONS_LOST,
-                self._lapse_sessions(self._sessions, now_ms, TICK_MESSAGES_MAX, facts),
-            )
+        if self.sessions is not None:
+            note(effects, EffectKind.SESSIONS_LOST, self, lapse_sessions(self, self.sessions, now_ms, facts))
         else:
-            self._note(effects, EffectKind.LOCKS_LAPSED, self._lapse_locks(now_ms, facts))
-        self._note(effects, EffectKind.EXPIRED, self._expire_due(now_ms, facts))
-        self._note(effects, EffectKind.ACTIVATED, self._activate_due(now_ms, facts))
-        self._note(effects, EffectKind.FORWARDED, self._forward_due(now_ms, facts))
-        if self._duplicates is not None:
-            forgotten = self._duplicates.purge(now_ms, TICK_MESSAGES_MAX, facts)
-            self._note(effects, EffectKind.IDS_FORGOTTEN, forgotten)
+            note(effects, EffectKind.LOCKS_LAPSED, self, lapse_locks(self, now_ms, facts))
+        note(effects, EffectKind.EXPIRED, self, expire_due(self, now_ms, facts))
+        note(effects, EffectKind.ACTIVATED, self, activate_due(self, now_ms, facts))
+        if self.forward_path is not None and self.gate.receivable:
+            forwarded = forward_due(self, self.forward_path, self._commons, now_ms, facts)
+            note(effects, EffectKind.FORWARDED, self, forwarded)
+        if self.duplicates is not None:
+            forgotten = self.duplicates.purge(now_ms, TICK_MESSAGES_MAX, facts)
+            note(effects, EffectKind.IDS_FORGOTTEN, self, forgotten)
         self.arm(now_ms)
         return effects
 
-    def _lapse_locks(self, now_ms: int, facts: Facts) -> int:
-        lapsed = self._locks.lapsed(now_ms, TICK_MESSAGES_MAX)
-        for message in lapsed:
-            self._unlock(message)
-            self._return(message, True, False, now_ms, facts)
-        return len(lapsed)
+    def idle(self, now_ms: int) -> bool:
+        """Nobody has used it for its auto-delete time."""
+        at_ms = idle_deadline_ms(self, now_ms)
+        return at_ms is not None and at_ms <= now_ms
 
-    def _expire_due(self, now_ms: int, facts: Facts) -> int:
-        due = self._expiry.due(now_ms, TICK_MESSAGES_MAX)
-        for message in due:
-            available = self._available if message.session is None else message.session.available
-            self._expire(message, facts)
-            available.note_gone()
-        return len(due)
+    def arm(self, now_ms: int) -> None:
+        """Set the alarm to the earliest deadline there is."""
+        self._arm_timers()
+        self.alarm.wake((self.messages.locks if self.sessions is None else self.sessions.locks).deadline_ms())
+        self.alarm.wake(idle_deadline_ms(self, now_ms))
+        if self.forward_path is not None and self.gate.receivable and len(self.messages.available):
+            self.alarm.wake(now_ms)
 
-    # --- settings ---------------------------------------------------------------------------------------------------
+    def shift(self, step_ms: int) -> None:
+        """The time of day jumped: the ends of intervals move with it, dates stay. Whoever calls arms it again."""
+        self.messages.locks.shift(step_ms)
+        if self.sessions is not None:
+            self.sessions.locks.shift(step_ms)
+        if self.duplicates is not None:
+            self.duplicates.shift(step_ms)
+        self.accessed_ms += step_ms
+        self.alarm.clear()
+
+    # --- settings and deletion --------------------------------------------------------------------------------------
 
     def update(self, settings: QueueSettings, now_ms: int, facts: Facts) -> None:
         """Take over new settings."""
         before = self._settings
         assert isinstance(before, QueueSettings)
         before.check_update(settings)
-        self._adopt_all(settings, now_ms, facts)
+        self.adopt(settings, now_ms, facts)
 
-    def _adopt_all(self, settings: QueueSettings | SubscriptionSettings, now_ms: int, facts: Facts) -> None:
-        for queue in self.parts:
-            queue._adopt(settings, now_ms, facts)
+    def adopt(self, settings: QueueSettings | SubscriptionSettings, now_ms: int, facts: Facts) -> None:
+        """Take over settings that were checked; messages already here keep their expiry and their locks."""
+        for part in self.parts:
+            part._adopt(settings, now_ms, facts)
+
+    def close(self, facts: Facts) -> None:
+        """Leave service: every row is handed over for sweeping, and no command finds anything any more."""
+        self.gate.close()
+        self.alarm.close()
+        sweep = self._commons.sweep
+        sweep.add(self.messages.rows())
+        if self.sessions is not None:
+            sweep.add(self.sessions.state_rows(self.entity_id))
+        if self.duplicates is not None:
+            sweep.add(self.duplicates.rows())
+        self.sessions = None
+        self.duplicates = None
+        self.messages = Messages(self.entity_id, self._commons, None, self.dead_letters is not None)
+        self.numbers.close(facts)
+        mark_deleted(self.entity_id, facts)
+        facts.then.append((self._tell_deleted, None))
+
+    def _tell_deleted(self, _: None) -> None:
+        # Behind its last messages, which were handed to the sweep when the commit showed them.
+        self._commons.sweep.add(deleted_rows(self.entity_id))
+        if self.on_deleted is not None:
+            self.on_deleted(self)
+
+    def _adopt(self, settings: QueueSettings | SubscriptionSettings, now_ms: int, facts: Facts) -> None:
+        if self._lock_duration_ms != settings.lock_duration_ms:
+            self.messages.locks.duration_changed()
+            if self.sessions is not None:
+                self.sessions.locks.duration_changed()
+        if self.duplicates is not None:
+            self.duplicates.window_ms = settings.duplicate_window_ms
+        self._apply(settings)
+        self.updated_ms = now_ms
+        self.accessed_ms = now_ms
+        self.arm(now_ms)
+        facts.then.append((self.announce_again, None))
+
+    def _apply(self, settings: QueueSettings | SubscriptionSettings) -> None:
+        self._settings = settings
+        # Kept apart because every acquire and every send needs them.
+        self._lock_duration_ms = settings.lock_duration_ms
+        self._default_ttl_ms = settings.default_ttl_ms
+        self.quota.limit_bytes = settings.quota_bytes
+        self.gate.set_status(settings.status)
+        part = self.entity_id % IDS_PER_ENTITY
+        if part == DEAD_LETTER_PART:
+            self.forward_path = settings.forward_dead_letters_to
+        elif part == MAIN_PART and self.sessions is None:
+            # Sessions are never forwarded: their order would be lost.
+            self.forward_path = settings.forward_to
+
+    def _unlocked(self, token: bytes, now_ms: int, changes: PropertyChanges | None) -> Message:
+        """The message behind a live token, without its lock and with these changes."""
+        messages = self.messages
+        message = messages.locked(token, now_ms)
+        changed = merged(message, changes) if changes else message.changes
+        self.accessed_ms = now_ms
+        messages.unlock(message)
+        message.changes = changed
+        return message
+
+    def _forget_taken(self, messages: list[Message]) -> None:
+        self.messages.forget_taken(messages)
+
+    # --- what waits for a commit ------------------------------------------------------------------------------------
+
+    def _show(self, arrivals: list[Message]) -> None:
+        if self.gate.deleted:
+            self._commons.sweep.add(index_rows(self.entity_id, iter(arrivals)))
+            return
+        told = self.messages.show(arrivals)
+        self._arm_timers()
+        if self.forward_path is not None and len(self.messages.available):
+            self.alarm.wake(0)
+        if self.sessions is not None:
+            self._announce(told)
+        elif self.on_available is not None and len(self.messages.available):
+            self.on_available(self)
+
+    def _announce(self, told: dict[Session, None]) -> None:
+        """Wake those who wait: the holder of a session for its messages, everybody else for free sessions."""
+        if self.sessions is not None and self.sessions.announce(told) and self.on_available is not None:
+            self.on_available(self)
+
+    def announce_again(self, session: Session | None) -> None:
+        """Messages that were there already can be had now."""
+        if session is not None:
+            self._announce({session: None})
+        elif self.on_available is not None and self.has_available():
+            self.on_available(self)
+
+    def session_lost(self, session: Session) -> None:
+        session.leaving = False
+        if self.on_session_lost is not None:
+            self.on_session_lost(self, session)
+        self._session_freed(session)
+
+    def _session_freed(self, session: Session) -> None:
+        if self.sessions is not None:
+            self._announce({session: None})
+            self.sessions.drop_if_unused(session)
+
+    # --- what is due ------------------------------------------------------------------------------------------------
+
+    def _arm_timers(self) -> None:
+        """Have a tick when the first of the messages' own times has come."""
+        alarm = self.alarm
+        at_ms = self.messages.expiry.deadline_ms()
+        if at_ms is not None and at_ms < alarm.at_ms:
+            alarm.wake(at_ms)
+        at_ms = self.messages.schedule.deadline_ms()
+        if at_ms is not None and at_ms < alarm.at_ms:
+            alarm.wake(at_ms)
+        if self.duplicates is not None:
+            alarm.wake(self.duplicates.deadline_ms())
+
+    # --- refusing receivers -----------------------------------------------------------------------------------------
+
+    def _refuse_plain_receive(self) -> None:
+        self.gate.check_receivable()
+        raise NotAllowedError(SESSION_NEEDED_TEXT)
+
+    def _need_sessions(self) -> Sessions:
+        if self.sessions is None:
+            raise NotAllowedError(NO_SESSIONS_TEXT)
+        return self.sessions

@@ -17,8 +17,8 @@ from twinbus.errors import ServiceError, StoreCorruptError
 from twinbus.limits import STORE_FINDINGS_MAX
 from twinbus.store.facts import Table
 
+from .entity_ids import IDS_PER_ENTITY, TRANSFER_PART
 from .findings import Findings
-from .holding import IDS_PER_ENTITY, TRANSFER_PART
 from .message import ACTIVE, GONE, SCHEDULED, Message
 from .queue import Queue
 from .records import (
@@ -46,7 +46,6 @@ from .topic_settings import Settings, SubscriptionSettings, TopicSettings
 
 if TYPE_CHECKING:
     from .namespace import Namespace, Rows
-    from .sending import Sending
     from .views import Views
 
 # Messages handed to a queue at a time.
@@ -77,7 +76,7 @@ def restore(
     namespace._last_id = _number(marks, META_ENTITIES, set_aside)
     _restore_entities(namespace, entities, now_ms)
     for queue in namespace._by_id.values():
-        queue.reserve(_number(marks, META_SEQUENCE + ENTITY_KEY.pack(queue.entity_id), set_aside))
+        queue.numbers.reserve(_number(marks, META_SEQUENCE + ENTITY_KEY.pack(queue.entity_id), set_aside))
     leftovers = Leftovers(namespace, marks)
     _restore_index(namespace, index, leftovers)
     _restore_sessions(namespace, sessions, leftovers)
@@ -85,7 +84,8 @@ def restore(
     leftovers.sweep()
     _drop_single_references(namespace._commons.bodies.references)
     for queue in list(namespace._by_id.values()):
-        queue.restored()
+        if isinstance(queue, Queue) and queue.sessions is not None:
+            queue.sessions.offer_restored()
         queue.arm(now_ms)
     return namespace
 
@@ -183,7 +183,7 @@ def _subscriptions_last(entity: _Entity) -> bool:
 def _restore_entity(namespace: Namespace, entity: _Entity, now_ms: int) -> None:
     (entity_id,) = ENTITY_KEY.unpack(entity.key)
     settings = entity.settings
-    made: Sending
+    made: Queue | Topic
     if isinstance(settings, TopicSettings):
         made = namespace._add_topic(settings, entity_id, now_ms)
     elif isinstance(settings, QueueSettings):
@@ -219,7 +219,7 @@ def _restore_rules(namespace: Namespace, rules: list[tuple[bytes, Rule]]) -> Non
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-def _find(namespace: Namespace, entity_id: int) -> Sending | None:
+def _find(namespace: Namespace, entity_id: int) -> Queue | Topic | None:
     """The entity of a row; a transfer dead-letter queue is made where a row asks for it."""
     found = namespace._by_id.get(entity_id)
     if found is None and entity_id % IDS_PER_ENTITY == TRANSFER_PART:
@@ -234,7 +234,7 @@ def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> N
     unpack_head = HEAD.unpack_from
     shared_size = namespace._commons.bodies.size
     last_id = -1
-    queue: Sending | None = None
+    queue: Queue | Topic | None = None
     plain = False
     size_total = 0
     messages: list[Message] = []
@@ -247,7 +247,7 @@ def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> N
             continue
         if entity_id != last_id or len(messages) == _CHUNK:
             if queue is not None and messages:
-                queue.restore_many(messages, size_total)
+                _restore_many(queue, messages, size_total)
             size_total = 0
             messages = []
             last_id = entity_id
@@ -260,16 +260,21 @@ def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> N
             )
         else:
             if queue is not None and messages:
-                queue.restore_many(messages, size_total)
+                _restore_many(queue, messages, size_total)
                 size_total = 0
                 messages = []
             _restore_message(namespace, queue, key, value, leftovers)
     if queue is not None and messages:
-        queue.restore_many(messages, size_total)
+        _restore_many(queue, messages, size_total)
+
+
+def _restore_many(queue: Queue | Topic, messages: list[Message], size: int) -> None:
+    queue.numbers.reserve(messages[-1].seq)
+    queue.messages.restore_many(messages, size)
 
 
 def _restore_message(
-    namespace: Namespace, queue: Sending | None, key: bytes, value: bytes, leftovers: Leftovers
+    namespace: Namespace, queue: Queue | Topic | None, key: bytes, value: bytes, leftovers: Leftovers
 ) -> None:
     """The long way: scheduled and deferred messages, sessions, changed properties, shared bodies, leftovers."""
     entity_id, seq = KEY.unpack(key)
@@ -285,14 +290,15 @@ def _restore_message(
     if queue is None:
         leftovers.add(Table.INDEX, key, entity_id, what, record.body)
     elif record.damaged:
-        queue.reserve(seq)
-        queue.restore_damaged(message_of(seq, record))
+        queue.numbers.reserve(seq)
+        queue.messages.restore_damaged(message_of(seq, record))
     elif record.state == GONE or (isinstance(queue, Topic) and record.state != SCHEDULED):
         namespace.set_aside.add(Table.INDEX, key, f"{what} is in no place that this entity has")
-    elif queue._sessions is not None and record.session_id is None:
+    elif isinstance(queue, Queue) and queue.sessions is not None and record.session_id is None:
         namespace.set_aside.add(Table.INDEX, key, f"{what} has no session, and nobody could receive it")
     else:
-        queue.restore_message(message_of(seq, record), record.session_id)
+        queue.numbers.reserve(seq)
+        queue.messages.restore(message_of(seq, record), record.session_id)
 
 
 def _restore_sessions(namespace: Namespace, sessions: Rows, leftovers: Leftovers) -> None:
@@ -306,11 +312,11 @@ def _restore_sessions(namespace: Namespace, sessions: Rows, leftovers: Leftovers
         queue = namespace._by_id.get(entity_id)
         if queue is None:
             leftovers.add(Table.SESSIONS, key, entity_id, f"the state of session '{session_id}'")
-        elif queue._sessions is None:
+        elif not isinstance(queue, Queue) or queue.sessions is None:
             text = f"session '{session_id}' has a state, but '{queue.path}' has no sessions"
             namespace.set_aside.add(Table.SESSIONS, key, text)
         else:
-            queue.restore_session(session_id, updated_ms, state)
+            queue.sessions.restore_state(session_id, updated_ms, state)
 
 
 def _restore_duplicates(namespace: Namespace, duplicates: Rows, leftovers: Leftovers, now_ms: int) -> None:
@@ -324,11 +330,11 @@ def _restore_duplicates(namespace: Namespace, duplicates: Rows, leftovers: Lefto
         queue = namespace._by_id.get(entity_id)
         if queue is None:
             leftovers.add(Table.DUPLICATES, key, entity_id, f"the id of message {seq}")
-        elif queue._duplicates is None:
+        elif queue.duplicates is None:
             text = f"the id of message {seq} is kept, but '{queue.path}' does not detect duplicates"
             namespace.set_aside.add(Table.DUPLICATES, key, text)
         else:
-            queue.restore_duplicate(message_id, seq, seen_ms, now_ms)
+            queue.duplicates.restore(message_id, seq, seen_ms, now_ms)
 
 
 def _drop_single_references(references: dict[int, int]) -> None:

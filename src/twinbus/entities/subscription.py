@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from twinbus.errors import EntityExistsError, EntityNotFoundError, FilterEvaluationError, NotAllowedError
+from twinbus.errors import EntityExistsError, FilterEvaluationError
 from twinbus.limits import UNLIMITED_MS
 from twinbus.store.facts import Facts, Table
 
 from .commons import Commons
+from .dead_letter import with_reason
+from .expiry import earlier
 from .filters import REMOVED
-from .forwarding import SESSION_DESCRIPTION, SESSION_REASON, earlier
-from .holding import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, not_found_text
-from .message import ACTIVE, SCHEDULED, NewMessage, Relayed
+from .forwarding import SESSION_DESCRIPTION, SESSION_REASON
+from .message import ACTIVE, SCHEDULED, Relayed
 from .queue import Queue
 from .records import RULE_KEY
+from .refusals import not_found
 from .rule import Rule
 from .selection import Choice
 from .topic_settings import SubscriptionSettings
@@ -48,6 +49,7 @@ class Subscription(Queue):
         now_ms: int,
     ) -> None:
         super().__init__(settings, settings.path, entity_id, commons, dead_letters, now_ms)
+        self.gate.close_to_senders(f"Messages cannot be sent to the subscription '{self.path}': send to its topic.")
         # The topic whose messages it takes.
         self.topic = topic
         # Its rules by lower-case name, with the numbers of their rows.
@@ -68,10 +70,7 @@ class Subscription(Queue):
     def change(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> None:
         """Take over new settings."""
         self.settings.check_update(settings)
-        self._adopt_all(settings, now_ms, facts)
-
-    def check_send(self, messages: Sequence[NewMessage]) -> None:
-        raise NotAllowedError(f"Messages cannot be sent to the subscription '{self.path}': send to its topic.")
+        self.adopt(settings, now_ms, facts)
 
     # --- rules ------------------------------------------------------------------------------------------------------
 
@@ -126,12 +125,12 @@ class Subscription(Queue):
     def _check_exists(self) -> None:
         """Nothing may be written for a subscription that is gone: no start would find its owner."""
         if self.deleted:
-            raise EntityNotFoundError(not_found_text(self.path))
+            raise not_found(self.path)
 
     def _rule(self, name: str) -> tuple[int, Rule]:
         found = self._rules.get(name.lower())
         if found is None:
-            raise EntityNotFoundError(not_found_text(self._rule_path(name)))
+            raise not_found(self._rule_path(name))
         return found
 
     def _rule_path(self, name: str) -> str:
@@ -150,11 +149,11 @@ class Subscription(Queue):
         if choice.changes is not None:
             changes = choice.changes if changes is None else {**changes, **choice.changes}
         copy = Relayed(
-            self._next_seq(facts),
+            self.numbers.next(facts),
             original.body,
             original.size,
             original.enqueued_ms,
-            earlier(original.expires_ms, self._expires_ms(None, original.enqueued_ms)),
+            earlier(original.expires_ms, self.expires_at(None, original.enqueued_ms)),
             ACTIVE,
             0,
             None,
@@ -168,16 +167,16 @@ class Subscription(Queue):
             return
         if choice.system:
             self._obey(copy, choice.system, now_ms)
-        if self._sessions is not None:
+        found: str | None = None
+        if self.sessions is not None:
             session_id = choice.system.get("SessionId")
             if session_id is None:
                 session_id = _session_of(view)
             if session_id is None or session_id is REMOVED:
                 self._bury(copy, SESSION_REASON, SESSION_DESCRIPTION, facts)
                 return
-            copy.session = self._sessions.open(self, str(session_id))
-            copy.session.members += 1
-        self._take_in(copy, facts)
+            found = str(session_id)
+        self.take_in(copy, found, facts)
 
     def _obey(self, copy: Relayed, system: dict[str, Any], now_ms: int) -> None:
         """An action set what the rules go by: time to live, or the time at which the copy becomes visible."""
@@ -191,16 +190,13 @@ class Subscription(Queue):
         if ttl_ms is not None:
             wanted = ttl_ms if isinstance(ttl_ms, int) else UNLIMITED_MS
             ceiling = self.topic.settings.default_ttl_ms
-            copy.expires_ms = self._expires_ms(min(max(wanted, 0), ceiling), copy.enqueued_ms)
+            copy.expires_ms = self.expires_at(min(max(wanted, 0), ceiling), copy.enqueued_ms)
 
     def _bury(self, copy: Relayed, reason: str, description: str, facts: Facts) -> None:
         """A copy that cannot be taken starts as a dead letter."""
         assert self.dead_letters is not None
-        changes = dict(copy.changes) if copy.changes else {}
-        changes[DEAD_LETTER_REASON] = reason
-        changes[DEAD_LETTER_DESCRIPTION] = description
-        copy.changes = changes
-        self.dead_letters._take_in(copy, facts)
+        copy.changes = with_reason(copy, reason, description)
+        self.dead_letters.take_in(copy, None, facts)
 
 
 def _session_of(view: StoredView) -> str | None:

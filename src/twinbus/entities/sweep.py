@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from twinbus.store.facts import Facts, Table
 
 from .bodies import Bodies
+from .records import ENTITY_KEY, META_DELETED
 
 # Table, key and, for an index row, the number of the body it points to (0 for other rows).
 Row = tuple[Table, bytes, int]
@@ -51,3 +52,13 @@ class Sweep:
                 self._bodies.release(body, facts)
             count += 1
         return False
+
+
+def mark_deleted(entity_id: int, facts: Facts) -> None:
+    """Tell a start that an entity's rows are to be cleared away: rows of an entity that nobody deleted are kept."""
+    facts.rows[Table.META, META_DELETED + ENTITY_KEY.pack(entity_id)] = b""
+
+
+def deleted_rows(entity_id: int) -> Iterator[Row]:
+    """The mark itself, the last row to go."""
+    yield Table.META, META_DELETED + ENTITY_KEY.pack(entity_id), 0

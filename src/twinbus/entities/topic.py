@@ -6,66 +6,108 @@ scheduled; a scheduled message is handed out when its time comes, to the rules o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import FilterEvaluationError, QuotaExceededError
 from twinbus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TICK_MESSAGES_MAX, UNLIMITED_MS
-from twinbus.store.facts import Facts, Table
+from twinbus.store.facts import Facts
 
-from .alarms import NEVER_MS
+from .admission import checked_bytes
+from .alarms import Alarm
+from .arrivals import Arrivals
 from .commons import Commons
 from .duplicates import Duplicates
-from .effects import Effect, EffectKind
-from .forwarding import earlier
+from .effects import Effect, EffectKind, note
+from .expiry import earlier, expires_at
+from .gate import Gate
 from .message import ACTIVE, SCHEDULED, Message, NewMessage, Relayed
-from .records import KEY, pack
+from .messages import Counts, Messages, index_rows
+from .quota import Quota
+from .refusals import too_large
+from .scheduling import cancel_scheduled, schedule_messages
 from .selection import Choice, Selection
-from .sending import Sending
+from .sequence import SequenceNumbers
+from .sweep import deleted_rows, mark_deleted
 from .topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from .subscription import Subscription
     from .views import StoredView
 
-_INDEX: Final = Table.INDEX
 
-
-class Topic(Sending):
+class Topic:
     """One topic."""
 
-    __slots__ = ("_by_name", "_size_guess", "selection")
+    __slots__ = (
+        "_arrivals",
+        "_by_name",
+        "_commons",
+        "_copies_bytes_max",
+        "accessed_ms",
+        "alarm",
+        "created_ms",
+        "duplicates",
+        "entity_id",
+        "gate",
+        "links",
+        "messages",
+        "numbers",
+        "on_deleted",
+        "path",
+        "pings",
+        "quota",
+        "selection",
+        "settings",
+        "updated_ms",
+    )
 
     def __init__(self, settings: TopicSettings, entity_id: int, commons: Commons, now_ms: int) -> None:
-        super().__init__(settings, settings.path, entity_id, commons, None, now_ms)
-        # Its subscriptions by lower-case name.
+        self.settings = settings
+        # As the owner spelled it.
+        self.path = settings.path
+        self.entity_id = entity_id
+        self.created_ms = now_ms
+        # When its settings last changed.
+        self.updated_ms = now_ms
+        # When it was last used: idle deletion counts from here.
+        self.accessed_ms = now_ms
+        # Links attached to it, kept by their owner: a topic with links is not idle.
+        self.links = 0
+        # Pings accepted and dropped.
+        self.pings = 0
+        # Called when the topic was deleted.
+        self.on_deleted: Callable[[Any], None] | None = None
+        self._commons = commons
+        self.gate = Gate(settings.path)
+        self.gate.set_status(settings.status)
         self._by_name: dict[str, Subscription] = {}
-        # All rules of all of them.
+        # All rules of all subscriptions.
         self.selection = Selection()
-        # No less than the bytes of all copies: adding them up for each send would cost more than sending.
-        self._size_guess = 0
+        self.numbers = SequenceNumbers(entity_id)
+        # Nothing but scheduled messages, and those of them whose body cannot be read.
+        self.messages = Messages(entity_id, commons, None, False)
+        # None without duplicate detection.
+        self.duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
-            self._duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
+            self.duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
+        self.quota = Quota(f"Topic: '{settings.path}'", settings.quota_bytes, [self.messages])
+        # No less than the bytes of all copies: adding them up for each send would cost more than sending.
+        self._copies_bytes_max = 0
+        self.alarm = Alarm(commons.alarms, entity_id)
+        self._arrivals = Arrivals(self._show)
 
     def __repr__(self) -> str:
         return f"<Topic {self.path} {len(self._by_name)} subscriptions>"
 
     @property
-    def settings(self) -> TopicSettings:
-        settings = self._settings
-        assert isinstance(settings, TopicSettings)
-        return settings
+    def deleted(self) -> bool:
+        """It no longer exists; links that still point here must go."""
+        return self.gate.deleted
 
-    def update(self, settings: TopicSettings, now_ms: int, facts: Facts) -> None:
-        """Take over new settings."""
-        self.settings.check_update(settings)
-        self._adopt(settings, now_ms, facts)
-
-    def close(self, facts: Facts) -> None:
-        super().close(facts)
-        self._by_name.clear()
-
-    def _announce_again(self, _: object) -> None:
-        """Nobody waits for messages here."""
+    def touch(self, now_ms: int) -> None:
+        """Somebody uses it: attaching counts, too."""
+        self.accessed_ms = now_ms
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
@@ -94,66 +136,119 @@ class Topic(Sending):
         self._by_name.pop(subscription.name.lower(), None)
         self.touch(now_ms)
 
-    # --- size -------------------------------------------------------------------------------------------------------
+    # --- what it holds ----------------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(0, self.scheduled_count, 0, 0)
+
+    @property
+    def scheduled_count(self) -> int:
+        return len(self.messages.schedule)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of what is scheduled and of all copies."""
-        return self._bytes + sum(subscription.size_bytes for subscription in self._by_name.values())
+        return self.quota.used_bytes + sum(subscription.size_bytes for subscription in self._by_name.values())
 
-    def _check_room(self, more: int) -> None:
-        if self._bytes + self._size_guess + more <= self._quota_bytes:
-            return
-        size = self.size_bytes
-        self._size_guess = size - self._bytes
-        if size + more > self._quota_bytes:
-            raise QuotaExceededError(
-                f"The maximum entity size has been reached or exceeded for Topic: '{self.path}'. "
-                f"Size of entity in bytes:{size + more}, Max entity size in bytes:{self._quota_bytes}."
-            )
+    @property
+    def damaged_count(self) -> int:
+        """Scheduled messages whose body cannot be read."""
+        return len(self.messages.damaged)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def _accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
+    def send(self, messages: Sequence[NewMessage], now_ms: int, facts: Facts) -> None:
+        """Accept all messages or none. Pings are counted and dropped; duplicates are accepted and dropped."""
+        self.check_send(messages)
+        self.accessed_ms = now_ms
+        duplicates = self.duplicates
+        for new in messages:
+            if new.ping:
+                self.pings += 1
+            elif duplicates is None:
+                self.accept(new, now_ms, facts)
+            elif duplicates.find(new.message_id, now_ms) is None:
+                duplicates.add(new.message_id, self.accept(new, now_ms, facts), now_ms, facts)
+
+    def reserve_numbers(self, count: int, facts: Facts) -> list[int]:
+        """Sequence numbers for messages that come later, if they come."""
+        return [self.numbers.next(facts) for _ in range(count)]
+
+    def schedule(
+        self, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int] = ()
+    ) -> list[int]:
+        """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one.
+        `reserved` are numbers that were given out for them before."""
+        return schedule_messages(self, messages, now_ms, facts, reserved)
+
+    def cancel(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
+        """Remove scheduled messages: all of them or none."""
+        cancel_scheduled(self, sequence_numbers, now_ms, facts)
+
+    def check_send(self, messages: Sequence[NewMessage]) -> None:
+        """Raise what `send` would raise."""
+        if not self.gate.sendable:
+            self.gate.check_sendable()
+        self._check_room(checked_bytes(messages, self.settings.max_message_bytes, False))
+
+    def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
         """Hand out a message that was checked, or keep it for its time; return its number in the topic."""
         scheduled = new.scheduled_ms is not None and new.scheduled_ms > now_ms
-        seq = reserved if reserved and scheduled else self._next_seq(facts)
-        size = self._bodies.size(new.size)
+        seq = reserved if reserved and scheduled else self.numbers.next(facts)
+        bodies = self._commons.bodies
+        size = bodies.size(new.size)
         if new.scheduled_ms is not None and scheduled:
-            expires_ms = self._expires_ms(new.ttl_ms, new.scheduled_ms)
-            body = self._bodies.store(new.body, facts)
+            expires_ms = expires_at(new.ttl_ms, self.settings.default_ttl_ms, new.scheduled_ms)
+            body = bodies.store(new.body, facts)
             message = Message(seq, body, size, new.scheduled_ms, expires_ms, SCHEDULED, 0, None, None)
-            self._bytes += size
-            facts.index[KEY.pack(self.entity_id, seq)] = pack(message)
-            self._show_after(message, facts)
+            self.messages.take_in(message, facts)
+            self._arrivals.add(message, facts)
             return seq
         view = self._commons.views.of_new(new)
-        expires_ms = self._expires_ms(new.ttl_ms, now_ms)
+        expires_ms = expires_at(new.ttl_ms, self.settings.default_ttl_ms, now_ms)
         view.place(seq, now_ms, expires_ms)
         choices = self.selection.select(view)
         if choices:
-            body = self._bodies.store(new.body, facts)
+            body = bodies.store(new.body, facts)
             original = Relayed(0, body, size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None)
             self._hand_out(original, choices, view, now_ms, facts)
         return seq
 
     def check_relay(self, message: Relayed, view: StoredView) -> None:
-        super().check_relay(message, view)
+        """Raise what stands against taking a message from another entity."""
+        self.gate.check_open()
+        limit = self.settings.max_message_bytes
+        if message.size > limit:
+            raise too_large(message.size, limit)
+        if self.duplicates is not None:
+            # What `relay` will ask for must read: it has no way back.
+            view.system("MessageId")
+        self._check_room(message.size)
         if self.selection.looks and not view.readable():
             raise FilterEvaluationError("The message cannot be read.")
 
     def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:
-        """Take a message that another entity forwards."""
+        """Take a message from another entity, checked already, with its body, as if it were sent now; return how many
+        copies that made."""
         self.accessed_ms = now_ms
-        seq = self._next_seq(facts)
-        if self._duplicates is not None:
+        seq = self.numbers.next(facts)
+        if self.duplicates is not None:
             message_id = str(view.system("MessageId") or "")
-            if self._duplicates.find(message_id, now_ms) is not None:
-                self._bodies.release(message.body, facts)
+            if self.duplicates.find(message_id, now_ms) is not None:
+                self._commons.bodies.release(message.body, facts)
                 return 1
-            self._duplicates.add(message_id, seq, now_ms, facts)
-        message.expires_ms = earlier(message.expires_ms, self._expires_ms(None, now_ms))
+            self.duplicates.add(message_id, seq, now_ms, facts)
+        message.expires_ms = earlier(message.expires_ms, expires_at(None, self.settings.default_ttl_ms, now_ms))
         return self._pass_on(message, seq, view, now_ms, facts)
+
+    def _check_room(self, more: int) -> None:
+        if self.messages.bytes + self._copies_bytes_max + more <= self.quota.limit_bytes:
+            return
+        size = self.size_bytes
+        self._copies_bytes_max = size - self.messages.bytes
+        if size + more > self.quota.limit_bytes:
+            self.quota.refuse(size + more)
 
     def _pass_on(self, original: Relayed, seq: int, view: StoredView, now_ms: int, facts: Facts) -> int:
         """Hand out a message whose body is stored already."""
@@ -162,60 +257,82 @@ class Topic(Sending):
         if choices:
             self._hand_out(original, choices, view, now_ms, facts)
         else:
-            self._bodies.release(original.body, facts)
+            self._commons.bodies.release(original.body, facts)
         return len(choices)
 
     def _hand_out(self, original: Relayed, choices: list[Choice], view: StoredView, now_ms: int, facts: Facts) -> None:
         if len(choices) > 1:
-            self._bodies.share(original.body, len(choices) - 1)
-        self._size_guess += original.size * len(choices)
+            self._commons.bodies.share(original.body, len(choices) - 1)
+        self._copies_bytes_max += original.size * len(choices)
         for choice in choices:
             choice.subscription.arrive(original, choice, view, now_ms, facts)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, facts: Facts) -> list[Effect]:
-        self.wake_ms = NEVER_MS
+        """Do what is due, a bounded amount of each kind; what remains is due at once again."""
+        self.alarm.rang()
         effects: list[Effect] = []
-        damaged = len(self._damaged)
-        self._note(effects, EffectKind.ACTIVATED, self._activate_due(now_ms, facts))
-        self._note(effects, EffectKind.DAMAGED, len(self._damaged) - damaged)
-        if self._duplicates is not None:
-            forgotten = self._duplicates.purge(now_ms, TICK_MESSAGES_MAX, facts)
-            self._note(effects, EffectKind.IDS_FORGOTTEN, forgotten)
+        damaged = self.damaged_count
+        note(effects, EffectKind.ACTIVATED, self, self._activate_due(now_ms, facts))
+        note(effects, EffectKind.DAMAGED, self, self.damaged_count - damaged)
+        if self.duplicates is not None:
+            forgotten = self.duplicates.purge(now_ms, TICK_MESSAGES_MAX, facts)
+            note(effects, EffectKind.IDS_FORGOTTEN, self, forgotten)
         self.arm(now_ms)
         return effects
+
+    def idle(self, now_ms: int) -> bool:
+        """Nobody has used it, or one of its subscriptions, for its auto-delete time."""
+        at_ms = self._idle_deadline_ms(now_ms)
+        return at_ms is not None and at_ms <= now_ms
+
+    def arm(self, now_ms: int) -> None:
+        """Set the alarm to the earliest deadline there is."""
+        self._arm_timers()
+        self.alarm.wake(self._idle_deadline_ms(now_ms))
+
+    def shift(self, step_ms: int) -> None:
+        """The time of day jumped: the ends of intervals move with it, dates stay. Whoever calls arms it again."""
+        if self.duplicates is not None:
+            self.duplicates.shift(step_ms)
+        self.accessed_ms += step_ms
+        self.alarm.clear()
+
+    def _arm_timers(self) -> None:
+        self.alarm.wake(self.messages.schedule.deadline_ms())
+        if self.duplicates is not None:
+            self.alarm.wake(self.duplicates.deadline_ms())
 
     def _activate_due(self, now_ms: int, facts: Facts) -> int:
         """Scheduled messages are handed out under a new sequence number, as if they were sent now."""
         copies = 0
         while copies < TICK_MESSAGES_MAX:
-            due = self._schedule.due(now_ms, 1)
+            due = self.messages.schedule.due(now_ms, 1)
             if not due:
                 break
             message = due[0]
             view = self._commons.views.of_stored(message)
             if self.selection.looks and not view.readable():
                 # No rule would select it, and what nobody selects is removed.
-                self.put_aside(message, facts)
+                self.messages.put_aside(message, facts)
                 copies += 1
                 continue
-            self._leave(message)
-            facts.delete(_INDEX, KEY.pack(self.entity_id, message.seq))
+            self.messages.hand_over(message, facts)
             expires_ms = message.expires_ms
             if expires_ms is not None:
                 expires_ms += now_ms - message.enqueued_ms
-            seq = self._next_seq(facts)
+            seq = self.numbers.next(facts)
             original = Relayed(0, message.body, message.size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None)
             copies += 1 + self._pass_on(original, seq, view, now_ms, facts)
         return copies
 
     def _idle_deadline_ms(self, now_ms: int) -> int | None:
         """When it will have been idle for long enough; so must all its subscriptions be."""
-        limit_ms = self._settings.auto_delete_on_idle_ms
+        limit_ms = self.settings.auto_delete_on_idle_ms
         if limit_ms >= UNLIMITED_MS:
             return None
-        if self.links > 0 or len(self._schedule):
+        if self.links > 0 or len(self.messages.schedule):
             return now_ms + limit_ms
         used_ms = self.accessed_ms
         for subscription in self._by_name.values():
@@ -224,3 +341,46 @@ class Topic(Sending):
                     return now_ms + limit_ms
                 used_ms = max(used_ms, part.accessed_ms)
         return used_ms + limit_ms
+
+    def _show(self, arrivals: list[Message]) -> None:
+        """Scheduled messages have become durable."""
+        if self.gate.deleted:
+            self._commons.sweep.add(index_rows(self.entity_id, iter(arrivals)))
+            return
+        self.messages.show(arrivals)
+        self._arm_timers()
+
+    # --- settings and deletion --------------------------------------------------------------------------------------
+
+    def update(self, settings: TopicSettings, now_ms: int, facts: Facts) -> None:
+        """Take over new settings; messages already here keep their expiry."""
+        self.settings.check_update(settings)
+        if self.duplicates is not None:
+            self.duplicates.window_ms = settings.duplicate_window_ms
+        self.settings = settings
+        self.gate.set_status(settings.status)
+        self.quota.limit_bytes = settings.quota_bytes
+        self.updated_ms = now_ms
+        self.accessed_ms = now_ms
+        self.arm(now_ms)
+
+    def close(self, facts: Facts) -> None:
+        """Leave service: every row is handed over for sweeping, and no command finds anything any more."""
+        self.gate.close()
+        self.alarm.close()
+        sweep = self._commons.sweep
+        sweep.add(self.messages.rows())
+        if self.duplicates is not None:
+            sweep.add(self.duplicates.rows())
+        self.duplicates = None
+        self.messages = Messages(self.entity_id, self._commons, None, False)
+        self.numbers.close(facts)
+        mark_deleted(self.entity_id, facts)
+        facts.then.append((self._tell_deleted, None))
+        self._by_name.clear()
+
+    def _tell_deleted(self, _: None) -> None:
+        # Behind its last messages, which were handed to the sweep when the commit showed them.
+        self._commons.sweep.add(deleted_rows(self.entity_id))
+        if self.on_deleted is not None:
+            self.on_deleted(self)

@@ -171,7 +171,7 @@ class Attachment:
             entity = host.entities.entity(path)
         if isinstance(entity, Subscription):
             raise NotAllowedError(f"Messages cannot be sent to '{path}': send to the topic of the subscription.")
-        if entity.owner is not None:
+        if isinstance(entity, Queue) and entity.owner is not None:
             raise NotAllowedError(f"Messages cannot be sent to '{path}': a dead-letter queue is only received from.")
         if entity.settings.status == "Disabled":
             raise EntityDisabledError(f"The entity '{path}' is disabled.")

@@ -33,7 +33,7 @@ def browse(
         for key, value in rows:
             _, seq = index_numbers(key)
             first = seq + 1
-            if queue.removed(seq):
+            if queue.messages.removed(seq):
                 continue
             try:
                 record = records.unpack(value)
@@ -41,6 +41,6 @@ def browse(
                 continue  # set aside when the namespace was opened
             if record.damaged and not damaged:
                 continue
-            if record.expires_ms is None or record.expires_ms > now_ms or queue.dead_letters is None:
+            if record.expires_ms is None or record.expires_ms > now_ms or not queue.messages.expires:
                 found.append(records.message_of(seq, record))
     return found

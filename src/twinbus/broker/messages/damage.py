@@ -22,7 +22,7 @@ UNREADABLE = (ProtocolError, ValueError, IndexError, TypeError, OverflowError, s
 
 def put_aside(host: NamespaceHost, queue: Queue | Topic, message: Message, why: Exception) -> None:
     """Keep a message from everybody, in the store."""
-    if queue.put_aside(message, host.commits.facts):
+    if queue.messages.put_aside(message, host.commits.facts):
         logger.error(
             "message %d of %s in namespace %s cannot be read and is set aside: %s",
             message.seq,
@@ -35,7 +35,7 @@ def put_aside(host: NamespaceHost, queue: Queue | Topic, message: Message, why: 
 
 def put_aside_at_rest(host: NamespaceHost, queue: Queue | Topic, seq: int, why: Exception) -> None:
     """The same for one that was only looked at: whoever holds it now finds out by himself."""
-    message = queue.find_at_rest(seq)
+    message = queue.messages.find_at_rest(seq)
     if message is not None:
         put_aside(host, queue, message, why)
 

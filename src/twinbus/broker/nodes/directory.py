@@ -166,7 +166,7 @@ def topic_description(topic: Topic) -> dict[str, Any]:
         "updated_ms": topic.updated_ms,
         "accessed_ms": topic.accessed_ms,
         "size_bytes": topic.size_bytes,
-        "scheduled_messages": Int(topic.counts.scheduled),
+        "scheduled_messages": Int(topic.scheduled_count),
         "subscriptions": Int(topic.subscription_count),
     }
 

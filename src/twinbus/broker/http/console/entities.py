@@ -151,7 +151,7 @@ def row(visitor: Visitor, host: NamespaceHost, entity: Queue | Topic) -> dict[st
         "scheduled": counts.scheduled,
         "deferred": counts.deferred,
         "dead": counts.dead_letter,
-        "transfer_dead": entity.transfer_dead_letter_count,
+        "transfer_dead": 0 if isinstance(entity, Topic) else entity.transfer_dead_letter_count,
         "damaged": entity.damaged_count,
         "bytes": entity.size_bytes,
     }

@@ -22,7 +22,7 @@ from twinbus.broker.http.console.shown import cut, id_text, lines, plain_of, tex
 from twinbus.broker.messages.browsing import browse
 from twinbus.broker.messages.damage import put_aside_at_rest
 from twinbus.broker.messages.stored import render
-from twinbus.entities.holding import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from twinbus.entities.dead_letter import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.entities.message import DEFERRED, SCHEDULED, Message
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic

@@ -4,10 +4,10 @@ import pytest
 from rules_house import House, tag
 from topic_house import TopicHouse
 
-from twinbus.entities.holding import DEAD_LETTER_REASON
+from twinbus.entities.dead_letter import DEAD_LETTER_REASON
 from twinbus.entities.message import Message, Relayed
 from twinbus.entities.queue import Queue
-from twinbus.entities.resubmitting import Resubmitted
+from twinbus.entities.resubmission import Resubmitted
 from twinbus.errors import ArgumentError, EntityDisabledError
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX
 from twinbus.store.facts import Table
@@ -164,7 +164,7 @@ def test_other_properties_stay() -> None:
     (message,) = house.acquire()
     house.queue.dead_letter(tag(message), house.now, house.facts, "Bad", None, {"seen": b"1"})
     house.commit()
-    (dead,) = house.dead._available.browse(0, 1)
+    (dead,) = house.dead.messages.available.browse(0, 1)
     assert isinstance(dead, Message)
     assert dead.changes == {"seen": b"1", DEAD_LETTER_REASON: "Bad"}
     resubmit(house)

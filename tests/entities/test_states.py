@@ -53,5 +53,5 @@ def test_a_scheduled_message_is_in_its_place() -> None:
     house = House()
     house.queue.schedule([new("a", scheduled_ms=house.now + 1000)], house.now, house.facts)
     house.commit()
-    (message,) = house.queue._schedule.messages.values()
+    (message,) = house.queue.messages.schedule.messages.values()
     assert place(message) is Place.SCHEDULED

@@ -1,0 +1,42 @@
+"""What a message must be like to be taken: checked for a whole batch before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twinbus.errors import ArgumentError, NotAllowedError
+from twinbus.limits import MESSAGE_ID_CHARS_MAX, PARTITION_KEY_CHARS_MAX, SESSION_ID_CHARS_MAX
+
+from .message import NewMessage
+from .refusals import SESSION_ID_MISSING_TEXT, too_large, too_long
+
+
+def checked_bytes(messages: Sequence[NewMessage], message_bytes_max: int, sessions: bool) -> int:
+    """The bytes of messages that can be taken one by one; an error for the first that cannot."""
+    total = 0
+    for new in messages:
+        if new.ping:
+            continue
+        size = new.size
+        if size > message_bytes_max:
+            raise too_large(size, message_bytes_max)
+        total += size
+        if len(new.message_id) > MESSAGE_ID_CHARS_MAX:
+            raise too_long("message id", new.message_id, MESSAGE_ID_CHARS_MAX)
+        if new.session_id is not None:
+            _check_session_id(new, new.session_id)
+        elif sessions:
+            raise NotAllowedError(SESSION_ID_MISSING_TEXT)
+        elif new.partition_key is not None and len(new.partition_key) > PARTITION_KEY_CHARS_MAX:
+            raise too_long("partition key", new.partition_key, PARTITION_KEY_CHARS_MAX)
+    return total
+
+
+def _check_session_id(new: NewMessage, session_id: str) -> None:
+    if len(session_id) > SESSION_ID_CHARS_MAX:
+        raise too_long("session id", session_id, SESSION_ID_CHARS_MAX)
+    if new.partition_key is not None and new.partition_key != session_id:
+        raise ArgumentError(
+            f"The partition key '{new.partition_key[:PARTITION_KEY_CHARS_MAX]}' must equal "
+            f"the session id '{session_id}'."
+        )

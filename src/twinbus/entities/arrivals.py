@@ -1,0 +1,41 @@
+"""Messages that wait for a commit: none is shown before the facts that brought it are durable.
+
+All messages of one commit are shown in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twinbus.store.facts import Facts
+
+from .message import Message
+
+
+class Arrivals:
+    """The messages of one entity that become visible with a commit."""
+
+    __slots__ = ("_facts", "_messages", "_show")
+
+    def __init__(self, show: Callable[[list[Message]], None]) -> None:
+        # Called with all messages of a commit once it is durable.
+        self._show = show
+        # The open facts; None: no message waits for facts that are still open.
+        self._facts: Facts | None = None
+        # The messages that wait for them.
+        self._messages: list[Message] = []
+
+    def add(self, message: Message, facts: Facts) -> None:
+        """Show a message once these facts are durable."""
+        if self._facts is facts:
+            self._messages.append(message)
+        else:
+            self._facts = facts
+            self._messages = [message]
+            facts.then.append((self._durable, self._messages))
+
+    def _durable(self, messages: list[Message]) -> None:
+        if self._messages is messages:
+            self._facts = None
+            self._messages = []
+        self._show(messages)

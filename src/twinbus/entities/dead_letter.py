@@ -1,0 +1,26 @@
+"""Why a message was dead-lettered: the reasons the rules give, and the application properties that carry a reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
+
+from .message import Message
+
+DEAD_LETTER_REASON: Final = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
+
+EXPIRED_REASON: Final = "TTLExpiredException"
+EXPIRED_DESCRIPTION: Final = "The message expired and was dead lettered."
+EXHAUSTED_REASON: Final = "MaxDeliveryCountExceeded"
+
+
+def with_reason(message: Message, reason: str | None, description: str | None) -> dict[str, str | bytes] | None:
+    """The message's changes with a reason added, cut to the length that is kept."""
+    changes = dict(message.changes) if message.changes else {}
+    if reason is not None:
+        changes[DEAD_LETTER_REASON] = reason[:DEAD_LETTER_TEXT_CHARS_MAX]
+    if description is not None:
+        changes[DEAD_LETTER_DESCRIPTION] = description[:DEAD_LETTER_TEXT_CHARS_MAX]
+    return changes or None

@@ -1,0 +1,371 @@
+"""The messages of one entity: where each one is, how many there are, how many bytes they take.
+
+1. A message is in exactly one place; `states.py` has the table of places and moves.
+2. Leaving marks a message GONE, so that indexes that still point to it can tell.
+3. Nothing here decides: who may move a message, and when, is for the entity to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from twinbus.errors import MessageLockLostError, SessionLockLostError
+from twinbus.store.facts import Facts, Table
+
+from .available import Available
+from .commons import Commons
+from .expiry import Expiry
+from .locks import Locks
+from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Message
+from .records import DAMAGED, KEY, pack
+from .schedule import Schedule
+from .session import LOCK_LOST_TEXT, Session
+from .sessions import Sessions
+from .sweep import Row
+
+_INDEX: Final = Table.INDEX
+
+
+class Counts(NamedTuple):
+    """Messages of an entity by place; locked ones count where they came from."""
+
+    active: int
+    scheduled: int
+    deferred: int
+    dead_letter: int
+
+
+class Messages:
+    """What one entity holds. Sessions keep lists of their own messages; this one keeps those lists, too."""
+
+    __slots__ = (
+        "_bodies",
+        "_entity_id",
+        "_sessions",
+        "_tokens",
+        "active",
+        "available",
+        "bytes",
+        "damaged",
+        "deferred",
+        "deferred_count",
+        "expires",
+        "expiry",
+        "locks",
+        "schedule",
+        "taken",
+    )
+
+    def __init__(self, entity_id: int, commons: Commons, sessions: Sessions | None, expires: bool) -> None:
+        self._entity_id = entity_id
+        self._bodies = commons.bodies
+        self._tokens = commons.tokens
+        # None without sessions.
+        self._sessions = sessions
+        # Whether messages expire, and arrive in the order of their numbers: in a dead-letter queue they do neither.
+        self.expires = expires
+        # Active messages, locked ones included.
+        self.active = 0
+        # Deferred messages, locked ones included.
+        self.deferred_count = 0
+        # Bytes of all of them, damaged ones included.
+        self.bytes = 0
+        # Available messages; unused on a session queue, where each session has its own.
+        self.available = Available()
+        # Locked messages by token. On a session queue the order means nothing: there the sessions lapse.
+        self.locks: Locks[bytes, Message] = Locks()
+        # Messages that a receiver gets settled, by sequence number, until their removal is durable.
+        self.taken: dict[int, Message] = {}
+        # Messages whose body cannot be read, by sequence number.
+        self.damaged: dict[int, Message] = {}
+        # Deferred messages that are not locked, by sequence number.
+        self.deferred: dict[int, Message] = {}
+        self.schedule = Schedule()
+        # Expiry times of active messages.
+        self.expiry = Expiry()
+
+    # --- arriving ---------------------------------------------------------------------------------------------------
+
+    def write(self, message: Message, facts: Facts) -> None:
+        """Write a message's index record as it is now."""
+        session = message.session
+        facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
+            message, None if session is None else session.id, message.body in self._bodies.references
+        )
+
+    def delete_row(self, message: Message, facts: Facts) -> None:
+        facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
+
+    def take_in(self, message: Message, facts: Facts) -> None:
+        """Write a message whose number is given and whose body is stored; `show` makes it visible."""
+        self.bytes += message.size
+        session = message.session
+        facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
+            message, None if session is None else session.id, message.body in self._bodies.references
+        )
+
+    def show(self, arrivals: list[Message]) -> dict[Session, None]:
+        """Put messages whose facts are durable where they are found; return the sessions that got some."""
+        told: dict[Session, None] = {}
+        for message in arrivals:
+            session = message.session
+            if message.state == ACTIVE:
+                available = self.available if session is None else session.available
+                if message.token is None:
+                    self.active += 1
+                    if not self.expires:
+                        available.push(message)
+                        continue
+                    available.fresh.append(message)
+                    if message.expires_ms is not None:
+                        self.expiry.add(message)
+                else:
+                    message.token = None
+                    available.give_back(message)
+                    if message.expires_ms is not None and self.expires:
+                        self.expiry.add_again(message)
+                    if session is not None:
+                        session.returning -= 1
+                if session is not None:
+                    told[session] = None
+            else:
+                self._show_aside(message)
+                if session is not None and message.state == DEFERRED:
+                    told[session] = None
+        return told
+
+    def _show_aside(self, message: Message) -> None:
+        """A scheduled or deferred message has become durable."""
+        session = message.session
+        if message.state == SCHEDULED:
+            self.schedule.add(message)
+        else:
+            message.token = None
+            self.deferred[message.seq] = message
+            if session is not None:
+                session.returning -= 1
+        if session is not None:
+            session.aside[message.seq] = message
+
+    # --- locks ------------------------------------------------------------------------------------------------------
+
+    def lock(self, messages: list[Message], until_ms: int) -> None:
+        """Give messages of one session, or of none, to a receiver; each gets a token."""
+        tokens = self._tokens
+        held = self.locks.held
+        for message in messages:
+            token = tokens()
+            message.token = token
+            message.locked_until_ms = until_ms
+            held[token] = message
+        session = messages[0].session
+        if session is not None:
+            for message in messages:
+                assert message.token is not None
+                session.held[message.token] = message
+
+    def unlock(self, message: Message) -> None:
+        """Take away the lock; the message is nowhere until it returns or leaves."""
+        token = message.token
+        assert token is not None
+        self.locks.remove(token)
+        message.token = RETURNING
+        message.locked_until_ms = None
+        session = message.session
+        if session is not None:
+            del session.held[token]
+
+    def locked(self, token: bytes, now_ms: int) -> Message:
+        """The message behind a live token."""
+        message = self.locks.held.get(token)
+        if message is None:
+            message = self.locks.older.get(token)
+            if message is None:
+                if self._sessions is not None:
+                    raise SessionLockLostError(LOCK_LOST_TEXT)
+                raise MessageLockLostError
+        session = message.session
+        if session is not None:
+            session.check(now_ms)
+        else:
+            until = message.locked_until_ms
+            assert until is not None
+            if until <= now_ms:
+                raise MessageLockLostError
+        return message
+
+    def defer(self, message: Message) -> None:
+        """An active message becomes a deferred one."""
+        if message.state == ACTIVE:
+            message.state = DEFERRED
+            self.active -= 1
+            self.deferred_count += 1
+
+    # --- receive and delete -----------------------------------------------------------------------------------------
+
+    def take(self, messages: list[Message]) -> None:
+        """They belong to whoever takes them, without a deadline: nothing lapses while a slow reader is sent them."""
+        for message in messages:
+            message.token = TAKEN
+            self.taken[message.seq] = message
+            if message.session is not None:
+                # Later ones of the session wait: these may come back.
+                message.session.returning += 1
+
+    def untake(self, message: Message) -> None:
+        """Its receiver left before it had the message."""
+        del self.taken[message.seq]
+        message.token = RETURNING
+        if message.session is not None:
+            message.session.returning -= 1
+
+    def remove_taken(self, messages: list[Message], facts: Facts) -> dict[Session, None]:
+        """Their receiver has them; return the sessions that go on. `forget_taken` follows the commit."""
+        told: dict[Session, None] = {}
+        for message in messages:
+            if message.session is not None:
+                message.session.returning -= 1
+                told[message.session] = None
+            self.remove(message, facts)
+        return told
+
+    def forget_taken(self, messages: list[Message]) -> None:
+        """The commit has taken their rows away: until it did, only `removed` told who browses that they are gone."""
+        for message in messages:
+            self.taken.pop(message.seq, None)
+
+    def removed(self, seq: int) -> bool:
+        """Whether a message was received and deleted, though its row may still be on disk."""
+        message = self.taken.get(seq)
+        return message is not None and message.state == GONE
+
+    # --- leaving ----------------------------------------------------------------------------------------------------
+
+    def leave(self, message: Message) -> None:
+        """Bookkeeping for a message that leaves this entity for good."""
+        if message.state == ACTIVE:
+            self.active -= 1
+        elif message.state == DEFERRED:
+            self.deferred_count -= 1
+        message.state = GONE
+        message.token = None
+        self.bytes -= message.size
+        if message.expires_ms is not None:
+            self.expiry.forget(message)
+        session = message.session
+        if session is not None and self._sessions is not None:
+            self._sessions.leave(session)
+
+    def hand_over(self, message: Message, facts: Facts) -> None:
+        """Let a message leave whose body goes elsewhere."""
+        self.leave(message)
+        facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
+
+    def remove(self, message: Message, facts: Facts) -> None:
+        """Let a message leave, and its body with it."""
+        self.leave(message)
+        facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
+        self._bodies.release(message.body, facts)
+
+    def note_gone(self, message: Message) -> None:
+        """A message has left that was not taken out of the available ones before."""
+        (self.available if message.session is None else message.session.available).note_gone()
+
+    # --- messages whose body cannot be read -------------------------------------------------------------------------
+
+    def put_aside(self, message: Message, facts: Facts) -> bool:
+        """Keep a damaged message from everybody, its row marked and its bytes counted. False when it is gone already,
+        or on its way back and met again later."""
+        if message.state == GONE or message.token == RETURNING:
+            return False
+        session = message.session
+        row = pack(message, None if session is None else session.id, message.body in self._bodies.references)
+        if message.token == TAKEN:
+            del self.taken[message.seq]
+            if session is not None:
+                session.returning -= 1
+        elif message.token is not None:
+            self.unlock(message)
+        elif message.state == ACTIVE:
+            self.note_gone(message)
+        else:
+            self.schedule.messages.pop(message.seq, None)
+            self.deferred.pop(message.seq, None)
+            if session is not None:
+                session.aside.pop(message.seq, None)
+        self.leave(message)
+        self.restore_damaged(message)
+        facts.index[KEY.pack(self._entity_id, message.seq)] = row[:1] + bytes((row[1] | DAMAGED,)) + row[2:]
+        return True
+
+    def find_at_rest(self, seq: int) -> Message | None:
+        """The message of that number, if it is available, deferred or scheduled."""
+        found = self.deferred.get(seq) or self.schedule.messages.get(seq) or self.available.find(seq)
+        if found is None and self._sessions is not None:
+            for session in self._sessions.by_id.values():
+                found = session.available.find(seq)
+                if found is not None:
+                    break
+        return found
+
+    # --- recovery and deletion --------------------------------------------------------------------------------------
+
+    def restore_many(self, messages: list[Message], size: int) -> None:
+        """Take back active messages without sessions, in order."""
+        self.available.fresh.extend(messages)
+        self.active += len(messages)
+        self.bytes += size
+        if self.expires:
+            add = self.expiry.add
+            for message in messages:
+                if message.expires_ms is not None:
+                    add(message)
+
+    def restore(self, message: Message, session_id: str | None) -> None:
+        """Take back one message of any kind, in order."""
+        self.bytes += message.size
+        if session_id is not None and self._sessions is not None:
+            message.session = self._sessions.join(session_id)
+        if message.state == ACTIVE:
+            available = self.available if message.session is None else message.session.available
+            available.fresh.append(message)
+            self.active += 1
+            if message.expires_ms is not None and self.expires:
+                self.expiry.add(message)
+            return
+        if message.state == SCHEDULED:
+            self.schedule.add(message)
+        else:
+            self.deferred[message.seq] = message
+            self.deferred_count += 1
+        if message.session is not None:
+            message.session.aside[message.seq] = message
+
+    def restore_damaged(self, message: Message) -> None:
+        self.bytes += message.size
+        self.damaged[message.seq] = message
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of all messages, one by one, once nobody changes this any more: the entity is deleted."""
+        yield from index_rows(self._entity_id, self._all())
+
+    def _all(self) -> Iterator[Message]:
+        yield from self.available.rest()
+        yield from self.locks.held.values()
+        yield from self.locks.older.values()
+        for message in self.taken.values():
+            if message.state != GONE:
+                yield message
+        yield from self.deferred.values()
+        yield from self.schedule.messages.values()
+        if self._sessions is not None:
+            for session in self._sessions.by_id.values():
+                yield from session.available.rest()
+        yield from self.damaged.values()
+
+
+def index_rows(entity_id: int, messages: Iterator[Message]) -> Iterator[Row]:
+    """The rows of messages, made one by one: a compiled generator expression would make them all at once."""
+    for message in messages:
+        yield _INDEX, KEY.pack(entity_id, message.seq), message.body

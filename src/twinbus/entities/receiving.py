@@ -1,0 +1,109 @@
+"""Receiving in other ways than by a plain acquire: in a session, by sequence number, to delete a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twinbus.errors import ArgumentError, MessageNotFoundError, NotAllowedError
+from twinbus.limits import BATCH_DELETE_MESSAGES_MAX
+from twinbus.store.facts import Facts
+
+from .available import Available
+from .message import Message
+from .moves import expire, pick
+from .refusals import SESSION_NEEDED_TEXT
+
+if TYPE_CHECKING:
+    from .queue import Queue
+    from .session import Session
+
+
+def acquire_in_session(session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+    """Lock a session's next messages: none while an earlier one is on its way back."""
+    picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
+    if picked:
+        assert session.locked_until_ms is not None
+        session.queue.messages.lock(picked, session.locked_until_ms)
+    return picked
+
+
+def take_in_session(session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+    """Receive and delete a session's next messages, first half."""
+    picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
+    session.queue.messages.take(picked)
+    return picked
+
+
+def _pick_in_session(session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+    queue = session.queue
+    queue.gate.check_receivable()
+    session.check(now_ms)
+    if session.returning:
+        return []
+    queue.touch(now_ms)
+    return pick(queue, session.available, count, now_ms, facts, limit_bytes)
+
+
+def receive_by_number(
+    queue: Queue, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, session: Session | None
+) -> list[Message]:
+    """Lock deferred messages: all must be there. Expired ones leave and are not returned."""
+    queue.gate.check_receivable()
+    if queue.sessions is not None:
+        if session is None:
+            raise NotAllowedError(SESSION_NEEDED_TEXT)
+        session.check(now_ms)
+    deferred = queue.messages.deferred
+    found: list[Message] = []
+    for seq in dict.fromkeys(sequence_numbers):
+        message = deferred.get(seq)
+        if message is None or message.session is not session:
+            raise MessageNotFoundError(f"No deferred message has the sequence number {seq}.")
+        found.append(message)
+    queue.touch(now_ms)
+    until = now_ms + queue.settings.lock_duration_ms
+    if session is not None:
+        assert session.locked_until_ms is not None
+        until = session.locked_until_ms
+    received: list[Message] = []
+    for message in found:
+        del deferred[message.seq]
+        if session is not None:
+            del session.aside[message.seq]
+        if queue.dead_letters is not None and message.expires_ms is not None and message.expires_ms <= now_ms:
+            expire(queue, message, facts)
+            continue
+        received.append(message)
+    if received:
+        queue.messages.lock(received, until)
+    queue.alarm.wake(until)
+    return received
+
+
+def delete_available(
+    queue: Queue, count: int, before_ms: int, now_ms: int, facts: Facts, session_id: str | None
+) -> int:
+    """Delete up to `count` available messages enqueued before a time, in order up to the first that was not; return
+    how many."""
+    if not 1 <= count <= BATCH_DELETE_MESSAGES_MAX:
+        raise ArgumentError(f"The message count {count} is out of range: 1 to {BATCH_DELETE_MESSAGES_MAX}.")
+    queue.gate.check_receivable()
+    queue.touch(now_ms)
+    sources: list[Available] = [queue.messages.available]
+    if queue.sessions is not None:
+        if session_id is None:
+            sources = [session.available for session in queue.sessions.by_id.values()]
+        else:
+            session = queue.sessions.by_id.get(session_id)
+            sources = [] if session is None else [session.available]
+    deleted = 0
+    for available in sources:
+        while deleted < count:
+            message = available.first()
+            if message is None or message.enqueued_ms >= before_ms:
+                break
+            available.pop()
+            queue.messages.remove(message, facts)
+            deleted += 1
+    return deleted

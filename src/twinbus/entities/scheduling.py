@@ -1,0 +1,51 @@
+"""Messages for later, as senders command them: the same on a queue and on a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twinbus.errors import MessageNotFoundError
+from twinbus.store.facts import Facts
+
+from .message import NewMessage
+
+if TYPE_CHECKING:
+    from .queue import Queue
+    from .topic import Topic
+
+
+def schedule_messages(
+    entity: Queue | Topic, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int]
+) -> list[int]:
+    """Accept messages and return their sequence numbers; of a duplicate, that of the first one."""
+    entity.check_send(messages)
+    entity.accessed_ms = now_ms
+    duplicates = entity.duplicates
+    numbers: list[int] = []
+    for at, new in enumerate(messages):
+        if new.ping:
+            entity.pings += 1
+            numbers.append(entity.numbers.next(facts))
+            continue
+        seq = None if duplicates is None else duplicates.find(new.message_id, now_ms)
+        if seq is None:
+            seq = entity.accept(new, now_ms, facts, reserved[at] if reserved else 0)
+            if duplicates is not None:
+                duplicates.add(new.message_id, seq, now_ms, facts)
+        numbers.append(seq)
+    return numbers
+
+
+def cancel_scheduled(entity: Queue | Topic, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
+    """Remove scheduled messages: all of them or none."""
+    scheduled = entity.messages.schedule
+    for seq in sequence_numbers:
+        if seq not in scheduled.messages:
+            raise MessageNotFoundError(f"No scheduled message has the sequence number {seq}.")
+    entity.accessed_ms = now_ms
+    for seq in dict.fromkeys(sequence_numbers):
+        message = scheduled.remove(seq)
+        if message.session is not None:
+            del message.session.aside[seq]
+        entity.messages.remove(message, facts)

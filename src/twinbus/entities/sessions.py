@@ -1,0 +1,217 @@
+"""The sessions of a queue: which there are, who may have one, and what state each has.
+
+A session exists while it has messages, a state or a lock. Free sessions with available messages wait in a line, in
+the order in which they became available; accepting the next one takes the first. One receiver holds a session at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from twinbus.errors import ArgumentError, SessionCannotBeLockedError, SessionLockLostError
+from twinbus.limits import SESSION_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX
+from twinbus.store.facts import Facts, Table
+
+from .locks import Locks
+from .records import pack_session, session_key
+from .refusals import too_long
+from .session import LOCK_LOST_TEXT, Session
+from .sweep import Row
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+_READY_MIN: Final = 64
+
+
+class Sessions:
+    """All sessions of a queue."""
+
+    __slots__ = ("_queue", "_ready", "by_id", "locks")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        # Every session that exists.
+        self.by_id: dict[str, Session] = {}
+        # The locked ones, earliest deadline first.
+        self.locks: Locks[str, Session] = Locks()
+        # Free sessions with available messages, longest waiting first; some may have been accepted by id since.
+        self._ready: deque[Session] = deque()
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    def open(self, session_id: str) -> Session:
+        session = self.by_id.get(session_id)
+        if session is None:
+            session = Session(self._queue, session_id)
+            self.by_id[session_id] = session
+        return session
+
+    def join(self, session_id: str) -> Session:
+        """The session for one more message."""
+        session = self.open(session_id)
+        session.members += 1
+        return session
+
+    def leave(self, session: Session) -> None:
+        """One of its messages is gone."""
+        session.members -= 1
+        if session.members == 0:
+            self.drop_if_unused(session)
+
+    def drop_if_unused(self, session: Session) -> None:
+        unused = session.members == 0 and session.state is None and not session.locked and not session.leaving
+        # It may be gone already, and another one may have its name.
+        if unused and self.by_id.get(session.id) is session:
+            del self.by_id[session.id]
+
+    def announce(self, sessions: Iterable[Session]) -> bool:
+        """Messages came: tell the holders, and put free sessions into the line; whether a free one has messages."""
+        free = False
+        for session in sessions:
+            if session.locked:
+                if session.on_available is not None:
+                    session.on_available(session)
+            else:
+                self.offer(session)
+                free = free or len(session.available) > 0
+        return free
+
+    # --- the line of free sessions ----------------------------------------------------------------------------------
+
+    def offer(self, session: Session) -> None:
+        """Put a session into the line if it can be accepted and is not there yet."""
+        if session.ready or session.locked or session.leaving or not len(session.available):
+            return
+        session.ready = True
+        self._ready.append(session)
+        if len(self._ready) > _READY_MIN and len(self._ready) > 2 * len(self.by_id):
+            self._tidy()
+
+    def offer_restored(self) -> None:
+        """Everything is read back: the session with the oldest message comes first."""
+        waiting = [session for session in self.by_id.values() if session.available.fresh]
+        for session in sorted(waiting, key=_first_seq):
+            self.offer(session)
+
+    def first(self) -> Session | None:
+        """The free session that has waited longest, still in the line."""
+        while self._ready:
+            session = self._ready[0]
+            if not session.locked and not session.leaving and len(session.available):
+                return session
+            self._ready.popleft()
+            session.ready = False
+        return None
+
+    def _tidy(self) -> None:
+        """Drop sessions that ended while standing in the line."""
+        kept: deque[Session] = deque()
+        for session in self._ready:
+            if session.locked or not len(session.available):
+                session.ready = False
+            else:
+                kept.append(session)
+        self._ready = kept
+
+    # --- locks ------------------------------------------------------------------------------------------------------
+
+    def accept(self, session_id: str | None, until_ms: int) -> Session | None:
+        """Lock a session by id, or the first in the line; None when the line is empty."""
+        if session_id is None:
+            session = self.first()
+            if session is None:
+                return None
+        else:
+            if len(session_id) > SESSION_ID_CHARS_MAX:
+                raise too_long("session id", session_id, SESSION_ID_CHARS_MAX)
+            known = self.by_id.get(session_id)
+            if known is not None and (known.locked or known.leaving):
+                raise SessionCannotBeLockedError(
+                    f"The requested session '{session_id}' cannot be accepted. It may be locked by another receiver."
+                )
+            session = self.open(session_id)
+        session.locked = True
+        session.locked_until_ms = until_ms
+        self.locks.held[session.id] = session
+        if self._ready and self._ready[0] is session:
+            self._ready.popleft()
+            session.ready = False
+        return session
+
+    def held(self, session_id: str, now_ms: int) -> Session:
+        """The session of that id, if its lock is live."""
+        session = self.by_id.get(session_id)
+        if session is None:
+            raise SessionLockLostError(LOCK_LOST_TEXT)
+        session.check(now_ms)
+        return session
+
+    def renew(self, session: Session, until_ms: int) -> None:
+        session.locked_until_ms = until_ms
+        self.locks.renew(session.id, session)
+
+    def unlock(self, session: Session) -> None:
+        session.locked = False
+        session.locked_until_ms = None
+        session.on_available = None
+        self.locks.remove(session.id)
+
+    # --- states -----------------------------------------------------------------------------------------------------
+
+    def state(self, session_id: str) -> bytes | None:
+        """The state of a session that is held, its deadline past or not."""
+        session = self.by_id.get(session_id)
+        if session is None or not session.locked:
+            raise SessionLockLostError(LOCK_LOST_TEXT)
+        return session.state
+
+    def set_state(self, entity_id: int, session: Session, state: bytes | None, now_ms: int, facts: Facts) -> None:
+        """Set the state, or remove it by None or by an empty one."""
+        state = state or None
+        if state is not None and len(state) > SESSION_STATE_BYTES_MAX:
+            raise ArgumentError(f"The session state has {len(state)} bytes, the limit is {SESSION_STATE_BYTES_MAX}.")
+        key = session_key(entity_id, session.id)
+        if state is None:
+            if session.state is not None:
+                facts.delete(Table.SESSIONS, key)
+        else:
+            facts.rows[Table.SESSIONS, key] = pack_session(session.id, now_ms, state)
+        session.state = state
+        session.updated_ms = now_ms
+
+    def restore_state(self, session_id: str, updated_ms: int, state: bytes) -> None:
+        session = self.open(session_id)
+        session.state = state
+        session.updated_ms = updated_ms
+
+    def state_rows(self, entity_id: int) -> Iterator[Row]:
+        """The rows of all states, for deleting the queue."""
+        for session in self.by_id.values():
+            if session.state is not None:
+                yield Table.SESSIONS, session_key(entity_id, session.id), 0
+
+    def names(self, updated_after_ms: int | None, skip: int, top: int) -> list[str]:
+        """Ids of sessions with messages or a state; or of those whose state was set after a time."""
+        names: list[str] = []
+        for session in self.by_id.values():
+            if updated_after_ms is None:
+                listed = session.state is not None or session.active
+            else:
+                listed = session.updated_ms > updated_after_ms
+            if not listed:
+                continue
+            if skip > 0:
+                skip -= 1
+            elif len(names) < top:
+                names.append(session.id)
+            else:
+                break
+        return names
+
+
+def _first_seq(session: Session) -> int:
+    return session.available.fresh[0].seq
