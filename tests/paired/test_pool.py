@@ -83,12 +83,12 @@ def test_a_thread_that_waits_gets_what_is_given() -> None:
     waiting = [threading.Thread(target=lambda: taken.append(pool.take(10))) for _ in range(2)]
     for number, thread in enumerate(waiting, 1):
         thread.start()
-        while len(pool._waiting) < number:
+        while len(pool.waiting) < number:
             time.sleep(0.001)
     pool.give(item)
     while len(taken) < 1:
         time.sleep(0.001)
-    assert len(pool._waiting) == 1, "one thing, one taker"
+    assert len(pool.waiting) == 1, "one thing, one taker"
     assert not pool.free
     pool.give(item)
     for thread in waiting:

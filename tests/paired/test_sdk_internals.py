@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import threading
+from pathlib import Path
 from typing import Any
 
 import azure.servicebus as sdk
@@ -13,9 +15,13 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._pyamqp import _connection, _transport, client
 from azure.servicebus._pyamqp.aio import _client_async, _connection_async, _transport_async
+from azure.servicebus._pyamqp.error import AuthenticationException, TokenAuthFailure
 from azure.servicebus._version import VERSION
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from tests.paired.pairs import Pair, call
+from twinbus.client import ReceivedMessage
 from twinbus.paired import sdk_internals
 from twinbus.paired.sdk_internals import Connections
 
@@ -57,6 +63,80 @@ def test_clients_connections_and_transports(kind: type, names: set[str]) -> None
     source = "".join(inspect.getsource(each) for each in kind.__mro__ if each is not object)
     for name in names:
         assert f"self.{name}" in source, changed(f"{kind.__name__}.{name}")
+
+
+def test_messages() -> None:
+    reserved = frozenset({"x-ms-path"})
+    message = ServiceBusMessage(b"x", message_id="m", application_properties={"mine": 1})
+    assert sdk_internals.is_ready(message, reserved), changed("a message's attributes")
+    message.application_properties = {"x-ms-path": 1}
+    assert not sdk_internals.is_ready(message, reserved), changed("a message's application properties")
+    message.application_properties, message.message_id = None, None
+    assert not sdk_internals.is_ready(message, reserved), changed("a message's id")
+    raw = AmqpAnnotatedMessage(data_body=[b"one", b"two"])
+    copied = sdk_internals.with_content(message, raw)
+    assert (copied.raw_amqp_message, message.raw_amqp_message) != (message.raw_amqp_message, raw)
+    assert b"".join(copied.body) == b"onetwo", changed("_raw_amqp_message")
+    assert sdk_internals.data_body(raw) == [b"one", b"two"], changed("_data_body")
+    assert sdk_internals.data_body(AmqpAnnotatedMessage(value_body=7)) is None, changed("_data_body")
+
+
+def test_errors() -> None:
+    error = ServiceBusError("no", condition=b"amqp:not-found")
+    assert sdk_internals.condition_of(error) == "amqp:not-found", changed("_condition")
+    refused = ServiceBusError("no", error=TokenAuthFailure(404, b"gone"))
+    assert sdk_internals.refused_token(refused) == (404, "gone"), changed("TokenAuthFailure")
+    failed = ServiceBusError("no", error=AuthenticationException(b"amqp:client-error", error=OSError("no name")))
+    assert sdk_internals.failed_to_connect(failed), changed("AuthenticationException")
+    assert not sdk_internals.failed_to_connect(refused)
+
+
+async def test_the_bytes_of_messages_that_come(pair: Pair) -> None:
+    async with sdk_aio.ServiceBusClient.from_connection_string(pair.primary.connection_string()) as made:
+        sent = ServiceBusMessage(b"x" * 200_000, message_id="m", application_properties={"number": 2**30})
+        async with made.get_queue_sender("orders") as sender, made.get_queue_receiver("orders") as receiver:
+            await sender.send_messages([sent, ServiceBusMessage("second", message_id="n")])
+            payloads = sdk_internals.Payloads(receiver)
+            await payloads.watch()
+            await payloads.watch()
+            received: list[Any] = []
+            while len(received) < 2:
+                received += await receiver.receive_messages(2, max_wait_time=5)
+            found = [ReceivedMessage(payloads.take(each), None, b"") for each in received]
+            assert [each.message_id for each in found] == ["m", "n"], changed("how transfers come")
+            assert found[0].body == b"x" * 200_000, changed("how transfers come")
+            assert payloads.take(received[0]) == b"", "each is taken once"
+
+
+def test_nothing_else_uses_what_the_sdk_does_not_document() -> None:
+    folder = Path(sdk_internals.__file__).parent
+    trees = {path: ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+    nodes = {path: list(ast.walk(tree)) for path, tree in trees.items()}
+    ours = {"_replace"}
+    for each in nodes.values():
+        for node in each:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                ours.add(node.name)
+            elif (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and ast.unparse(node.value) == "self"
+            ):
+                ours.add(node.attr)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                ours.add(node.target.id)
+    strange = []
+    for path, each in nodes.items():
+        for node in each if path.name != "sdk_internals.py" else ():
+            name = node.attr if isinstance(node, ast.Attribute) else ""
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
+                name = str(getattr(node.args[1], "value", ""))
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if (name.startswith("_") and not name.startswith("__") and name not in ours) or (
+                module.startswith("azure") and "._" in module
+            ):
+                strange.append(f"{path.relative_to(folder)}:{node.lineno}: {name or module}")  # type: ignore[attr-defined]
+    assert strange == [], "move it to sdk_internals.py"
 
 
 def test_batches() -> None:

@@ -26,7 +26,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from twinbus.paired.sdk_internals import failed_to_connect, refused_token
+from twinbus.paired.sdk_internals import condition_of, failed_to_connect, refused_token
 
 Policy = Callable[[BaseException], bool]
 
@@ -119,16 +119,6 @@ def of_the_message(error: BaseException) -> bool:
         # A certificate that is not trusted is a ValueError to Python.
         return False
     return isinstance(error, MessageSizeExceededError | ValueError | TypeError)
-
-
-def condition_of(error: BaseException) -> str | None:
-    """The AMQP condition that the service gave; None when it gave none."""
-    condition = getattr(error, "_condition", None)
-    if condition is None:
-        return None
-    if isinstance(condition, bytes):
-        return condition.decode("ascii", "replace")
-    return str(getattr(condition, "value", condition))
 
 
 def cause_of(error: BaseException) -> str:

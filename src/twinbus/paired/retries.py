@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerB
 from twinbus.limits import TRY_TIMEOUT_S_MIN
 from twinbus.paired.classify import availability_failure
 from twinbus.paired.options import PairingOptions
+from twinbus.paired.sdk_internals import data_body
 
 
 class Retries:
@@ -79,5 +80,4 @@ def size_of(message: Any) -> tuple[int, int]:
         sizes = [size_of(each) for each in message]
         return len(sizes), sum(size for _, size in sizes)
     raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
-    data = getattr(raw, "_data_body", None) or ()
-    return 1, sum(len(part) for part in data if isinstance(part, bytes | str))
+    return 1, sum(len(part) for part in data_body(raw) or () if isinstance(part, bytes | str))

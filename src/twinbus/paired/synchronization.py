@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+Waiter = TypeVar("Waiter")
 
 # What is waited for when things are left behind.
 _FAREWELL_S = 5.0
@@ -69,20 +70,18 @@ class Signal:
             return seconds > 0 and self._condition.wait_for(lambda: self._pulses != before, seconds)
 
 
-class AsyncPool(Generic[T]):
+class _ItemPool(Generic[T, Waiter]):
     """Things that one may use at a time; another is made when none is free, up to a bound."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
-        # Makes another.
         self._make = make
         # How many there may be.
         self._most = most
-        # All there are.
         self.all: list[T] = []
-        # Those that nobody uses; the last one is the best.
+        # Those that nobody uses; the last one is the best. Taken from and added to without a lock.
         self.free: deque[T] = deque()
         # Who waits for one, the first who came first.
-        self._waiting: deque[asyncio.Future[T]] = deque()
+        self.waiting: deque[Waiter] = deque()
 
     def make(self) -> T:
         """Another one, which somebody uses from the start."""
@@ -96,6 +95,24 @@ class AsyncPool(Generic[T]):
             return self.free.pop()
         except IndexError:
             return None
+
+    def give(self, item: T, *, good: bool = True) -> None:
+        """It may be used by somebody else; one that is not `good` comes last."""
+        if good:
+            self.free.append(item)
+        else:
+            self.free.appendleft(item)
+        # In this order: whoever begins to wait looks at what is free once more.
+        if self.waiting:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give what is free to those who wait."""
+        raise NotImplementedError
+
+
+class AsyncPool(_ItemPool[T, "asyncio.Future[T]"]):
+    """A pool for tasks of one event loop."""
 
     async def take(self, seconds: float) -> T:
         """One to use alone; TimeoutError when none is free in time."""
@@ -104,7 +121,7 @@ class AsyncPool(Generic[T]):
         if len(self.all) < self._most:
             return self.make()
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        self.waiting.append(waiter)
         try:
             await asyncio.wait({waiter}, timeout=max(seconds, 0))
         except BaseException:
@@ -113,50 +130,23 @@ class AsyncPool(Generic[T]):
             raise
         finally:
             if not waiter.done():
-                self._waiting.remove(waiter)
+                self.waiting.remove(waiter)
         if not waiter.done():
             raise TimeoutError(f"none was free within {seconds:.1f} seconds")
         return waiter.result()
 
-    def give(self, item: T, *, good: bool = True) -> None:
-        """It may be used by somebody else; one that is not `good` comes last."""
-        if self._waiting:
-            self._waiting.popleft().set_result(item)
-        elif good:
-            self.free.append(item)
-        else:
-            self.free.appendleft(item)
+    def hand_over(self) -> None:
+        while self.waiting and self.free:
+            self.waiting.popleft().set_result(self.free.pop())
 
 
-class Pool(Generic[T]):
-    """Things that one may use at a time; another is made when none is free, up to a bound."""
+class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
+    """A pool for threads: who waits has an event, and a list in which the thing is put."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
-        # Makes another.
-        self._make = make
-        # How many there may be.
-        self._most = most
-        # All there are.
-        self.all: list[T] = []
-        # Those that nobody uses; the last one is the best. Taken from and added to without the lock.
-        self.free: deque[T] = deque()
-        # Who waits for one, the first who came first: an event, and where the thing is put.
-        self._waiting: deque[tuple[threading.Event, list[T]]] = deque()
+        super().__init__(make, most)
         # Guards `all` and those who wait.
         self._lock = threading.Lock()
-
-    def make(self) -> T:
-        """Another one, which somebody uses from the start."""
-        item = self._make()
-        self.all.append(item)
-        return item
-
-    def take_free(self) -> T | None:
-        """The best one that is free; None when none is."""
-        try:
-            return self.free.pop()
-        except IndexError:
-            return None
 
     def take(self, seconds: float) -> T:
         """One to use alone; TimeoutError when none is free in time."""
@@ -167,32 +157,26 @@ class Pool(Generic[T]):
         with self._lock:
             if len(self.all) < self._most:
                 return self.make()
-            self._waiting.append(waiter)
+            self.waiting.append(waiter)
             # One may have become free since the look at the top.
             self._hand_over()
         waiter[0].wait(max(seconds, 0))
         with self._lock:
             if waiter[1]:
                 return waiter[1][0]
-            self._waiting.remove(waiter)
+            self.waiting.remove(waiter)
         raise TimeoutError(f"none was free within {seconds:.1f} seconds")
 
-    def give(self, item: T, *, good: bool = True) -> None:
-        """It may be used by somebody else; one that is not `good` comes last."""
-        if good:
-            self.free.append(item)
-        else:
-            self.free.appendleft(item)
-        if self._waiting:
-            with self._lock:
-                self._hand_over()
+    def hand_over(self) -> None:
+        with self._lock:
+            self._hand_over()
 
     def _hand_over(self) -> None:
-        while self._waiting:
+        while self.waiting:
             item = self.take_free()
             if item is None:
                 return
-            event, place = self._waiting.popleft()
+            event, place = self.waiting.popleft()
             place.append(item)
             event.set()
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
 from twinbus.clock import MonotonicClock
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.receiving import is_ping
+from twinbus.paired.sdk_internals import deletes
 
 
 class PairedServiceBusReceiver(ServiceBusReceiver):
@@ -74,5 +75,5 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
                 yield message
 
     async def _drop(self, message: ServiceBusReceivedMessage) -> None:
-        if self._receive_mode != ServiceBusReceiveMode.RECEIVE_AND_DELETE:
+        if not deletes(self):
             await self.complete_message(message)

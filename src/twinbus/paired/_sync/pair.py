@@ -31,7 +31,7 @@ from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
-from twinbus.paired.sdk_internals import Connections
+from twinbus.paired.sdk_internals import Connections, is_running
 from twinbus.paired.sessions import LastNumberSearch
 from twinbus.paired.synchronization import Tasks, blocking, bounded
 from twinbus.paired.syphon.bond import Side
@@ -245,7 +245,7 @@ class Pair:
     @property
     def used(self) -> bool:
         """Whether it has, or had, connections."""
-        return self._started or any(getattr(receiver, "_running", False) for receiver in self.receivers)
+        return self._started or any(map(is_running, self.receivers))
 
     def live(self) -> Pair:
         """The pair itself, or the reason why it is of no use any more."""

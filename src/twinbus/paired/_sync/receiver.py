@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusReceiver
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
 
 from twinbus.clock import MonotonicClock
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.receiving import is_ping
+from twinbus.paired.sdk_internals import deletes
 
 
 class PairedServiceBusReceiver(ServiceBusReceiver):
@@ -74,5 +75,5 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
                 yield message
 
     def _drop(self, message: ServiceBusReceivedMessage) -> None:
-        if self._receive_mode != ServiceBusReceiveMode.RECEIVE_AND_DELETE:
+        if not deletes(self):
             self.complete_message(message)

@@ -134,12 +134,18 @@ class PairedServiceBusSender:
         entity, channels = self._entity, self._channels
         started_ms = self._now_ms()
         failure: Exception | None = None
-        if entity.direct and (channel := channels.take_free()) is not None:
+        try:
+            # The pool's methods without their calls: this is the way of every message.
+            channel = channels.free.pop() if entity.direct else None
+        except IndexError:
+            channel = None
+        if channel is not None:
             try:
                 if channel.opened:
                     attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
                     channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)
-                    entity.succeeded()
+                    if not entity.direct:
+                        entity.succeeded()
                     if self._journal is not None:
                         self._count(Kind.SEND, message, OK)
                     return
@@ -149,7 +155,12 @@ class PairedServiceBusSender:
                 channel.discard()
                 raise
             finally:
-                channels.give(channel, good=channel.opened)
+                if channel.opened:
+                    channels.free.append(channel)
+                    if channels.waiting:
+                        channels.hand_over()
+                else:
+                    channels.give(channel, good=False)
         if isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
             return
         work = Sending(message, kwargs)

@@ -49,7 +49,8 @@ from twinbus.errors import (
     ServiceError,
     UnauthorizedError,
 )
-from twinbus.paired.classify import condition_of, exact
+from twinbus.paired.classify import exact
+from twinbus.paired.sdk_internals import Payloads, condition_of, extend
 from twinbus.paired.syphon.bus_port import enqueued_ms
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel, lock_left_ms
 
@@ -66,9 +67,6 @@ _KINDS: tuple[tuple[type[Exception], type[ServiceError]], ...] = (
     (SdkLockLostError, MessageLockLostError),
     (SdkTimeoutError, OperationTimeoutError),
 )
-
-# The place of the data in the SDK's batch.
-_DATA = 5
 
 
 def translated(error: Exception) -> ServiceError:
@@ -148,11 +146,7 @@ class SdkSource:
         self._clock = MonotonicClock()
         # The time of day.
         self._wall = SystemClock()
-        # The bytes of messages that came, by delivery tag.
-        self._payloads: dict[bytes, bytes] = {}
-        # The pieces of the message that comes just now, and its tag.
-        self._pieces = bytearray()
-        self._tag = b""
+        self._payloads = Payloads(receiver)
         # The SDK's receiver is for one task at a time.
         self._turn = asyncio.Lock()
 
@@ -161,8 +155,7 @@ class SdkSource:
         end_ms = self._clock.now_ms() + wait_s * 1000
         while True:
             async with self._turn:
-                await _asked(self._receiver._open())
-                self._watch()
+                await _asked(self._payloads.watch())
                 messages = await _asked(
                     self._receiver.receive_messages(max_message_count=max_count, max_wait_time=min(wait_s, 1.0))
                 )
@@ -172,28 +165,9 @@ class SdkSource:
         for message in messages:
             until = message.locked_until_utc
             lock_ms = lock_left_ms(None if until is None else int(until.timestamp() * 1000), self._wall.now_ms())
-            payload = self._payloads.pop(bytes(message._delivery_tag), b"")
+            payload = self._payloads.take(message)
             held.append(Held(payload, message, lock_ms, self._clock.now_ms() + lock_ms, enqueued_ms(payload)))
         return held
-
-    def _watch(self) -> None:
-        """Have every transfer seen before the SDK decodes it. The SDK makes a new link when one is lost."""
-        link = getattr(getattr(self._receiver, "_handler", None), "_link", None)
-        if link is None or getattr(link, "_twinbus_watched", False):
-            return
-        incoming = link._incoming_transfer
-
-        async def watched(frame: Any) -> None:
-            if frame[1] is not None and not self._pieces:
-                self._tag = bytes(frame[2])
-            self._pieces += frame[11]
-            if not frame[5]:
-                self._payloads[self._tag] = bytes(self._pieces)
-                self._pieces.clear()
-            await incoming(frame)
-
-        link._incoming_transfer = watched
-        link._twinbus_watched = True
 
     async def complete(self, held: Sequence[Held]) -> Outcomes:
         # All in one turn: a receive that waits comes in between otherwise.
@@ -273,9 +247,7 @@ class SdkDestination:
         size = batch.size_in_bytes + sum(len(payload) + 8 for payload in parcel)
         if size > batch.max_size_in_bytes:
             raise MessageTooLargeError(f"The message has {size} bytes, the primary takes {batch.max_size_in_bytes}.")
-        batch._message[_DATA].extend(parcel)
-        batch._size = size
-        batch._count += len(parcel)
+        extend(batch, parcel, size)
         await _asked(self._sender.send_messages(batch))
 
     def abandon(self, error: ServiceError) -> None:
