@@ -133,6 +133,15 @@ def opened(folder: Path) -> dict[str, Any]:
     return {"whole": len(whole), "named": named}
 
 
+def looked_at(folder: Path) -> dict[str, Any]:
+    """What `twinbus check` says."""
+    try:
+        report = check.verify(folder, body_of, audit=audit)
+    except StoreError as error:
+        return {"refused": str(error)}
+    return {"whole": 0, "named": not report.ok or bool(report.orphans)}
+
+
 def restored(store: Store) -> Namespace:
     with store.snapshot():
         return Namespace.restore(
@@ -201,7 +210,11 @@ def run(budget: Budget) -> str:
             how = harmed(image, chance)
             (folder / DATA).write_bytes(image)
             try:
-                outcomes[judged(apart(lambda: opened(folder)))] += 1
+                outcome = judged(apart(lambda: opened(folder)))
+                outcomes[outcome] += 1
+                if outcome.startswith("stopped"):
+                    # Whoever looks why is told.
+                    assert judged(apart(lambda: looked_at(folder))) == "refused", "check does not name it"
             except AssertionError as error:
                 raise AssertionError(f"after damage of the kind {how!r}: {error}") from None
     told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(outcomes.items()))

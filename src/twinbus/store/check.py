@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import struct
 import zlib
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -267,7 +269,35 @@ def _copy_to(
 def _lock(folder: Path) -> folders.FolderLock:
     if not (folder / folders.DATA_NAME).exists() and not folders.had_store(folder):
         raise StoreError(f"There is no store in {folder}.")
-    return folders.FolderLock(folder)
+    lock = folders.FolderLock(folder)
+    try:
+        _probe(folder)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _probe(folder: Path) -> None:
+    """Read every row in a child first: at some damaged pages LMDB ends the process, and that must not be ours."""
+    child = os.fork()
+    if child == 0:
+        try:
+            # LMDB prints what it found before it ends the process.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            env, tables = open_environment(folder, map_bytes=_map_bytes(folder), readonly=True)
+            with env.begin() as txn:
+                for handle in tables.handles:
+                    deque(txn.cursor(handle).iternext(), maxlen=0)
+        finally:
+            # Errors that are raised are raised again where somebody sees them.
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        raise StoreCorruptError(
+            f"The store in {folder} is damaged beyond its records: LMDB cannot read one of its pages "
+            f"({signal.Signals(os.WTERMSIG(status)).name}). Restore a backup of the folder."
+        )
 
 
 def _map_bytes(folder: Path) -> int:
