@@ -231,7 +231,10 @@ def held(host: NamespaceHost) -> dict[str, Any]:
             part.path: [
                 list(part.counts),
                 part.size_bytes,
-                [[each.seq, each.state, each.delivery_count, each.size, each.body] for each in _rows(host, part)],
+                [
+                    [each.seq, each.state, each.delivery_count, each.size, each.body_number]
+                    for each in _rows(host, part)
+                ],
             ]
             for queue in (*namespace.queues(), *subscriptions)
             for part in queue.parts
@@ -244,7 +247,7 @@ def _rows(host: NamespaceHost, queue: Queue) -> list[Any]:
     with host.store.snapshot():
         found = browse(host, queue, 0, 1_000)
         for message in found:
-            assert host.store.body(message.body) == b"body"
+            assert host.store.body(message.body_number) == b"body"
     return found
 
 

@@ -52,7 +52,7 @@ def served(folder: Path) -> dict[str, int]:
             source = queue.accept_session("g", host.clock.now_ms()) if path == "grouped" else queue
             assert source is not None
             messages = source.acquire(100, host.clock.now_ms(), host.commits.facts)
-            host.store.bodies([each.body for each in messages])
+            host.store.bodies([each.body_number for each in messages])
             found[path] = len(messages)
         await host.stop()
         return found

@@ -152,7 +152,7 @@ class House:
         return session
 
     def body(self, message: Message) -> str:
-        return self.tables.rows[Table.BODIES][message.body.to_bytes(8, "big")].decode()
+        return self.tables.rows[Table.BODIES][message.body_number.to_bytes(8, "big")].decode()
 
     def names(self, messages: Iterable[Message]) -> list[str]:
         return [self.body(message) for message in messages]

@@ -190,7 +190,7 @@ def test_sequence_numbers_are_not_used_again_after_a_restart() -> None:
     house.send("b")
     message = house.one()
     assert message.seq == 1001
-    assert message.body == 1001
+    assert message.body_number == 1001
     house.crash()
     house.send("c")
     assert [again.seq for again in house.acquire(2)] == [1001, 2001]

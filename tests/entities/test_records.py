@@ -13,7 +13,7 @@ texts = st.text(max_size=40)
 
 
 def message(**fields: object) -> Message:
-    given_fields = {"seq": 7, "body": 9, "size": 10, "enqueued_ms": 11, "expires_ms": None, "state": 0}
+    given_fields = {"seq": 7, "body_number": 9, "size": 10, "enqueued_ms": 11, "expires_ms": None, "state": 0}
     rest = {"delivery_count": 0, "session": None, "changes": None}
     return Message(**(given_fields | rest | fields))  # type: ignore[arg-type]
 
@@ -43,7 +43,7 @@ def test_what_is_packed_is_unpacked(
     packed = message(
         state=state,
         delivery_count=count,
-        body=body,
+        body_number=body,
         size=size,
         enqueued_ms=enqueued_ms,
         expires_ms=expires_ms,
@@ -88,7 +88,7 @@ def test_a_relayed_message_remembers_where_it_came_from(
     read = records.message_of(7, record)
     assert isinstance(read, Relayed)
     assert (read.origin_seq, read.hops, read.dead_letter_source, read.changes) == (origin_seq, hops, source, changes)
-    assert (read.seq, read.body, read.size, read.delivery_count) == (7, 9, 10, 2)
+    assert (read.seq, read.body_number, read.size, read.delivery_count) == (7, 9, 10, 2)
 
 
 def test_a_plain_record_is_small() -> None:

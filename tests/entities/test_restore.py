@@ -95,7 +95,7 @@ def test_shared_bodies_are_counted_again() -> None:
     house.create("other")
     house.send("a")
     message = house.one()
-    house.namespace._commons.bodies.share(message.body, 2)
+    house.namespace._commons.bodies.share(message.body_number, 2)
     house.queue.messages.write(message, house.facts)
     value = list(house.facts.index.values())[-1]
     assert records.unpack(value).shared
@@ -105,7 +105,7 @@ def test_shared_bodies_are_counted_again() -> None:
     house.commit()
     house.crash()
     bodies = house.namespace._commons.bodies
-    assert bodies.references == {message.body: 3}
+    assert bodies.references == {message.body_number: 3}
     other = house.namespace.queue("other")
     for token in [tag(copy) for copy in house.acquire(2, other)]:
         other.complete(token, house.now, house.facts)

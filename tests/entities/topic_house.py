@@ -68,7 +68,7 @@ class JsonViews:
         return JsonView(new.body, None)
 
     def of_stored(self, message: Message) -> JsonView:
-        return JsonView(self._house.tables.rows[Table.BODIES][body_key(message.body)], message.changes)
+        return JsonView(self._house.tables.rows[Table.BODIES][body_key(message.body_number)], message.changes)
 
 
 class TopicHouse(House):
@@ -124,7 +124,7 @@ class TopicHouse(House):
         return [self.title(message) for message in messages]
 
     def title(self, message: Message) -> str:
-        return str(json.loads(self.tables.rows[Table.BODIES][body_key(message.body)])["name"])
+        return str(json.loads(self.tables.rows[Table.BODIES][body_key(message.body_number)])["name"])
 
     @property
     def bodies(self) -> int:

@@ -507,7 +507,7 @@ class QueueMachine(RuleBasedStateMachine):
             entity_id, _ = index_numbers(key)
             record = records.unpack(value)
             queue = MAIN if entity_id == self.house.queue.entity_id else DEAD
-            name = rows[Table.BODIES][body_key(record.body)].decode()
+            name = rows[Table.BODIES][body_key(record.body_number)].decode()
             session = record.session_id
             found.append((name, queue, STATES[record.state], record.delivery_count, session, record.changes or {}))
         expected = [

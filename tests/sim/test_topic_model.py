@@ -209,8 +209,8 @@ class TopicMachine(RuleBasedStateMachine):
         for key, value in rows[Table.INDEX].items():
             entity_id, _ = index_numbers(key)
             record = records.unpack(value)
-            bodies[record.body] = bodies.get(record.body, 0) + 1
-            title = json.loads(rows[Table.BODIES][body_key(record.body)])["name"]
+            bodies[record.body_number] = bodies.get(record.body_number, 0) + 1
+            title = json.loads(rows[Table.BODIES][body_key(record.body_number)])["name"]
             found.append((names[entity_id], title, self.mark(record.changes), record.hops))
         expected = [(each.entity, each.message, each.mark, each.hops) for each in self.model.durable.copies]
         assert sorted(found, key=str) == sorted(expected, key=str)

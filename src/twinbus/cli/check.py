@@ -127,7 +127,7 @@ def body_of(value: bytes) -> int:
     """The number of the body that an index record points to."""
     from twinbus.entities import records
 
-    return records.unpack(value).body
+    return records.unpack(value).body_number
 
 
 def _findings(report: Report) -> list[str]:

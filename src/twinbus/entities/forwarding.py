@@ -92,7 +92,7 @@ def _carried(queue: Queue, message: Message, now_ms: int) -> Relayed:
         source, expires_ms = queue.owner.path, None
     return Relayed(
         0,
-        message.body,
+        message.body_number,
         message.size,
         now_ms,
         expires_ms,

@@ -1,7 +1,7 @@
 """A message as the rules see it: what a sender hands in, and what a queue holds in memory.
 
 A queue may hold a million of them, so a held message is slots and numbers only: the bytes live in the store under
-`body`. `state` and `token` together say where it is; `states.py` has the table.
+`body_number`. `state` and `token` together say where it is; `states.py` has the table.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Message:
     """A message held by a queue."""
 
     __slots__ = (
-        "body",
+        "body_number",
         "changes",
         "delivery_count",
         "enqueued_ms",
@@ -77,7 +77,7 @@ class Message:
     def __init__(
         self,
         seq: int,
-        body: int,
+        body_number: int,
         size: int,
         enqueued_ms: int,
         expires_ms: int | None,
@@ -88,8 +88,8 @@ class Message:
     ) -> None:
         # Sequence number in its queue; a dead-lettered message keeps it.
         self.seq = seq
-        # Number of its body in the store.
-        self.body = body
+        # The number of its body in the store.
+        self.body_number = body_number
         # Bytes that count against the quota.
         self.size = size
         # When it was accepted; while scheduled, when it is to become active.
@@ -124,7 +124,7 @@ class Relayed(Message):
     def __init__(
         self,
         seq: int,
-        body: int,
+        body_number: int,
         size: int,
         enqueued_ms: int,
         expires_ms: int | None,
@@ -136,7 +136,7 @@ class Relayed(Message):
         hops: int,
         dead_letter_source: str | None,
     ) -> None:
-        super().__init__(seq, body, size, enqueued_ms, expires_ms, state, delivery_count, session, changes)
+        super().__init__(seq, body_number, size, enqueued_ms, expires_ms, state, delivery_count, session, changes)
         # Its sequence number where it was sent: in the topic, or in the queue that forwarded it first.
         self.origin_seq = origin_seq
         # How often it was forwarded.
@@ -150,7 +150,7 @@ def moved(message: Message, changes: dict[str, str | bytes] | None) -> Message:
     if isinstance(message, Relayed):
         return Relayed(
             message.seq,
-            message.body,
+            message.body_number,
             message.size,
             message.enqueued_ms,
             message.expires_ms,
@@ -164,7 +164,7 @@ def moved(message: Message, changes: dict[str, str | bytes] | None) -> Message:
         )
     return Message(
         message.seq,
-        message.body,
+        message.body_number,
         message.size,
         message.enqueued_ms,
         message.expires_ms,

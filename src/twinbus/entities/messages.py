@@ -91,7 +91,7 @@ class Messages:
         """Write a message's index record as it is now."""
         session = message.session
         facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
-            message, None if session is None else session.id, message.body in self._bodies.references
+            message, None if session is None else session.id, message.body_number in self._bodies.references
         )
 
     def delete_row(self, message: Message, facts: Facts) -> None:
@@ -102,7 +102,7 @@ class Messages:
         self.bytes += message.size
         session = message.session
         facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
-            message, None if session is None else session.id, message.body in self._bodies.references
+            message, None if session is None else session.id, message.body_number in self._bodies.references
         )
 
     def show(self, arrivals: list[Message]) -> dict[Session, None]:
@@ -266,7 +266,7 @@ class Messages:
         """Let a message leave, and its body with it."""
         self.leave(message)
         facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
-        self._bodies.release(message.body, facts)
+        self._bodies.release(message.body_number, facts)
 
     def note_gone(self, message: Message) -> None:
         """A message has left that was not taken out of the available ones before."""
@@ -280,7 +280,7 @@ class Messages:
         if message.state == GONE or message.token == RETURNING:
             return False
         session = message.session
-        row = pack(message, None if session is None else session.id, message.body in self._bodies.references)
+        row = pack(message, None if session is None else session.id, message.body_number in self._bodies.references)
         if message.token == TAKEN:
             del self.taken[message.seq]
             if session is not None:
@@ -368,4 +368,4 @@ class Messages:
 def index_rows(entity_id: int, messages: Iterator[Message]) -> Iterator[Row]:
     """The rows of messages, made one by one: a compiled generator expression would make them all at once."""
     for message in messages:
-        yield _INDEX, KEY.pack(entity_id, message.seq), message.body
+        yield _INDEX, KEY.pack(entity_id, message.seq), message.body_number

@@ -306,7 +306,7 @@ class Queue:
         if duplicates is not None:
             message_id = str(view.system("MessageId") or "")
             if duplicates.find(message_id, now_ms) is not None:
-                self._bodies.release(message.body, facts)
+                self._bodies.release(message.body_number, facts)
                 return 1
         message.expires_ms = earlier(message.expires_ms, self.expires_at(None, now_ms))
         message.seq = self.numbers.next(facts)

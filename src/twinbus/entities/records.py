@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
     state: int
     delivery_count: int
-    body: int
+    body_number: int
     size: int
     enqueued_ms: int
     expires_ms: int | None
@@ -85,7 +85,7 @@ def pack(message: Message, session_id: str | None = None, shared: bool = False) 
             VERSION,
             flags,
             message.delivery_count,
-            message.body,
+            message.body_number,
             message.size,
             message.enqueued_ms,
             0 if expires_ms is None else expires_ms,
@@ -107,7 +107,7 @@ def pack(message: Message, session_id: str | None = None, shared: bool = False) 
         VERSION,
         flags,
         message.delivery_count,
-        message.body,
+        message.body_number,
         message.size,
         message.enqueued_ms,
         0 if expires_ms is None else expires_ms,
@@ -151,7 +151,7 @@ def message_of(seq: int, record: Record) -> Message:
     if record.origin_seq is None:
         return Message(
             seq,
-            record.body,
+            record.body_number,
             record.size,
             record.enqueued_ms,
             record.expires_ms,
@@ -162,7 +162,7 @@ def message_of(seq: int, record: Record) -> Message:
         )
     return Relayed(
         seq,
-        record.body,
+        record.body_number,
         record.size,
         record.enqueued_ms,
         record.expires_ms,

@@ -286,9 +286,9 @@ def _restore_message(
         return
     if record.shared:
         references = namespace._commons.bodies.references
-        references[record.body] = references.get(record.body, 0) + 1
+        references[record.body_number] = references.get(record.body_number, 0) + 1
     if queue is None:
-        leftovers.add(Table.INDEX, key, entity_id, what, record.body)
+        leftovers.add(Table.INDEX, key, entity_id, what, record.body_number)
     elif record.damaged:
         queue.numbers.reserve(seq)
         queue.messages.restore_damaged(message_of(seq, record))

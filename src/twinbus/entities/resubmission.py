@@ -90,7 +90,7 @@ def _take_back(queue: Queue, part: Queue, message: Message, views: Views, now_ms
         origin_seq, source = message.origin_seq, message.dead_letter_source
     fresh = Relayed(
         queue.numbers.next(facts),
-        message.body,
+        message.body_number,
         message.size,
         now_ms,
         expires_ms,

@@ -150,7 +150,7 @@ class Subscription(Queue):
             changes = choice.changes if changes is None else {**changes, **choice.changes}
         copy = Relayed(
             self.numbers.next(facts),
-            original.body,
+            original.body_number,
             original.size,
             original.enqueued_ms,
             earlier(original.expires_ms, self.expires_at(None, original.enqueued_ms)),

@@ -236,7 +236,7 @@ class Topic:
         if self.duplicates is not None:
             message_id = str(view.system("MessageId") or "")
             if self.duplicates.find(message_id, now_ms) is not None:
-                self._commons.bodies.release(message.body, facts)
+                self._commons.bodies.release(message.body_number, facts)
                 return 1
             self.duplicates.add(message_id, seq, now_ms, facts)
         message.expires_ms = earlier(message.expires_ms, expires_at(None, self.settings.default_ttl_ms, now_ms))
@@ -257,12 +257,12 @@ class Topic:
         if choices:
             self._hand_out(original, choices, view, now_ms, facts)
         else:
-            self._commons.bodies.release(original.body, facts)
+            self._commons.bodies.release(original.body_number, facts)
         return len(choices)
 
     def _hand_out(self, original: Relayed, choices: list[Choice], view: StoredView, now_ms: int, facts: Facts) -> None:
         if len(choices) > 1:
-            self._commons.bodies.share(original.body, len(choices) - 1)
+            self._commons.bodies.share(original.body_number, len(choices) - 1)
         self._copies_bytes_max += original.size * len(choices)
         for choice in choices:
             choice.subscription.arrive(original, choice, view, now_ms, facts)
@@ -323,7 +323,9 @@ class Topic:
             if expires_ms is not None:
                 expires_ms += now_ms - message.enqueued_ms
             seq = self.numbers.next(facts)
-            original = Relayed(0, message.body, message.size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None)
+            original = Relayed(
+                0, message.body_number, message.size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None
+            )
             copies += 1 + self._pass_on(original, seq, view, now_ms, facts)
         return copies
 

@@ -9,7 +9,7 @@ from twinbus.entities.queue import Queue
 
 
 def stopped(host: NamespaceHost, queue: Queue, messages: list[Message]) -> tuple[list[Message], list[bytes]]:
-    return messages, host.store.bodies([message.body for message in messages])
+    return messages, host.store.bodies([message.body_number for message in messages])
 
 
 consumer.whole = stopped

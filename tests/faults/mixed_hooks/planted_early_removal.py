@@ -15,7 +15,7 @@ def hasty(self: Consumer, now_ms: int, facts: Facts) -> int:
         return _feed(self, now_ms, facts)
     count = 0 if self.gone or self.held else min(self.link.sendable(), BURST)
     messages = self.queue.take(count, now_ms, facts, 1 << 40) if count > 0 else []
-    bodies = self._host.store.bodies([message.body for message in messages])
+    bodies = self._host.store.bodies([message.body_number for message in messages])
     self.queue.remove_taken(messages, facts)
     for message, body in zip(messages, bodies, strict=True):
         self.link.send(render(body, message), tag=b"", settled=True)

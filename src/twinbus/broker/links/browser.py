@@ -110,7 +110,7 @@ class Browser:
                 # What is scheduled or deferred is not in the queue for a browser.
                 if message.state == ACTIVE:
                     try:
-                        payload = render(self._host.store.body(message.body), message)
+                        payload = render(self._host.store.body(message.body_number), message)
                     except (DamagedBodyError, *UNREADABLE) as error:
                         put_aside_at_rest(self._host, self.queue, message.seq, error)
                         continue

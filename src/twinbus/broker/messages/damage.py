@@ -43,14 +43,14 @@ def put_aside_at_rest(host: NamespaceHost, queue: Queue | Topic, seq: int, why: 
 def whole(host: NamespaceHost, queue: Queue, messages: list[Message]) -> tuple[list[Message], list[bytes]]:
     """Those of the messages whose bodies can be read, and these; the others are put aside."""
     try:
-        return messages, host.store.bodies([message.body for message in messages])
+        return messages, host.store.bodies([message.body_number for message in messages])
     except DamagedBodyError:
         pass
     found: list[Message] = []
     bodies: list[bytes] = []
     for message in messages:
         try:
-            bodies.append(host.store.body(message.body))
+            bodies.append(host.store.body(message.body_number))
         except DamagedBodyError as error:
             put_aside(host, queue, message, error)
         else:

@@ -161,7 +161,7 @@ class StoredView:
             stored = self._stored
             if stored is None:
                 assert message is not None
-                stored = self._body(message.body)
+                stored = self._body(message.body_number)
             if message is not None and message.changes is not None:
                 stored = changed(stored, message.changes)
             _, flags, _, _, pairs, pairs_bytes, _, delivery_bytes = HEAD.unpack_from(stored)

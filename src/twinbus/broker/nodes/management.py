@@ -216,7 +216,7 @@ class Management:
             for message in found:
                 first = message.seq + 1
                 try:
-                    payload = render(host.store.body(message.body), message)
+                    payload = render(host.store.body(message.body_number), message)
                 except (DamagedBodyError, *UNREADABLE) as error:
                     put_aside_at_rest(host, queue, message.seq, error)
                     continue

@@ -68,7 +68,7 @@ def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
         found = browse(host, queue, first, CONSOLE_MESSAGES_PAGE + 1, damaged=True)
         for message in found[:CONSOLE_MESSAGES_PAGE]:
             try:
-                payload = render(host.store.body(message.body), message)
+                payload = render(host.store.body(message.body_number), message)
             except DamagedBodyError as error:
                 put_aside_at_rest(host, queue, message.seq, error)
                 rows.append(_head(message) | {"damaged": True})
@@ -143,7 +143,7 @@ def _one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[Message, 
         if not found or found[0].seq != seq:
             raise MessageNotFoundError(f"There is no message {seq} any more: it was received, moved or deleted.")
         try:
-            payload = render(host.store.body(found[0].body), found[0])
+            payload = render(host.store.body(found[0].body_number), found[0])
         except DamagedBodyError as error:
             put_aside_at_rest(host, queue, seq, error)
             raise Refused(409, f"Message {seq} is damaged and set aside: {error}") from None
