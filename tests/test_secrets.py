@@ -77,11 +77,12 @@ class Secrets:
             self.add(part)
         return made
 
-    def check(self, where: str, shown: str) -> None:
+    def check(self, where: str, shown: str) -> bool:
         """Nothing planted is in `shown`."""
         for secret in self.texts:
             at = shown.find(secret)
             assert at < 0, f"{where} holds a secret: ...{shown[max(0, at - 200) : at]}[HERE]"
+        return True
 
 
 @pytest.fixture
@@ -430,7 +431,7 @@ def test_reprs_of_what_holds_a_secret(tmp_path: Path, secrets: Secrets) -> None:
         BusClient.with_password("localhost", 1, "planted", PRIMARY),
     ]
     for thing in things:
-        secrets.check(f"the repr of {type(thing).__name__}", f"{thing!r} {thing}")
+        assert secrets.check(f"the repr of {type(thing).__name__}", f"{thing!r} {thing}")
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ def test_the_marker_says_how_it_starts(twinbus_broker: Broker) -> None:
 def test_brokers_can_last_for_the_session(twinbus_brokers: Callable[..., Broker]) -> None:
     broker = twinbus_brokers(queues=["orders"])
     send(broker.connection_string(), "orders", "hello")
+    assert receive(broker.connection_string(), "orders") == ["hello"]
 
 
 def test_the_plugin_costs_nothing_until_it_is_used() -> None:

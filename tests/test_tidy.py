@@ -51,6 +51,45 @@ def test_every_file_says_what_it_is_for() -> None:
     assert silent == []
 
 
+# What these run has the asserts.
+ASSERTED_ELSEWHERE = {
+    "test_every_command_does_what_the_page_says": "the runner of pages compares every output",
+    "test_queue_follows_the_model": "the state machine",
+    "test_a_walk_leaves_no_body_behind": "the state machine",
+    "test_any_order": "the model of Spark's engine",
+}
+
+
+def asserts(test: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.Assert)
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.raises", "pytest.warns", "pytest.fail"))
+        for node in ast.walk(test)
+    )
+
+
+def test_every_test_asserts_something() -> None:
+    found = [
+        f"{shown(path)}:{node.lineno} {node.name}"
+        for path in TREE
+        if path.name.startswith("test_")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if node.name not in ASSERTED_ELSEWHERE and not asserts(node)
+    ]
+    assert found == []
+
+
+def test_nobody_changes_the_module_path() -> None:
+    # Built from parts, so that this file does not find itself.
+    words = ("sys.path" + ".insert", "sys.path" + ".append")
+    assert [
+        shown(path)
+        for path in [*TREE, *(ROOT / "scripts").glob("*.py")]
+        if any(word in path.read_text() for word in words)
+    ] == []
+
+
 def test_nobody_raises_a_bare_exception() -> None:
     found = []
     for path in SOURCES:

@@ -121,14 +121,14 @@ def edited(data: bytes, edits: list[tuple[str, int, bytes]]) -> bytes:
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(EDITS, st.sampled_from([0, 1, 13]))
 def test_an_edited_conversation(edits: list[tuple[str, int, bytes]], chunk: int) -> None:
-    feed(edited(CONVERSATION, edits), chunk)
+    assert feed(edited(CONVERSATION, edits), chunk).take_output() == b""
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 def test_nonsense_behind_a_sound_beginning(raw: bytes) -> None:
     sound = CONVERSATION[: CONVERSATION.index(b"\x00\x53\x14") - 8]
-    feed(sound + raw)
+    assert feed(sound + raw).remote_open is not None
 
 
 NUMBERS = st.one_of(st.none(), st.integers(0, 2**32 - 1).map(UInt), st.sampled_from([UInt(0), UInt(70_000), UInt(1)]))
@@ -174,12 +174,13 @@ def composite_frame(channel: int, code: int, fields: list[object]) -> bytes:
 @given(st.lists(FRAMES, max_size=30))
 def test_well_formed_frames_in_any_order(sequence: list[bytes]) -> None:
     sound = CONVERSATION[: CONVERSATION.index(b"\x00\x53\x11") - 8]
-    feed(sound + begin(0) + attach(0, "a", 0, receiver=True) + attach(0, "b", 1, receiver=False) + b"".join(sequence))
+    links = attach(0, "a", 0, receiver=True) + attach(0, "b", 1, receiver=False)
+    assert feed(sound + begin(0) + links + b"".join(sequence)).remote_open is not None
 
 
 @pytest.mark.parametrize("size", range(0, len(CONVERSATION), 61))
 def test_a_cut_conversation(size: int) -> None:
-    feed(CONVERSATION[:size])
+    assert feed(CONVERSATION[:size]).closed is (size == len(CONVERSATION))
 
 
 @settings(max_examples=200, deadline=None)
@@ -196,3 +197,4 @@ def test_the_client_is_as_patient_as_the_server(edits: list[tuple[str, int, byte
     client.begin().attach_sender("out", target=Target("q"))
     client.receive(edited(bytes(pair.server_bytes), edits))
     client.take_output()
+    assert client.held_bytes <= 300_000

@@ -87,7 +87,8 @@ def test_broken_handshake_ends_the_connection(broker: Broker, data: bytes) -> No
     with socket.create_connection((endpoint.host, endpoint.port), timeout=PATIENCE_S) as sock:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
-        read_to_end(sock)
+        answer = read_to_end(sock)
+    assert len(answer) < 1_000
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,7 @@ def test_cut_connection_in_the_middle_of_a_frame(broker: Broker) -> None:
     with opened(broker) as peer:
         peer.sender("q")
         peer.socket.sendall(struct.pack(">IBBH", 5000, 2, 0, 0) + b"\x00\x53\x14")
+    assert broker.call(lambda server: server.hosts["contoso"].entities.queue("q").counts.active) == 0
 
 
 def test_silent_half_open_peer_is_nobodys_problem(broker: Broker) -> None:
@@ -154,6 +156,8 @@ def test_silent_half_open_peer_is_nobodys_problem(broker: Broker) -> None:
         sock.sendall(SASL[:3])
     for sock in socks:
         sock.close()
+    with opened(broker) as peer:
+        assert peer.sender("q").name
 
 
 def test_mutated_conversations(broker: Broker) -> None:
@@ -166,6 +170,7 @@ def test_mutated_conversations(broker: Broker) -> None:
     good = client.take_output()
     endpoint = broker.endpoint()
     rng = random.Random(20_26)
+    answered = 0
     for _ in range(150):
         data = bytearray(good)
         for _ in range(rng.randint(1, 6)):
@@ -175,4 +180,5 @@ def test_mutated_conversations(broker: Broker) -> None:
         with socket.create_connection((endpoint.host, endpoint.port), timeout=PATIENCE_S) as sock:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
-            read_to_end(sock)
+            answered += bool(read_to_end(sock))
+    assert answered > 0

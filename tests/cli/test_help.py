@@ -66,6 +66,7 @@ def test_every_option_says_what_it_is_for(path: tuple[str, ...], command: Any) -
 def test_the_examples_are_command_lines_that_parse(path: tuple[str, ...], command: Any) -> None:
     for line in re.findall(r"^ +(?:\w+=\S*)?(twinbus .*)$", (command.help or "").partition("Example")[2], re.MULTILINE):
         words = shlex.split(line)
+        assert words[0] == "twinbus"
         for at in reversed([at for at, word in enumerate(words) if word in ("|", ">")]):
             if words[at + 1] == "twinbus":
                 parsed(words[at + 2 :])

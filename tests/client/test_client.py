@@ -73,7 +73,9 @@ async def test_user_and_password() -> None:
 
 async def test_without_sasl() -> None:
     async with Script(require_sasl=False) as server, server.client(sasl=None) as client:
-        await (await client.sender("q")).send(b"x")
+        sender = await client.sender("q")
+        await sender.send(b"x")
+        assert sender.error is None
 
 
 async def test_nobody_listens() -> None:

@@ -55,7 +55,9 @@ async def test_a_certificate_nobody_vouches_for(broker: Broker, queue: str) -> N
 async def test_trusting_everybody(broker: Broker, queue: str) -> None:
     context = tls_context(verify=False)
     async with BusClient.from_connection_string(broker.connection_string(), tls=context, websocket=True) as client:
-        await (await client.sender(queue)).send(Message(b"x"))
+        sender = await client.sender(queue)
+        await sender.send(Message(b"x"))
+        assert sender.error is None
 
 
 async def test_no_websocket_there() -> None:

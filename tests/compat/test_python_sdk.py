@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -427,5 +428,4 @@ async def expired(bus: Bus, fresh: Queues) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario(outcomes: dict[str, BaseException | None], name: str) -> None:
     error = outcomes[name]
-    if error is not None:
-        raise error
+    assert error is None, "".join(traceback.format_exception(error))

@@ -407,7 +407,7 @@ def test_backlog_failover_and_ledger(broker: Broker, browser: Browser) -> None:
     browser.one("h1", "Ledger")
     browser.until(lambda: number(browser, "Operations") == "4", "two sends, and two peeks of the list above")
     browser.sees("send", "tbody")
-    browser.one(".chart svg")
+    assert browser.one(".chart svg")
 
 
 def test_topics_subscriptions_and_rules(broker: Broker, browser: Browser) -> None:
@@ -436,7 +436,7 @@ def test_topics_subscriptions_and_rules(broker: Broker, browser: Browser) -> Non
     browser.sees("colour = 'red'", "tbody")
     browser.click("[aria-label='Delete rule red']")
     browser.click("dialog button.danger")
-    browser.until(lambda: "red" not in browser.one("tbody").text)
+    assert browser.until(lambda: "red" not in browser.one("tbody").text)
 
 
 def test_a_stream_comes_back_after_a_restart(broker: Broker, browser: Browser) -> None:
@@ -447,7 +447,7 @@ def test_a_stream_comes_back_after_a_restart(broker: Broker, browser: Browser) -
     broker.start()
     browser.until(lambda: browser.one("#live").text == "live", "by itself")
     sent(broker, "orders", "a")
-    browser.until(lambda: number(browser, "Active") == "1")
+    assert browser.until(lambda: number(browser, "Active") == "1")
     browser.forgive()
 
 

@@ -113,7 +113,9 @@ def waited(query: Query, seconds: float) -> None:
 
 
 def test_a_stream_is_waited_for_until_it_has_moved_a_row() -> None:
-    waited(Query([[], [Moved(0)], [Moved(0), Moved(3)]]), 60)
+    query = Query([[], [Moved(0)], [Moved(0), Moved(3)]])
+    waited(query, 60)
+    assert query.looks == [[Moved(0), Moved(3)]]
 
 
 def test_a_stream_that_moves_nothing_says_what_it_was_doing() -> None:

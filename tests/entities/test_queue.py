@@ -92,7 +92,7 @@ def test_a_ping_is_counted_and_never_stored() -> None:
 )
 def test_one_past_a_limit_refuses_the_whole_batch(fields: dict[str, object], error: type[ServiceError]) -> None:
     house = House()
-    refused(house, error, new("good"), new("bad", **fields))  # type: ignore[arg-type]
+    assert refused(house, error, new("good"), new("bad", **fields)).text  # type: ignore[arg-type]
 
 
 def test_the_longest_ids_are_taken() -> None:

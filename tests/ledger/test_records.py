@@ -139,9 +139,10 @@ def test_buckets_add_up() -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_do_anything_but_read_or_fail(line: bytes) -> None:
     try:
-        decode(line)
+        record = decode(line)
     except LedgerError:
         return
+    assert record.type
 
 
 @pytest.mark.parametrize(

@@ -225,5 +225,7 @@ def test_a_lock_is_gone_with_its_file(tmp_path: Path) -> None:
     ledger = writer(tmp_path)
     put(ledger)
     ledger.close()
-    with complete_files(tmp_path)[0].open() as file:
+    (complete,) = complete_files(tmp_path)
+    with complete.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert file.read()

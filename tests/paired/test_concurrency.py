@@ -110,4 +110,4 @@ async def test_other_senders_are_untouched_by_a_busy_one(pair: Pair) -> None:
         opened(client.get_queue_sender("orders")) as two,
     ):
         await asyncio.gather(all_at_once(one), all_at_once(two))
-    await pair.in_primary(2 * COUNT)
+    assert len(await pair.in_primary(2 * COUNT)) == 2 * COUNT

@@ -111,7 +111,7 @@ async def test_a_primary_that_is_down_from_the_start(pair: Pair) -> None:
     with pair.primary.fault("down"):
         async with pair.sender(**AT_ONCE) as sender:
             await call(sender.send_messages, ServiceBusMessage("x"))
-    await pair.in_backlog(1)
+    assert await pair.in_backlog(1)
 
 
 async def test_a_held_send_goes_through_when_the_primary_returns(pair: Pair) -> None:
@@ -464,7 +464,7 @@ async def test_an_sdk_client_closed_behind_the_pair_is_noticed(pair: Pair, side:
         await call(getattr(sender.paired_client._pair, side).close)
         await call(sender.send_messages, ServiceBusMessage("3"))
     await pair.in_primary(2)
-    await pair.in_backlog(2)
+    assert await pair.in_backlog(2)
 
 
 async def test_a_secondary_closed_alone_takes_no_diverted_message(pair: Pair) -> None:

@@ -125,6 +125,7 @@ def test_the_same_namespace_twice_is_no_pair(primary: str, secondary: str) -> No
 
 
 def test_another_port_is_another_namespace() -> None:
+    assert Address.parse("localhost:5672") != Address.parse("localhost:5673")
     check_pair(Address.parse("localhost:5672"), Address.parse("localhost:5673"))
 
 

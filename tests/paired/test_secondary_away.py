@@ -29,7 +29,7 @@ async def test_a_secondary_that_is_down_delays_no_send(pair: Pair, caplog: pytes
             await pair.until("pairing-failed")
             assert sender.paired_client.backlog_queues == []
             assert "No backlog queue could be found or created in the secondary" in caplog.text
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)
 
 
 async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
@@ -40,7 +40,7 @@ async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
             await call(sender.send_messages, ServiceBusMessage("direct"), timeout=45)
             assert sender.paired_client.backlog_queues == []
             assert pair.told("pairing-failed") == []
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)
 
 
 async def test_diversion_is_refused_with_the_reason_until_the_pair_is_made(pair: Pair) -> None:
@@ -53,7 +53,7 @@ async def test_diversion_is_refused_with_the_reason_until_the_pair_is_made(pair:
             pytest.raises(PairingError, match="No backlog queue could be found or created"),
         ):
             await call(sender.send_messages, ServiceBusMessage("refused"), timeout=2)
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)
 
 
 async def test_a_send_that_waits_for_the_pair_is_diverted_when_it_is_made(pair: Pair) -> None:
@@ -67,7 +67,7 @@ async def test_a_send_that_waits_for_the_pair_is_diverted_when_it_is_made(pair: 
                 door.heal()
                 await sending
                 assert pair.told("diverted")
-    await pair.in_backlog(1)
+    assert await pair.in_backlog(1)
 
 
 async def test_who_wants_a_pair_waits_for_it(pair: Pair) -> None:
@@ -87,7 +87,7 @@ async def test_the_first_send_after_a_failover_waits_for_a_pairing_under_way(pai
     with pair.primary.fault("down"):
         async with pair.sender(failover_interval=0) as sender:
             await call(sender.send_messages, ServiceBusMessage("x"))
-    await pair.in_backlog(1)
+    assert await pair.in_backlog(1)
 
 
 # --- inside the diverter ---------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ async def test_a_send_that_waits_for_the_backlog_goes_to_a_primary_that_is_back(
                 sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=45))
                 await pair.until("backlog-queue-out")
             await sending
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)
     await pair.in_backlog(0, names=1)
 
 
@@ -116,7 +116,7 @@ async def test_a_send_to_a_frozen_backlog_goes_to_a_primary_that_is_back(pair: P
                 sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=20))
                 await pair.until("failed-over")
             await sending
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)
 
 
 async def test_a_secondary_that_refuses_is_no_reason_to_wait(pair: Pair) -> None:
@@ -128,4 +128,4 @@ async def test_a_secondary_that_refuses_is_no_reason_to_wait(pair: Pair) -> None
             with pair.primary.fault("refusing", "orders"), pytest.raises(PairingError, match="ClientAuthentication"):
                 await call(sender.send_messages, ServiceBusMessage("refused"))
     assert {event.cause for event in pair.told("pairing-failed")} == {"ClientAuthenticationError"}
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)

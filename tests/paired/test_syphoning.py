@@ -48,7 +48,7 @@ async def test_nothing_is_left_behind(pair: Pair) -> None:
     async with asyncio.timeout(5):
         while pair.connections() > before:
             await asyncio.sleep(0.02)
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)
 
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
@@ -88,7 +88,7 @@ async def test_without_the_syphon_nobody_is_faulted(pair: Pair, monkeypatch: pyt
         await call(client.close_namespace, "secondary")
         await asyncio.sleep(0.5)
         await call(sender.send_messages, ServiceBusMessage(b"x"))
-    await pair.in_primary(1)
+    assert await pair.in_primary(1)
 
 
 async def test_the_ledger_has_the_backlogs_depth(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -584,7 +584,7 @@ def test_queue_follows_the_model(machine: type[QueueMachine]) -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("machine", [QueueMachine, SessionQueueMachine])
 def test_a_long_walk(machine: type[QueueMachine], seed: int) -> None:
-    walk(machine, seed, 800)
+    assert walk(machine, seed, 800)
 
 
 def walk(machine: type[QueueMachine], seed: int, count: int) -> str:

@@ -101,14 +101,14 @@ def test_a_smaller_bound_than_what_is_there_is_full_from_the_start(tmp_path: Pat
         store.commit(completes(range(3000)))
 
 
-def run_child(command: list[str]) -> None:
+def run_child(command: list[str]) -> str:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert run.stdout == "done\n"
+    return run.stdout
 
 
 def test_writes_refused_by_the_kernel(tmp_path: Path) -> None:
-    run_child([sys.executable, str(CHILD), "limited_file", str(tmp_path)])
+    assert run_child([sys.executable, str(CHILD), "limited_file", str(tmp_path)]) == "done\n"
 
 
 @pytest.mark.parametrize("scenario", ["full_disk", "drained_disk"])
@@ -121,6 +121,5 @@ def test_full_disk(tmp_path: Path, scenario: str) -> None:
         or subprocess.run([*inside, mount, "sh", str(tmp_path)], capture_output=True, check=False).returncode
     ):
         pytest.skip("this machine allows no private mounts; test_writes_refused_by_the_kernel covers the same code")
-    run_child(
-        [*inside, f'{mount} && exec "$2" "$3" "$4" "$1"', "sh", str(tmp_path), sys.executable, str(CHILD), scenario]
-    )
+    arguments = ["sh", str(tmp_path), sys.executable, str(CHILD), scenario]
+    assert run_child([*inside, f'{mount} && exec "$2" "$3" "$4" "$1"', *arguments]) == "done\n"

@@ -110,8 +110,8 @@ def test_rights_come_before_everything_else(desk: Desk) -> None:
         ("GET", "/$Resources/queues", ""),
         ("GET", "/$namespaceinfo", ""),
     ]:
-        refused(desk.request(method, path, data), 401)
-    refused(desk.get("/q", **{"api-version": "none"}), 401)
+        assert refused(desk.request(method, path, data), 401)
+    assert refused(desk.get("/q", **{"api-version": "none"}), 401)
 
 
 def test_the_list_of_what_is_public_is_empty_and_for_everybody(desk: Desk) -> None:

@@ -195,7 +195,9 @@ def test_a_partitioned_entity_has_sixteen_times_the_size(desk: Desk) -> None:
 
 def test_a_size_out_of_range(desk: Desk) -> None:
     given = queue_body("<MaxSizeInMegabytes>100000</MaxSizeInMegabytes>")
-    refused(desk.put("/q", given), 400, "The specified value 100000 is invalid. The property 'MaxSizeInMegabytes'")
+    assert refused(
+        desk.put("/q", given), 400, "The specified value 100000 is invalid. The property 'MaxSizeInMegabytes'"
+    )
 
 
 def test_an_unused_entity_was_never_accessed(desk: Desk, broker: Broker) -> None:

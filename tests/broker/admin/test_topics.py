@@ -107,10 +107,10 @@ def test_a_topic_is_made_shown_changed_and_deleted(desk: Desk) -> None:
 def test_queues_and_topics_share_their_names(desk: Desk) -> None:
     desk.put("/q", queue_body())
     desk.put("/t", topic_body())
-    refused(desk.put("/q", topic_body()), 409)
-    refused(desk.put("/T", queue_body()), 409)
-    refused(desk.put("/q", topic_body(), UPDATE), 400, "QueueDescription")
-    refused(desk.put("/t/Subscriptions/s", queue_body()), 400, "SubscriptionDescription")
+    assert refused(desk.put("/q", topic_body()), 409)
+    assert refused(desk.put("/T", queue_body()), 409)
+    assert refused(desk.put("/q", topic_body(), UPDATE), 400, "QueueDescription")
+    assert refused(desk.put("/t/Subscriptions/s", queue_body()), 400, "SubscriptionDescription")
 
 
 def test_a_subscription_is_made_shown_changed_and_deleted(desk: Desk) -> None:
@@ -217,8 +217,8 @@ def test_counts(desk: Desk, broker: Broker) -> None:
 def test_mistakes(desk: Desk, path: str, data: str, words: str) -> None:
     desk.put("/t", topic_body())
     desk.put("/t/subscriptions/s", subscription_body())
-    refused(desk.put(path, data), 400, "SubCode=40000", words)
-    refused(desk.get(path), 404)
+    assert refused(desk.put(path, data), 400, "SubCode=40000", words)
+    assert refused(desk.get(path), 404)
 
 
 def test_what_is_missing(desk: Desk) -> None:
@@ -229,23 +229,23 @@ def test_what_is_missing(desk: Desk) -> None:
         ("/q/subscriptions/s", subscription_body()),
         ("/t/subscriptions/none/rules/r", rule_body()),
     ]:
-        refused(desk.put(path, data), 404)
-        refused(desk.put(path, data, UPDATE), 404)
-        refused(desk.get(path), 404)
-        refused(desk.request("DELETE", path), 404)
+        assert refused(desk.put(path, data), 404)
+        assert refused(desk.put(path, data, UPDATE), 404)
+        assert refused(desk.get(path), 404)
+        assert refused(desk.request("DELETE", path), 404)
     for path in ("/none/subscriptions", "/q/subscriptions", "/t/subscriptions/none/rules"):
-        refused(desk.get(path), 404)
-        refused(desk.put(path, rule_body()), 405)
+        assert refused(desk.get(path), 404)
+        assert refused(desk.put(path, rule_body()), 405)
 
 
 def test_what_is_fixed_at_creation(desk: Desk) -> None:
     desk.put("/t", topic_body())
     desk.put("/t/subscriptions/s", subscription_body())
-    refused(
+    assert refused(
         desk.put("/t", topic_body("<EnablePartitioning>true</EnablePartitioning>"), UPDATE), 400, "EnablePartitioning"
     )
     fixed = subscription_body("<RequiresSession>true</RequiresSession>")
-    refused(desk.put("/t/subscriptions/s", fixed, UPDATE), 400, "RequiresSession")
+    assert refused(desk.put("/t/subscriptions/s", fixed, UPDATE), 400, "RequiresSession")
 
 
 def test_a_topic_takes_everything_along_and_what_was_answered_stays(desk: Desk, broker: Broker) -> None:

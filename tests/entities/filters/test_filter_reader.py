@@ -132,4 +132,4 @@ def test_lark_is_imported_for_the_first_text_only() -> None:
         "stored = filter_from_json({'type': 'sql', 'expression': 'a = 1', 'parameters': {}})\n"
         "assert 'lark' not in sys.modules; SqlFilter('a = 1'); assert 'lark' in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

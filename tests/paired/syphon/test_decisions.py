@@ -69,3 +69,5 @@ def test_the_services_own_nodes_are_no_destinations(path: str) -> None:
 def test_entities_are_destinations() -> None:
     for path in ("orders", "a/b/c", "price-in-$", "topic"):
         check_destination(path)
+        with pytest.raises(EnvelopeError):
+            check_destination(f"{path}/$management")

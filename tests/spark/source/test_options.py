@@ -49,7 +49,7 @@ def test_names_in_any_case_and_aliases() -> None:
 
 
 def test_sparks_own_options_are_not_ours() -> None:
-    Options.parse({**QUEUE, "checkpointLocation": "/somewhere"})
+    assert Options.parse({**QUEUE, "checkpointLocation": "/somewhere"}) == Options.parse(QUEUE)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *ALIASES])
