@@ -46,7 +46,7 @@ bench: $(STAMP) ## measure the broker beside its peers, the paired sender and th
 
 faults: $(STAMP) ## kill the broker under load, mix everything for half an hour, seven outages of a pair, kill the syphons and Spark's streams
 	$(BIN)/python tests/faults/kill.py $(ARGS)
-	$(BIN)/python tests/faults/mixed.py
+	PYTHONPATH=. $(BIN)/python tests/faults/mixed.py
 	$(BIN)/python tests/faults/outages.py
 	$(BIN)/python tests/faults/syphon_kill.py
 	$(BIN)/python tests/faults/spark_syphon_kill.py
@@ -56,7 +56,7 @@ fuzz: $(STAMP) ## feed the broker nonsense for a while
 	$(BIN)/python -m pytest --timeout=1800 tests/fuzz $(ARGS)
 
 proof: $(STAMP) ## run the long form of a proof suite: SUITE=http ARGS='--seed 7'; without SUITE, list them
-	$(BIN)/python -m tests.proof $(SUITE) $(ARGS)
+	PYTHONPATH=tests/entities:tests/sim $(BIN)/python -m tests.proof $(SUITE) $(ARGS)
 
 compat: $(STAMP) ## run the unmodified official SDKs against the broker
 	$(BIN)/python -m pytest -m '' $(or $(ARGS),tests/compat)

@@ -16,15 +16,12 @@ import json
 import multiprocessing
 import os
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from measure import machine
 from twinbus_peer import NAMESPACE, TwinbusPeer

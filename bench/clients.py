@@ -24,8 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from measure import load, machine, rss_bytes
 from twinbus_peer import TwinbusPeer
 

@@ -31,8 +31,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from ledger_files import START_MS, generate, write
 from measure import machine
 

@@ -3,6 +3,8 @@
 For each outage and each set of options: two brokers as processes, and an application on asyncio that sends to one queue
 all the time, without a timeout of its own. The outages of one set run side by side. Results: a table, and JSON in
 bench/results/. With the default options it takes about four minutes.
+
+    PYTHONPATH=tests/faults python bench/outage_delay.py
 """
 
 from __future__ import annotations
@@ -18,17 +20,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import outages
+from azure.servicebus import ServiceBusMessage
+from measure import machine
+from outages_proxy import Proxy
+
+from twinbus.paired import Event, PairedEvent, PairingOptions
+from twinbus.paired.aio import PairedServiceBusClient
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests" / "faults"))
-
-import outages  # noqa: E402
-from azure.servicebus import ServiceBusMessage  # noqa: E402
-from measure import machine  # noqa: E402
-from outages_proxy import Proxy  # noqa: E402
-
-from twinbus.paired import Event, PairedEvent, PairingOptions  # noqa: E402
-from twinbus.paired.aio import PairedServiceBusClient  # noqa: E402
-
 WORKERS = 3
 PACE_S = 0.2
 SETS = {"default": PairingOptions(), "responsive": PairingOptions.responsive()}

@@ -1,4 +1,4 @@
-"""Take the pictures of the console for the documentation: `python scripts/console_pictures.py`.
+"""Take the pictures of the console for the documentation: `python -m scripts.console_pictures`.
 
 Needs Chromium and the extra `dev`. A broker with a few orders and dead letters is looked at, wide and light, wide and
 dark, and on a phone.
@@ -7,18 +7,15 @@ dark, and on a phone.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from tests.browser import Browser, chromium, opened
+
+from twinbus.entities.settings import QueueSettings
+from twinbus.testing import Broker
+
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-
-from azure.servicebus import ServiceBusClient, ServiceBusMessage  # noqa: E402
-from tests.browser import Browser, chromium, opened  # noqa: E402
-
-from twinbus.entities.settings import QueueSettings  # noqa: E402
-from twinbus.testing import Broker  # noqa: E402
-
 PICTURES = ROOT / "docs" / "pictures"
 
 

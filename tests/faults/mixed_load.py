@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import socket
-import sys
 import threading
 import time
 import uuid
@@ -17,8 +16,6 @@ from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from mixed_checker import FAULTS, Did, Entry
 from tests.broker.peer import E, Peer, decoded

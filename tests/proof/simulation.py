@@ -7,7 +7,6 @@ gives the same trace.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +24,6 @@ REPEATED = 20
 
 
 def _machines() -> tuple[list[type], object]:
-    for folder in ("entities", "sim"):
-        if str(TESTS / folder) not in sys.path:
-            sys.path.insert(0, str(TESTS / folder))
     import test_queue_model
     import test_topic_model
 
