@@ -191,7 +191,7 @@ def test_a_subscription_and_its_dead_letters(
     ("options", "text"),
     [
         ({"queuName": "q"}, "Did you mean 'queueName'"),
-        ({}, "Give queueName"),
+        ({}, "No source given"),
         ({"topicName": "t"}, "give subscriptionName as well"),
         ({"queueName": "nowhere-at-all"}, "could not be found"),
         ({"queueName": "q", "maxMessagesPerTrigger": "-1"}, "between 1 and"),

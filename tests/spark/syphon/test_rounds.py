@@ -219,7 +219,7 @@ def test_rounds_that_always_fail_end_it(
 ) -> None:
     monkeypatch.setattr(rounds_module, "SYPHON_ROUND_FAILURES_MAX", 1)
     pairing = house.pairing()
-    with pytest.raises(InternalError, match="1 rounds") as caught:
+    with pytest.raises(InternalError, match="1 round of the syphon failed") as caught:
         Rounds(spark, kind(pairing.primary, pairing.secondary, pairing.primary_name), house.queues).run(once=True)
     assert "SharedAccessKey" not in str(caught.value)
 
@@ -230,7 +230,7 @@ def test_where_nobody_can_listen_it_works_all_the_same(
     def refused(*_: object) -> None:
         raise OSError(99, "Cannot assign requested address")
 
-    monkeypatch.setattr(rounds_module, "Bell", refused)
+    monkeypatch.setattr(rounds_module, "StopSignal", refused)
     path = house.destination()
     house.divert(path, names(5))
     assert Rounds(spark, house.pairing(), house.queues).run(once=True).total.syphoned == 5

@@ -33,6 +33,7 @@ from twinbus.paired.syphon.lookout import Counts
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.syphon import PATIENCE_S, Report, Syphon
 from twinbus.paired.syphon.tally import QueueTally, Tally
+from twinbus.plan.wording import plural
 from twinbus.spark.syphon.shares import shares_of
 from twinbus.spark.syphon.stop_signal import StopSignal
 from twinbus.spark.syphon.task import COUNTERS, answer_schema, task_work
@@ -241,7 +242,7 @@ class Rounds:
         self._failures += 1
         text = " ".join(str(error).split())[:_TEXT_CHARS_MAX] or type(error).__name__
         if self._failures >= SYPHON_ROUND_FAILURES_MAX:
-            raise InternalError(f"{self._failures} consecutive rounds of the syphon failed: {text}") from error
+            raise InternalError(f"{plural(self._failures, 'round')} of the syphon failed in a row: {text}") from error
         logger.warning("round %d of the syphon failed: %s", self.rounds, text)
         self._stopping.wait(self._pauses.fail() / 1000)
 
