@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.broker.connections.test_listener import cut_after, encrypted, is_cut
 from tests.broker.loops import LOOPS, broker_on
 from tests.broker.peer import Peer, connected, text
-from tests.broker.test_listener import cut_after, encrypted, is_cut
 from twinbus.amqp import connection as engine_connection
 from twinbus.amqp.connection import Connection as Engine
 from twinbus.amqp.events import Closed, Detached, Disposed
