@@ -111,4 +111,5 @@ def _field(kind: str, azure: str, entities: tuple[str, ...], default: Any, help:
 
 def rows_of(table: type[Any]) -> tuple[Setting, ...]:
     """The rows of a class, with the names that its fields have."""
-    return tuple(dataclasses.replace(field.metadata["setting"], name=field.name) for field in dataclasses.fields(table))
+    rows = [field for field in dataclasses.fields(table) if "setting" in field.metadata]
+    return tuple(dataclasses.replace(row.metadata["setting"], name=row.name) for row in rows)

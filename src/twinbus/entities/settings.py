@@ -183,6 +183,8 @@ class EntitySettings:
         metavar="ENTITY",
         emulator=True,
     )
+    # No setting, but how an administration client wrote these two: it reads them as it wrote them.
+    forward_scheme: str = "sb"
     enable_batched_operations: bool = flag("EnableBatchedOperations", EVERY, True, NO_EFFECT)
     enable_partitioning: bool = flag("EnablePartitioning", SENT_TO, False, NO_EFFECT, fixed=True)
     enable_express: bool = flag("EnableExpress", SENT_TO, False, NO_EFFECT)
@@ -233,7 +235,8 @@ class EntitySettings:
                 check_fixed(setting.name, getattr(self, setting.name), getattr(new, setting.name), self.kind)
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.names, **{each.name: getattr(self, each.name) for each in SETTINGS_OF[self.kind]}}
+        written = {"forward_scheme": self.forward_scheme} if self.forward_scheme != "sb" else {}
+        return {**self.names, **{each.name: getattr(self, each.name) for each in SETTINGS_OF[self.kind]}, **written}
 
     @classmethod
     def from_json(cls: type[_S], fields: Mapping[str, Any]) -> _S:

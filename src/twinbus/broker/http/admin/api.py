@@ -77,8 +77,7 @@ class AdminApi:
                 if verb == "GET" and target.kind is ResourceKind.ENTITY:
                     self._found(target)
                 raise missing_right(verb, target, authority)
-            scheme = "https" if lowered.get("user-agent", "").startswith("azsdk-java") else "sb"
-            site = Site(authority, self._host.name, version_of(query), scheme)
+            site = Site(authority, self._host.name, version_of(query))
             call = Call(verb, target, lowered, body, site, caller, now_ms)
             response = self._answer(call, query)
             if call.method != "GET":

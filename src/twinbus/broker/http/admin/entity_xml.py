@@ -18,7 +18,7 @@ from twinbus.broker.http.admin.xml_out import count_details, description, elemen
 from twinbus.durations import format_ms
 from twinbus.entities.queue import Queue
 from twinbus.entities.setting import DURATION, FLAG, QUEUE, SUBSCRIPTION, TEXT, TOPIC, Setting
-from twinbus.entities.settings import SETTINGS_OF
+from twinbus.entities.settings import SETTINGS_OF, EntitySettings
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 
@@ -67,7 +67,10 @@ def settings_in(entity_description: Element, kind: str) -> dict[str, Any]:
     for setting in SETTINGS_OF[kind]:
         if setting.kind == TEXT and setting.default is None:
             given = values.get(setting.name)
-            values[setting.name] = path_in(setting.name, given) if given and setting.metavar == "ENTITY" else given
+            if given and setting.metavar == "ENTITY":
+                values.setdefault("forward_scheme", "https" if given.lstrip().startswith("https:") else "sb")
+                given = path_in(setting.name, given)
+            values[setting.name] = given
     return values
 
 
@@ -80,9 +83,7 @@ def entry_of(entity: Queue | Topic, policies: Sequence[Policy], site: Site) -> E
         **{name: element(name, text) for name, text in _numbers(entity).items()},
         "CountDetails": message_counts(entity),
     }
-    own = {
-        setting.azure: _setting(setting, getattr(entity.settings, setting.name), site) for setting in SETTINGS_OF[kind]
-    }
+    own = {setting.azure: _setting(setting, entity.settings, site) for setting in SETTINGS_OF[kind]}
     order = _ORDER[kind].split()
     order += [name for name in own if name not in order]
     shown = [(elements | own)[name] for name in order if site.version >= _SINCE.get(name, "")]
@@ -98,7 +99,8 @@ def _accessed(entity: Queue | Topic) -> str:
     return moment(entity.accessed_ms) if used else "0001-01-01T00:00:00Z"
 
 
-def _setting(setting: Setting, value: Any, site: Site) -> str:
+def _setting(setting: Setting, settings: EntitySettings, site: Site) -> str:
+    value = getattr(settings, setting.name)
     if value is None:
         return ""
     if setting.kind == DURATION:
@@ -106,7 +108,7 @@ def _setting(setting: Setting, value: Any, site: Site) -> str:
     elif setting.kind == FLAG:
         shown = flag(value)
     elif setting.kind == TEXT:
-        shown = site.forward(value) if setting.metavar == "ENTITY" else value
+        shown = site.forward(settings.forward_scheme, value) if setting.metavar == "ENTITY" else value
     else:
         shown = str(value // setting.azure_unit)
     return element(setting.azure, shown)

@@ -27,15 +27,13 @@ class Site:
     authority: str
     namespace: str
     version: str
-    # How forwarding targets are shown. Clients compare them with what they wrote: Java's `https`, the others' `sb`.
-    forward_scheme: str = "sb"
 
     def url(self, path: str) -> str:
         return f"https://{self.authority}/{quote(path, safe='/$~')}?api-version={self.version}"
 
-    def forward(self, path: str) -> str:
+    def forward(self, scheme: str, path: str) -> str:
         """The absolute form in which forwarding targets are shown."""
-        return f"{self.forward_scheme}://{self.authority}/{path}"
+        return f"{scheme}://{self.authority}/{path}"
 
 
 @dataclass(frozen=True)
