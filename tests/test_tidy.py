@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from tests.mirror import without_tests, wrong_entries
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TREE = [
@@ -78,6 +80,11 @@ def test_every_test_asserts_something() -> None:
         if node.name not in ASSERTED_ELSEWHERE and not asserts(node)
     ]
     assert found == []
+
+
+def test_the_tests_of_every_module_are_found_by_name() -> None:
+    assert without_tests() == [], "name a test after the module, or list the module in tests/mirror.py"
+    assert wrong_entries() == [], "correct tests/mirror.py"
 
 
 def test_nobody_changes_the_module_path() -> None:
