@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from twinbus.broker.configuration.config import LEDGER_NAME, BrokerConfig, NamespaceConfig
 from twinbus.broker.faults import Fault
 from twinbus.broker.security.certificates import ensure_ca
-from twinbus.broker.server import Endpoint, Server
+from twinbus.broker.server import NamespaceEndpoint, Server
 from twinbus.clock import Clock
 from twinbus.entities.filters import SqlAction, SqlFilter
 from twinbus.entities.rule import DEFAULT_RULE, Rule
@@ -82,7 +82,7 @@ class Broker:
         # The broker itself; None while it is stopped. Touch it only on its own loop (`call`).
         self.server: Server | None = None
         # Where each namespace is served; kept while stopped, because a restart comes back there.
-        self.endpoints: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, NamespaceEndpoint] = {}
         # The thread the broker runs in; None while it is stopped.
         self._thread: threading.Thread | None = None
         # The broker's loop; None while it is stopped.
@@ -176,7 +176,7 @@ class Broker:
         """What SDK clients take; the namespace may be left out when there is one only."""
         return self.endpoint(namespace).connection_string
 
-    def endpoint(self, namespace: str | None = None) -> Endpoint:
+    def endpoint(self, namespace: str | None = None) -> NamespaceEndpoint:
         """Where a namespace is served."""
         if not self.endpoints:
             raise RuntimeError("The broker has not been started.")
@@ -339,7 +339,7 @@ def _namespace(namespace: str | NamespaceConfig) -> NamespaceConfig:
     return NamespaceConfig(namespace) if isinstance(namespace, str) else namespace
 
 
-def _placed(namespace: NamespaceConfig, at: Endpoint) -> NamespaceConfig:
+def _placed(namespace: NamespaceConfig, at: NamespaceEndpoint) -> NamespaceConfig:
     """The namespace with the ports it got, so that a restart comes back to them."""
     return replace(namespace, port=at.port, amqp_port=at.amqp_port, amqps_port=at.amqps_port, admin_port=at.admin_port)
 

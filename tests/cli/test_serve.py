@@ -24,7 +24,7 @@ from twinbus.auth.connection_string import ConnectionString
 from twinbus.broker.configuration.config import BrokerConfig, NamespaceConfig
 from twinbus.broker.configuration.toml import TomlConfig
 from twinbus.broker.security.certificates import Certificates
-from twinbus.broker.server import Endpoint
+from twinbus.broker.server import NamespaceEndpoint
 from twinbus.cli.main import run
 from twinbus.cli.serve import merged
 from twinbus.entities.settings import QueueSettings
@@ -291,7 +291,7 @@ class FailingServer:
     """A server whose store fails as soon as it serves."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.endpoints = {"contoso": Endpoint("127.0.0.1", 1, "Endpoint=sb://localhost:1;")}
+        self.endpoints = {"contoso": NamespaceEndpoint("127.0.0.1", 1, "NamespaceEndpoint=sb://localhost:1;")}
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
         self.certificates = Certificates(config.data or Path())

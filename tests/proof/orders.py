@@ -34,7 +34,7 @@ from twinbus.amqp.states import (
 )
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.amqp.types import Described, Symbol, UByte, UInt, ULong
-from twinbus.broker.connections.connection import Connection
+from twinbus.broker.connections.connection import BrokerConnection
 from twinbus.cli.check import body_of
 from twinbus.entities.audit import audit
 from twinbus.entities.settings import QueueSettings
@@ -304,16 +304,16 @@ def run(budget: Budget) -> str:
 @contextmanager
 def planted() -> Iterator[None]:
     """A sender that settles its own delivery is not expected."""
-    sound = Connection._on_outcome
+    sound = BrokerConnection._on_outcome
 
-    def unexpected(self: Connection, event: Outcome) -> None:
+    def unexpected(self: BrokerConnection, event: Outcome) -> None:
         raise KeyError(event)
 
-    Connection._on_outcome = unexpected
+    BrokerConnection._on_outcome = unexpected
     try:
         yield
     finally:
-        Connection._on_outcome = sound
+        BrokerConnection._on_outcome = sound
 
 
 SUITE = Suite("connections", 300, 100_000, run, planted)

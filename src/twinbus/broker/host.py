@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from twinbus.auth.jwt import JwtVerifier
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.http.admin.api import AdminApi
     from twinbus.broker.http.app import HttpApp
     from twinbus.broker.http.console.console import Console
@@ -58,7 +58,7 @@ SWEEP_ROWS = 2_000
 SET_ASIDE_LINES = 20
 
 
-class TokenSource:
+class LockTokenSource:
     """Lock tokens: 16 random bytes each, drawn from the system in handfuls because each draw costs a system call."""
 
     __slots__ = ("_at", "_pool")
@@ -123,7 +123,7 @@ class NamespaceHost:
         # The disk.
         self.store = Store.open(folder, sync=sync)
         # Lock tokens.
-        self.tokens = TokenSource()
+        self.tokens = LockTokenSource()
         # Reads incoming messages.
         self.intake = Intake(self.new_id)
         # The largest request a management node takes: a batch of scheduled messages is one.
@@ -152,9 +152,9 @@ class NamespaceHost:
         # What clients make it hold.
         self.memory = Memory(Memory() if memory is None else memory)
         # Live connections.
-        self._connections: set[Connection] = set()
+        self._connections: set[BrokerConnection] = set()
         # Connections whose reading is paused until the disk has caught up.
-        self._held_back: set[Connection] = set()
+        self._held_back: set[BrokerConnection] = set()
         # By entity id: who receives from it and sends to it.
         self._dispatchers: dict[int, Dispatcher] = {}
         # The same for topics, which are only sent to.
@@ -239,7 +239,7 @@ class NamespaceHost:
 
     # --- connections ------------------------------------------------------------------------------------------------
 
-    def admit(self, connection: Connection) -> str | None:
+    def admit(self, connection: BrokerConnection) -> str | None:
         """Take a connection in; the text says why not."""
         if self.faults.namespace is not None and self.faults.namespace.mode == "down":
             return "the namespace is down: a fault was asked for"
@@ -249,11 +249,11 @@ class NamespaceHost:
         self.meter.connections.see(len(self._connections))
         return None
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: BrokerConnection) -> None:
         self._connections.discard(connection)
         self._held_back.discard(connection)
 
-    def hold_back(self, connection: Connection) -> None:
+    def hold_back(self, connection: BrokerConnection) -> None:
         """The disk is behind: stop reading from this client until it has caught up."""
         if connection not in self._held_back:
             self._held_back.add(connection)

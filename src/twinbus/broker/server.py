@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class NamespaceEndpoint:
     """Where a namespace is served."""
 
     host: str
@@ -62,7 +62,7 @@ class Server:
         # Notices when somebody sets the clock.
         self._watch = ClockWatch(self._clock, self.hosts)
         # Where each of them listens.
-        self.endpoints: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, NamespaceEndpoint] = {}
         # The sockets, by namespace.
         self._listeners: list[Listener] = []
         # Writes the ledger of all namespaces; None when there is none.
@@ -176,16 +176,16 @@ class Server:
             certificates.load()
         return certificates
 
-    def _endpoint(self, namespace: NamespaceConfig, port: int) -> Endpoint:
+    def _endpoint(self, namespace: NamespaceConfig, port: int) -> NamespaceEndpoint:
         config = self._config
         admin_url = f"{'http' if config.plain_anywhere else 'https'}://{self._shown_host()}:{port}"
-        return Endpoint(config.host, port, self._connection_string(namespace.root, port), admin_url)
+        return NamespaceEndpoint(config.host, port, self._connection_string(namespace.root, port), admin_url)
 
     def _connection_string(self, root: Policy, port: int) -> str:
         # Clients speak plain TCP only to what they take for the official emulator.
         plain = "UseDevelopmentEmulator=true;" if self._config.plain_anywhere else ""
         return (
-            f"Endpoint=sb://{self._shown_host()}:{port};SharedAccessKeyName={root.name};"
+            f"NamespaceEndpoint=sb://{self._shown_host()}:{port};SharedAccessKeyName={root.name};"
             f"SharedAccessKey={root.primary_key};{plain}"
         )
 

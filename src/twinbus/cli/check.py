@@ -15,7 +15,7 @@ from twinbus.cli.view import show_json, show_table
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from twinbus.store.check import Report
+    from twinbus.store.check import CheckReport
 
 _NUMBERS = ("messages", "bodies", "bytes", "damaged", "dangling", "orphans", "faults")
 
@@ -48,7 +48,7 @@ def check(
     errors = Console(stderr=True)
     source = data if data is not None else default_data()
     found = namespaces_in(source)
-    reports: dict[str, Report] = {}
+    reports: dict[str, CheckReport] = {}
     left_out: dict[str, list[str]] = {}
     with (
         copies_in(source, repair) as copies,
@@ -70,7 +70,7 @@ def check(
 
 def _looked(
     folder: Path, copy: Path | None, tell: Callable[[int, int], None], left_out: dict[str, list[str]], name: str
-) -> Report:
+) -> CheckReport:
     from twinbus.entities.audit import audit
     from twinbus.store.check import repair, verify
 
@@ -80,7 +80,7 @@ def _looked(
     return report
 
 
-def _show(reports: dict[str, Report]) -> None:
+def _show(reports: dict[str, CheckReport]) -> None:
     show_table(["namespace", *_NUMBERS, "verdict"], [_row(name, report) for name, report in reports.items()], _NUMBERS)
     for name, report in reports.items():
         for line in _findings(report):
@@ -96,7 +96,7 @@ def _show_copy(to: Path, left_out: dict[str, list[str]]) -> None:
             typer.echo(f"{name}: left out or set right: {line}")
 
 
-def _described(name: str, report: Report, left_out: list[str] | None = None) -> dict[str, Any]:
+def _described(name: str, report: CheckReport, left_out: list[str] | None = None) -> dict[str, Any]:
     from twinbus.store.facts import Table
 
     described = {
@@ -118,7 +118,7 @@ def _tell(progress: Progress, task: TaskID, done: int, total: int) -> None:
     progress.update(task, completed=done, total=total)
 
 
-def _row(name: str, report: Report) -> list[str]:
+def _row(name: str, report: CheckReport) -> list[str]:
     found = _described(name, report)
     return [name, *(f"{found[each]:,}" for each in _NUMBERS), "whole" if report.ok else "damaged"]
 
@@ -130,7 +130,7 @@ def body_of(value: bytes) -> int:
     return records.unpack(value).body_number
 
 
-def _findings(report: Report) -> list[str]:
+def _findings(report: CheckReport) -> list[str]:
     from twinbus.store.check import left_out
 
     return left_out(report)

@@ -31,7 +31,7 @@ from twinbus.cli.view import redacted
 from twinbus.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from twinbus.broker.server import Endpoint, Server
+    from twinbus.broker.server import NamespaceEndpoint, Server
 
 
 class LogLevel(StrEnum):
@@ -257,7 +257,7 @@ async def _first(*events: asyncio.Event) -> None:
             wait.cancel()
 
 
-def _write_ready(path: Path, endpoints: Mapping[str, Endpoint]) -> None:
+def _write_ready(path: Path, endpoints: Mapping[str, NamespaceEndpoint]) -> None:
     namespaces = {
         name: {
             "connection_string": endpoint.connection_string,
@@ -281,7 +281,7 @@ def _write_ready_again(path: Path, server: Server) -> None:
         logging.getLogger(__name__).error("%s", error)
 
 
-def _announce(config: BrokerConfig, endpoints: Mapping[str, Endpoint]) -> None:
+def _announce(config: BrokerConfig, endpoints: Mapping[str, NamespaceEndpoint]) -> None:
     # What a service prints ends in somebody's log; the well-known key is no secret.
     shown = config.dev or sys.stdout.isatty()
     lines = [f"Twinbus keeps its data in {config.data}."]

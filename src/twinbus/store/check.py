@@ -56,7 +56,7 @@ _MAP_SLACK_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass
-class Report:
+class CheckReport:
     """What `verify` found. Findings are counted in full and listed up to a bound."""
 
     # Rows of each table.
@@ -94,7 +94,9 @@ class Report:
         return not (self.bad_bodies or self.bad_index or self.dangling or self.faults)
 
 
-def verify(folder: Path, body_of: BodyOf, progress: Progress | None = None, audit: Auditor | None = None) -> Report:
+def verify(
+    folder: Path, body_of: BodyOf, progress: Progress | None = None, audit: Auditor | None = None
+) -> CheckReport:
     """Check every checksum and every reference; `body_of` reads the body number out of an index row's value.
 
     Rows that `body_of` cannot read are left to `audit`, if it is given.
@@ -141,9 +143,9 @@ def compact(
 
 def repair(
     folder: Path, to: Path, body_of: BodyOf, audit: Auditor, progress: Progress | None = None
-) -> tuple[Report, list[str]]:
+) -> tuple[CheckReport, list[str]]:
     """Write a sound copy to a new folder: what was found, and what the copy does not have or has otherwise."""
-    found: list[Report] = []
+    found: list[CheckReport] = []
     lines: list[str] = []
 
     def choose(txn: lmdb.Transaction[bytes], tables: Tables) -> Choose:
@@ -156,7 +158,7 @@ def repair(
     return found[0], lines
 
 
-def left_out(report: Report) -> list[str]:
+def left_out(report: CheckReport) -> list[str]:
     """Every finding of a report, in words."""
     lines = [f"body {number} does not match its checksum" for number in report.bad_body_numbers]
     lines += [
@@ -171,7 +173,7 @@ def left_out(report: Report) -> list[str]:
     return lines + [finding.text for finding in report.findings]
 
 
-def _place(report: Report, entity_id: int) -> str:
+def _place(report: CheckReport, entity_id: int) -> str:
     return report.paths.get(entity_id, f"entity {entity_id}")
 
 
@@ -191,7 +193,7 @@ class _Sound:
     """Leaves out what is damaged, what belongs to nobody, and what is left without its other half."""
 
     def __init__(
-        self, report: Report, txn: lmdb.Transaction[bytes], tables: Tables, body_of: BodyOf, lines: list[str]
+        self, report: CheckReport, txn: lmdb.Transaction[bytes], tables: Tables, body_of: BodyOf, lines: list[str]
     ) -> None:
         # Rows that are left out, or written otherwise.
         self._changed = {(finding.table, finding.key): finding.value for finding in report.findings}
@@ -315,8 +317,8 @@ def _verify(
     audit: Auditor | None,
     progress: Progress,
     limit: int | None,
-) -> Report:
-    report = Report({table: txn.stat(tables.handles[table])["entries"] for table in Table})
+) -> CheckReport:
+    report = CheckReport({table: txn.stat(tables.handles[table])["entries"] for table in Table})
 
     def note(found: list[_T], item: _T) -> None:
         if limit is None or len(found) < limit:
@@ -378,7 +380,7 @@ def _name_damaged(
     txn: lmdb.Transaction[bytes],
     tables: Tables,
     body_of: BodyOf,
-    report: Report,
+    report: CheckReport,
     note: Callable[[list[tuple[int, int, int]], tuple[int, int, int]], None],
 ) -> None:
     damaged = set(report.bad_body_numbers)

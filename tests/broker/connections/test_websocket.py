@@ -16,7 +16,7 @@ from tests.broker.loops import LOOPS, broker_on
 from tests.broker.peer import Peer, body_of, connected, text
 from twinbus.amqp.events import Closed
 from twinbus.amqp.states import Accepted
-from twinbus.broker.connections.websocket import WebSocketTransport
+from twinbus.broker.connections.websocket import ServerWebSocket
 from twinbus.broker.http import app as http_app
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
@@ -87,12 +87,12 @@ def exchange(peer: Peer, body: str = "through", queue: str = "q") -> str:
     return body_of(delivery)
 
 
-def transports(broker: Broker) -> list[WebSocketTransport]:
+def transports(broker: Broker) -> list[ServerWebSocket]:
     return broker.call(
         lambda server: [
             each._transport
             for each in server.hosts["contoso"]._connections
-            if isinstance(each._transport, WebSocketTransport)
+            if isinstance(each._transport, ServerWebSocket)
         ]
     )
 

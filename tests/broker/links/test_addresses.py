@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.broker.links.addresses import Address, parse, path_of
+from twinbus.broker.links.addresses import LinkAddress, parse, path_of
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ def test_path(address: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        ("$cbs", Address("", False, True)),
-        ("amqps://h/$cbs", Address("", False, True)),
-        ("$management", Address("", True, False)),
-        ("q/$management", Address("q", True, False)),
-        ("amqps://h:1/Q/$DeadLetterQueue/$Management", Address("Q/$DeadLetterQueue", True, False)),
-        ("q", Address("q", False, False)),
-        ("my$management", Address("my$management", False, False)),
+        ("$cbs", LinkAddress("", False, True)),
+        ("amqps://h/$cbs", LinkAddress("", False, True)),
+        ("$management", LinkAddress("", True, False)),
+        ("q/$management", LinkAddress("q", True, False)),
+        ("amqps://h:1/Q/$DeadLetterQueue/$Management", LinkAddress("Q/$DeadLetterQueue", True, False)),
+        ("q", LinkAddress("q", False, False)),
+        ("my$management", LinkAddress("my$management", False, False)),
     ],
 )
-def test_nodes(address: str, expected: Address) -> None:
+def test_nodes(address: str, expected: LinkAddress) -> None:
     assert parse(address) == expected

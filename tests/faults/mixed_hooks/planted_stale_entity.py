@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from twinbus.broker.nodes.management import Management
+from twinbus.broker.nodes.management import EntityManagement
 from twinbus.broker.nodes.requests import Request
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
 
-_operate = Management._operate
-_kept: dict[int, tuple[Management, Queue | Topic]] = {}
+_operate = EntityManagement._operate
+_kept: dict[int, tuple[EntityManagement, Queue | Topic]] = {}
 
 
-def stale(self: Management, request: Request) -> None:
+def stale(self: EntityManagement, request: Request) -> None:
     entities = self._host.entities
     if id(self) not in _kept:
         _kept[id(self)] = (self, entities.entity(self._path))
@@ -22,4 +22,4 @@ def stale(self: Management, request: Request) -> None:
         del entities.entity  # type: ignore[method-assign]
 
 
-Management._operate = stale  # type: ignore[method-assign]
+EntityManagement._operate = stale  # type: ignore[method-assign]

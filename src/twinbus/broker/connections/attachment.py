@@ -23,7 +23,7 @@ from twinbus.broker.links.source_filters import (
 )
 from twinbus.broker.links.transactions import ControlLink
 from twinbus.broker.nodes.cbs import Cbs
-from twinbus.broker.nodes.management import Management
+from twinbus.broker.nodes.management import EntityManagement
 from twinbus.broker.nodes.requests import ReplyLink, RequestLink, RequestNode
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import Session
@@ -48,7 +48,7 @@ from twinbus.limits import (
 )
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
 
 LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 TIMEOUT = "com.microsoft:timeout"
@@ -67,7 +67,7 @@ class Attachment:
 
     __slots__ = ("_connection", "_needs")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BrokerConnection) -> None:
         # Whose links it attaches.
         self._connection = connection
         # Which rights on which paths each link lives on, for when tokens run out.
@@ -153,7 +153,7 @@ class Attachment:
         if path:
             self._connection.host.entities.entity(path)  # one that does not exist is refused
         node = f"{path}/{MANAGEMENT}".lower()
-        self._attach_node(link, node, Management(self._connection, path), self._connection.host.request_bytes_max)
+        self._attach_node(link, node, EntityManagement(self._connection, path), self._connection.host.request_bytes_max)
 
     # --- entities ---------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from twinbus.auth.policies import Right
 from twinbus.broker.connections.attachment import Attachment
 from twinbus.broker.connections.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.faults import FaultyStream
-from twinbus.broker.links.transactions import Transactions
+from twinbus.broker.links.transactions import ConnectionTransactions
 from twinbus.broker.memory import Memory, MemoryKind
 from twinbus.broker.nodes.requests import ReplyLinks
 from twinbus.errors import ConnectionForcedError, EntityNotFoundError, ServiceError, UnauthorizedError
@@ -75,7 +75,7 @@ class LinkOwner(Protocol):
     def on_detached(self, orderly: bool) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class BrokerConnection(asyncio.Protocol):
     """The asyncio side of one AMQP connection."""
 
     def __init__(self, host: NamespaceHost) -> None:
@@ -126,8 +126,8 @@ class Connection(asyncio.Protocol):
         self._heartbeat: asyncio.TimerHandle | None = None
         # The next claim to run out.
         self._expiry: asyncio.TimerHandle | None = None
-        # Transactions this client has open.
-        self.transactions = Transactions(self.memory[MemoryKind.TRANSACTIONS])
+        # Transactions that this client has open.
+        self.transactions = ConnectionTransactions(self.memory[MemoryKind.TRANSACTIONS])
         # What a fault does to this connection's bytes; None while there was none.
         self._faulty: FaultyStream | None = None
         # Puts links on entities; None once the socket is lost.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
-from twinbus.broker.connections.connection import Connection
+from twinbus.broker.connections.connection import BrokerConnection
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
@@ -71,7 +71,7 @@ class Doorway(asyncio.Protocol):
             return
         speech = speech_of(self._head)
         if speech is Speech.AMQP:
-            self._hand_over(Connection(self._host))
+            self._hand_over(BrokerConnection(self._host))
         elif speech is Speech.HTTP:
             # The rest stays in the socket until somebody can read it.
             self._transport.pause_reading()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from twinbus.broker.connections.connection import Connection
+from twinbus.broker.connections.connection import BrokerConnection
 from twinbus.broker.connections.patience import unsent_bytes
 from twinbus.limits import SHUTDOWN_TIMEOUT_MS, WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH
 
@@ -50,8 +50,8 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
     stream = request.transport
     if stream is None:
         return socket
-    connection = Connection(host)
-    transport = WebSocketTransport(socket, stream, connection)
+    connection = BrokerConnection(host)
+    transport = ServerWebSocket(socket, stream, connection)
     writer = host.loop.create_task(transport.write_messages())
     connection.connection_made(transport)
     try:
@@ -69,10 +69,10 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
     return socket
 
 
-class WebSocketTransport(asyncio.Transport):
+class ServerWebSocket(asyncio.Transport):
     """What the connection takes for its socket."""
 
-    def __init__(self, socket: web.WebSocketResponse, stream: asyncio.Transport, protocol: Connection) -> None:
+    def __init__(self, socket: web.WebSocketResponse, stream: asyncio.Transport, protocol: BrokerConnection) -> None:
         super().__init__()
         # The WebSocket.
         self._socket = socket

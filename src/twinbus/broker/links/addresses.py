@@ -12,7 +12,7 @@ MANAGEMENT = "$management"
 CBS = "$cbs"
 
 
-class Address(NamedTuple):
+class LinkAddress(NamedTuple):
     """An entity path (empty for the namespace itself) and whether its management node is meant."""
 
     path: str
@@ -20,16 +20,16 @@ class Address(NamedTuple):
     cbs: bool
 
 
-def parse(address: str) -> Address:
+def parse(address: str) -> LinkAddress:
     path = path_of(address)
     lowered = path.lower()
     if lowered == CBS:
-        return Address("", False, True)
+        return LinkAddress("", False, True)
     if lowered == MANAGEMENT:
-        return Address("", True, False)
+        return LinkAddress("", True, False)
     if lowered.endswith("/" + MANAGEMENT):
-        return Address(path[: -len(MANAGEMENT) - 1], True, False)
-    return Address(path, False, False)
+        return LinkAddress(path[: -len(MANAGEMENT) - 1], True, False)
+    return LinkAddress(path, False, False)
 
 
 def path_of(address: str) -> str:

@@ -21,7 +21,7 @@ from twinbus.errors import DamagedBodyError
 from twinbus.ledger.words import Kind
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.links.dispatcher import Dispatcher
 
 
@@ -41,7 +41,7 @@ class Browser:
         "queue",
     )
 
-    def __init__(self, connection: Connection, link: Link, dispatcher: Dispatcher) -> None:
+    def __init__(self, connection: BrokerConnection, link: Link, dispatcher: Dispatcher) -> None:
         # The connection it belongs to.
         self.connection = connection
         # The namespace.

@@ -27,7 +27,7 @@ from twinbus.limits import OPERATION_STEP_BYTES, SESSION_GRACE_MS, WRITE_BUFFER_
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.links.dispatcher import Dispatcher
 
 # How many messages one receiver gets in one go before others and the socket have their turn.
@@ -57,7 +57,7 @@ class Consumer:
     )
 
     def __init__(
-        self, connection: Connection, link: Link, dispatcher: Dispatcher, session: Session | None, deleting: bool
+        self, connection: BrokerConnection, link: Link, dispatcher: Dispatcher, session: Session | None, deleting: bool
     ) -> None:
         # The connection it belongs to.
         self.connection = connection

@@ -28,7 +28,7 @@ from twinbus.ledger.words import Kind
 from twinbus.limits import OPERATION_STEP_BYTES
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.links.senders import Senders
 
 
@@ -37,7 +37,7 @@ class Publisher:
 
     __slots__ = ("_connection", "_host", "_meter", "_senders", "_sent", "link", "queue")
 
-    def __init__(self, connection: Connection, link: Link, senders: Senders) -> None:
+    def __init__(self, connection: BrokerConnection, link: Link, senders: Senders) -> None:
         # The connection it belongs to.
         self._connection = connection
         # The namespace, for its clock, intake and commit loop.

@@ -43,7 +43,7 @@ from twinbus.limits import TRANSACTION_MESSAGES_MAX, TRANSACTION_MS_MAX, TRANSAC
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
 
 DECLARE = 0x31
 DISCHARGE = 0x32
@@ -186,7 +186,7 @@ class Transaction:
         self._size += len(messages)
 
 
-class Transactions:
+class ConnectionTransactions:
     """The open transactions of one connection."""
 
     __slots__ = ("_account", "_count", "_open")
@@ -233,7 +233,7 @@ class ControlLink:
 
     __slots__ = ("_connection", "_link")
 
-    def __init__(self, connection: Connection, link: Link) -> None:
+    def __init__(self, connection: BrokerConnection, link: Link) -> None:
         # Whose transactions these are.
         self._connection = connection
         # The AMQP link.

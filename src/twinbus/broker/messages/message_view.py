@@ -47,7 +47,7 @@ _UNREADABLE = (
 )
 
 
-class StoredView:
+class MessageView:
     """One message on its way through a topic."""
 
     __slots__ = (
@@ -249,11 +249,11 @@ class StoredViews:
         # Reads a body by its number.
         self._body = body
 
-    def of_new(self, new: NewMessage) -> StoredView:
-        return StoredView(self._body, new.body, new.size, None)
+    def of_new(self, new: NewMessage) -> MessageView:
+        return MessageView(self._body, new.body, new.size, None)
 
-    def of_stored(self, message: Message) -> StoredView:
-        return StoredView(self._body, None, message.size, message)
+    def of_stored(self, message: Message) -> MessageView:
+        return MessageView(self._body, None, message.size, message)
 
 
 def rule_value(value: Any) -> Any:

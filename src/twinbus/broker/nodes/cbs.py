@@ -13,7 +13,7 @@ from twinbus.errors import ArgumentError, DecodeError, PeerLimitError, ServiceEr
 from twinbus.limits import TOKEN_PROPERTIES_BYTES_MAX, TOKENS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
 
 
 # Codes of binary, strings and symbols.
@@ -25,7 +25,7 @@ class Cbs:
 
     __slots__ = ("_connection",)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BrokerConnection) -> None:
         # Whose claims it keeps.
         self._connection = connection
 

@@ -51,7 +51,7 @@ from twinbus.limits import (
 )
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
 
 _PREFIX = "com.microsoft:"
 
@@ -69,7 +69,7 @@ _DISPOSITIONS = {
 }
 
 
-class Management:
+class EntityManagement:
     """The management node of one entity, or of the namespace when `path` is empty.
 
     The entity is looked up for each request: it may be deleted and created again, as another kind even, while the link
@@ -78,7 +78,7 @@ class Management:
 
     __slots__ = ("_connection", "_host", "_path")
 
-    def __init__(self, connection: Connection, path: str) -> None:
+    def __init__(self, connection: BrokerConnection, path: str) -> None:
         self._connection = connection
         self._host = connection.host
         # The entity's path as the client wrote it; empty at the namespace's root.
@@ -369,7 +369,7 @@ class Management:
         return queue.held_session(str(session_id), self._host.clock.now_ms())
 
 
-def _succeed(answer: tuple[Request, dict[str, Any], Connection]) -> None:
+def _succeed(answer: tuple[Request, dict[str, Any], BrokerConnection]) -> None:
     request, body, connection = answer
     request.answer_management(200, "OK", body)
     connection.flush_soon()
@@ -440,28 +440,28 @@ def _session_id(request: Request) -> str:
     return session_id
 
 
-_Operation = Callable[[Management, Queue, Request], Sizes | None]
+_Operation = Callable[[EntityManagement, Queue, Request], Sizes | None]
 
 _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
-    "peek-message": (Right.LISTEN, Management.peek),
-    "renew-lock": (Right.LISTEN, Management.renew),
-    "renew-session-lock": (Right.LISTEN, Management.renew_session),
-    "get-session-state": (Right.LISTEN, Management.get_session_state),
-    "set-session-state": (Right.LISTEN, Management.set_session_state),
-    "schedule-message": (Right.SEND, Management.schedule),
-    "cancel-scheduled-message": (Right.SEND, Management.cancel),
-    "receive-by-sequence-number": (Right.LISTEN, Management.receive_deferred),
-    "update-disposition": (Right.LISTEN, Management.update_disposition),
-    "get-message-sessions": (Right.LISTEN, Management.list_sessions),
-    "batch-delete-messages": (Right.LISTEN, Management.delete_batch),
-    "add-rule": (Right.MANAGE, Management.add_rule),
-    "remove-rule": (Right.MANAGE, Management.remove_rule),
-    "enumerate-rules": (Right.LISTEN, Management.enumerate_rules),
+    "peek-message": (Right.LISTEN, EntityManagement.peek),
+    "renew-lock": (Right.LISTEN, EntityManagement.renew),
+    "renew-session-lock": (Right.LISTEN, EntityManagement.renew_session),
+    "get-session-state": (Right.LISTEN, EntityManagement.get_session_state),
+    "set-session-state": (Right.LISTEN, EntityManagement.set_session_state),
+    "schedule-message": (Right.SEND, EntityManagement.schedule),
+    "cancel-scheduled-message": (Right.SEND, EntityManagement.cancel),
+    "receive-by-sequence-number": (Right.LISTEN, EntityManagement.receive_deferred),
+    "update-disposition": (Right.LISTEN, EntityManagement.update_disposition),
+    "get-message-sessions": (Right.LISTEN, EntityManagement.list_sessions),
+    "batch-delete-messages": (Right.LISTEN, EntityManagement.delete_batch),
+    "add-rule": (Right.MANAGE, EntityManagement.add_rule),
+    "remove-rule": (Right.MANAGE, EntityManagement.remove_rule),
+    "enumerate-rules": (Right.LISTEN, EntityManagement.enumerate_rules),
 }
 
 # What a topic takes, under the same rights: it has nothing to receive, but what is scheduled can be seen.
-_TOPIC_OPERATIONS: dict[str, Callable[[Management, Topic, Request], Sizes | None]] = {
-    "peek-message": Management.peek,
-    "schedule-message": Management.schedule,
-    "cancel-scheduled-message": Management.cancel,
+_TOPIC_OPERATIONS: dict[str, Callable[[EntityManagement, Topic, Request], Sizes | None]] = {
+    "peek-message": EntityManagement.peek,
+    "schedule-message": EntityManagement.schedule,
+    "cancel-scheduled-message": EntityManagement.cancel,
 }

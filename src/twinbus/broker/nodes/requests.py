@@ -29,7 +29,7 @@ from twinbus.errors import ProtocolError
 from twinbus.limits import RESPONSES_WAITING_MAX
 
 if TYPE_CHECKING:
-    from twinbus.broker.connections.connection import Connection
+    from twinbus.broker.connections.connection import BrokerConnection
 
 
 # Told whether an answer was written to the socket.
@@ -42,7 +42,7 @@ class Request:
     __slots__ = ("_connection", "_node", "_session", "arguments", "message", "operation", "properties", "txn_id")
 
     def __init__(
-        self, connection: Connection, link: Link, node: str, message: AmqpMessage, txn_id: bytes | None = None
+        self, connection: BrokerConnection, link: Link, node: str, message: AmqpMessage, txn_id: bytes | None = None
     ) -> None:
         # Where the answer goes.
         self._connection = connection
@@ -104,7 +104,7 @@ class RequestLink:
 
     __slots__ = ("_connection", "_handler", "_link", "_node")
 
-    def __init__(self, connection: Connection, link: Link, node: str, handler: RequestNode) -> None:
+    def __init__(self, connection: BrokerConnection, link: Link, node: str, handler: RequestNode) -> None:
         # The connection it belongs to.
         self._connection = connection
         # The AMQP link.
@@ -149,7 +149,7 @@ class ReplyLink:
 
     __slots__ = ("_account", "_connection", "_count", "_undelivered", "_waiting", "link", "node")
 
-    def __init__(self, connection: Connection, link: Link, node: str) -> None:
+    def __init__(self, connection: BrokerConnection, link: Link, node: str) -> None:
         # The connection it belongs to.
         self._connection = connection
         # The AMQP link.

@@ -42,7 +42,7 @@ from twinbus.limits import CONSOLE_LOGIN_MS_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
-    from twinbus.broker.server import Endpoint
+    from twinbus.broker.server import NamespaceEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,9 @@ _COMMANDS: Final[dict[str, Command]] = {
 class Console:
     """The console of one process."""
 
-    def __init__(self, hosts: Mapping[str, NamespaceHost], endpoints: Mapping[str, Endpoint], clock: Clock) -> None:
+    def __init__(
+        self, hosts: Mapping[str, NamespaceHost], endpoints: Mapping[str, NamespaceEndpoint], clock: Clock
+    ) -> None:
         # The namespaces, and where they are served.
         self._hosts = hosts
         self._endpoints = endpoints

@@ -23,12 +23,12 @@ from twinbus.limits import CONSOLE_ENTITIES_MAX, CONSOLE_ENTITIES_PAGE, RULES_PA
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
     from twinbus.broker.http.console.visitor import Visitor
-    from twinbus.broker.server import Endpoint
+    from twinbus.broker.server import NamespaceEndpoint
 
 _NUMBER_CHARS_MAX = 19
 
 
-def namespaces(visitor: Visitor, endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
+def namespaces(visitor: Visitor, endpoints: Mapping[str, NamespaceEndpoint]) -> dict[str, Any]:
     """Every namespace of the process, with its numbers where it is open."""
     found = []
     for host in visitor.hosts:
