@@ -43,7 +43,7 @@ META_DELETED: Final = b"deleted:"
 _SHORT: Final = struct.Struct(">H")
 _CHANGE: Final = struct.Struct(">HBI")
 # Sequence number where it was sent, hops, length of the name of the entity that dead-lettered it (0: none)
-_RELAY: Final = struct.Struct(">QBH")
+RELAY: Final = struct.Struct(">QBH")
 _SESSION_HEAD: Final = struct.Struct(">BQH")
 
 # Text that came in by JSON may hold lone surrogates; a record must be writable all the same.
@@ -125,8 +125,8 @@ def unpack(value: bytes) -> Record:
         hops = 0
         source: str | None = None
         if flags & RELAYED:
-            origin_seq, hops, length = _RELAY.unpack_from(value, offset)
-            source = _slice(value, offset + _RELAY.size, length).decode(*_TEXT) or None
+            origin_seq, hops, length = RELAY.unpack_from(value, offset)
+            source = _slice(value, offset + RELAY.size, length).decode(*_TEXT) or None
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise StoreCorruptError(f"An index record of {len(value)} bytes does not read back: {error}.") from error
     return Record(
@@ -232,7 +232,7 @@ def unpack_duplicate(value: bytes) -> tuple[int, str]:
 
 def _pack_relay(message: Relayed) -> bytes:
     source = (message.dead_letter_source or "").encode(*_TEXT)
-    return _RELAY.pack(message.origin_seq, message.hops, len(source)) + source
+    return RELAY.pack(message.origin_seq, message.hops, len(source)) + source
 
 
 def _pack_changes(changes: dict[str, str | bytes]) -> bytes:

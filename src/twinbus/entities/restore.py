@@ -1,7 +1,8 @@
 """Reading a namespace back after a restart.
 
 Index rows come in key order, so each queue's messages arrive by sequence number and nothing needs sorting. A plain
-message takes the short way: one unpack, one object, one append; a million of them take about a second. Rows of an
+message takes the short way: one unpack, one object, one append; a million of them take about a second, a million copies
+of subscriptions about two. Rows of an
 entity that was deleted go to the sweep; rows of an entity that nobody knows, and rows that cannot be read, are set
 aside: they stay in the store and keep nobody from starting.
 """
@@ -19,7 +20,7 @@ from twinbus.store.facts import Table
 
 from .entity_ids import IDS_PER_ENTITY, TRANSFER_PART
 from .findings import Findings
-from .message import ACTIVE, GONE, SCHEDULED, Message
+from .message import ACTIVE, GONE, SCHEDULED, Message, Relayed
 from .queue import Queue
 from .records import (
     ENTITY_KEY,
@@ -30,7 +31,10 @@ from .records import (
     META_ENTITIES,
     META_SEQUENCE,
     NUMBER,
+    RELAY,
+    RELAYED,
     RULE_KEY,
+    SHARED,
     VERSION,
     message_of,
     unpack,
@@ -50,6 +54,10 @@ if TYPE_CHECKING:
 
 # Messages handed to a queue at a time.
 _CHUNK: Final = 10_000
+
+# A subscription's copy as it was sent: a shared body, where it came from, and nothing behind that.
+_COPY: Final = ACTIVE | SHARED | RELAYED
+_COPY_BYTES: Final = HEAD.size + RELAY.size
 
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, struct.error, ServiceError)
 
@@ -232,6 +240,8 @@ def _find(namespace: Namespace, entity_id: int) -> Queue | Topic | None:
 def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> None:
     unpack_key = KEY.unpack
     unpack_head = HEAD.unpack_from
+    unpack_relay = RELAY.unpack_from
+    references = namespace._commons.bodies.references
     shared_size = namespace._commons.bodies.size
     last_id = -1
     queue: Queue | Topic | None = None
@@ -257,6 +267,26 @@ def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> N
             size_total += size
             messages.append(
                 Message(seq, body, shared_size(size), enqueued_ms, expires_ms or None, ACTIVE, count, None, None)
+            )
+        elif flags == _COPY and plain and version == VERSION and len(value) == _COPY_BYTES:
+            origin_seq, hops, _ = unpack_relay(value, HEAD.size)
+            references[body] = references.get(body, 0) + 1
+            size_total += size
+            messages.append(
+                Relayed(
+                    seq,
+                    body,
+                    shared_size(size),
+                    enqueued_ms,
+                    expires_ms or None,
+                    ACTIVE,
+                    count,
+                    None,
+                    None,
+                    origin_seq,
+                    hops,
+                    None,
+                )
             )
         else:
             if queue is not None and messages:
