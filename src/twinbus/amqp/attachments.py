@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from twinbus.amqp import frames
 from twinbus.amqp.codec import decode_all
 from twinbus.amqp.events import Attached, Credit, Detached, Drained, Event
-from twinbus.amqp.link import ATTACHED, ATTACHING, DETACHING, GONE, Link
+from twinbus.amqp.link import Link
+from twinbus.amqp.phases import ATTACH, ATTACHED, ATTACHING, DETACH_RECEIVED, DETACHING, LINK_TRANSITIONS, after
 from twinbus.amqp.serial import MASK, serial_difference
 from twinbus.amqp.terminus import parse_source, parse_target
 from twinbus.errors import FramingError, HandleInUseError, InvalidFieldError, PeerLimitError, PeerNotAllowedError
@@ -97,7 +98,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
         events.append(Attached(link))
     elif (link.target if we_send else link.source) is not None and link.phase == ATTACHING:
         # Without that terminus the attach is a refusal, and the detach with the reason follows.
-        link.phase = ATTACHED
+        link.phase = after(LINK_TRANSITIONS, link.phase, ATTACH)
         if link.credit_top:
             session.want_flow(link)
         events.append(Attached(link))
@@ -118,15 +119,15 @@ def on_detach(session: Session, data: bytes, offset: int, end: int, events: list
     link = session.link_at(handle)
     closed = frames.bool_field(fields, 1, "detach.closed", False)
     error = frames.error_field(fields, 2)
-    ours = link.phase == DETACHING
+    before = link.phase
+    ours = before == DETACHING
+    link.phase = after(LINK_TRANSITIONS, before, DETACH_RECEIVED)
     if not ours:
-        if link.phase == ATTACHING and not session.connection.client:
+        if before == ATTACHING and not session.connection.client:
             link.refuse_silently()
-        link.phase = GONE
         session.forget(link)
         session.drop_large(link)
         session.write_behind(frames.detach_frame(session.channel, link.handle, closed, None))
-    link.phase = GONE
     del session.links[handle]
     session.left.add(handle)
     session.own_links.pop(link.handle, None)

@@ -20,6 +20,7 @@ from twinbus.amqp.dispositions import on_disposition
 from twinbus.amqp.events import Begun, Closed, Credit, Ended, Event, Opened
 from twinbus.amqp.handshake import DECIDING, FRAMES, HEADER, OVER, SASL_OK, SASL_REFUSED, on_header, on_sasl_frame
 from twinbus.amqp.outgoing import Mark
+from twinbus.amqp.phases import BEGIN, CONNECTION_CLOSED, END_RECEIVED, ENDING, SESSION_TRANSITIONS, after
 from twinbus.amqp.session import Session
 from twinbus.amqp.states import AmqpError
 from twinbus.amqp.transfers import on_transfer
@@ -248,7 +249,7 @@ class Connection:
             self.dirty = []
             for session in dirty:
                 session.dirty = False
-                if not session.ended and not self.closed:
+                if session.phase < ENDING and not self.closed:
                     session.flush()
         out = self.out
         if not out:
@@ -438,9 +439,9 @@ class Connection:
 
     def _abandon_sessions(self) -> None:
         for session in self.channels.values():
-            session.clear()
+            session.clear(CONNECTION_CLOSED)
         for session in self.own_channels.values():
-            session.clear()
+            session.clear(CONNECTION_CLOSED)
         self.dirty = []
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -504,7 +505,7 @@ class Connection:
             if length > self.control_bytes_max and code != frames.TRANSFER:
                 raise PeerLimitError(f"a frame of {length} bytes is too large before a token is accepted")
             session = self.channels.get(channel)
-            if session is None or session.ended or code == frames.CLOSE or code == frames.END:
+            if session is None or session.phase >= ENDING or code == frames.CLOSE or code == frames.END:
                 self._on_control(code, channel, session, data, start, end, events)
                 if self.phase == OVER:
                     return size
@@ -592,6 +593,7 @@ class Connection:
         frames.needed_uint_field(fields, 3, "begin.outgoing-window")
         session.remote_handle_max = frames.uint_field(fields, 4, "begin.handle-max", 0xFFFFFFFF)
         self.channels[channel] = session
+        session.phase = after(SESSION_TRANSITIONS, session.phase, BEGIN)
         if not self.client:
             self.write(
                 frames.begin_frame(
@@ -611,6 +613,7 @@ class Connection:
         ours = session.ended
         if not ours:
             session.end()
+        session.phase = after(SESSION_TRANSITIONS, session.phase, END_RECEIVED)
         del self.channels[channel]
         self.own_channels.pop(session.channel, None)
         if not ours or self.client:

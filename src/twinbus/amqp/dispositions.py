@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from twinbus.amqp import frames
 from twinbus.amqp.events import Disposed, Event, Outcome
-from twinbus.amqp.link import ATTACHED, Link
+from twinbus.amqp.link import Link
+from twinbus.amqp.phases import ATTACHED
 from twinbus.amqp.serial import MASK, serial_difference
 from twinbus.amqp.states import KNOWN_STATES, AmqpError, Received, State, decode_state, state_rejected
 from twinbus.errors import DecodeError, InvalidFieldError

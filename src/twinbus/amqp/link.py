@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.amqp import frames
 from twinbus.amqp.outgoing import LargeDelivery
+from twinbus.amqp.phases import ATTACH, ATTACHED, ATTACHING, DETACH_SENT, DETACHING, ENDING, LINK_TRANSITIONS, after
 from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import AmqpError, composite_of
 from twinbus.amqp.terminus import Coordinator, Source, Target
@@ -21,12 +22,6 @@ from twinbus.limits import MESSAGE_BYTES_MAX, OUTPUT_STEP_BYTES, UNSETTLED_DELIV
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
     from twinbus.amqp.session import Session
-
-# The life of a link.
-ATTACHING: Final = 0  # one side has asked, the other has not answered
-ATTACHED: Final = 1
-DETACHING: Final = 2  # we have detached, the peer has not
-GONE: Final = 3
 
 # Stand for "as the peer sent it" in `accept`.
 ECHO_SOURCE: Final = Source()
@@ -57,7 +52,7 @@ class Link:
         self.sender = sender
         # The owner's object.
         self.context: Any = None
-        # Where it is in its life.
+        # Changed by the table of `phases` only.
         self.phase = ATTACHING
         # Where its messages come from, as the peer last said; None when it said null.
         self.source: Source | None = None
@@ -125,7 +120,7 @@ class Link:
         credit: int = 0,
     ) -> None:
         """Server: answer the peer's attach. `credit` on a receiving link is topped up whenever half of it is used."""
-        if self.phase != ATTACHING or self.session.ended:
+        if self.phase != ATTACHING or self.session.phase >= ENDING:
             return
         if source is ECHO_SOURCE:
             source = self.source
@@ -133,7 +128,7 @@ class Link:
             target = self.target
         if max_message_size is not None and max_message_size > 0:
             self.size_max = max_message_size
-        self.phase = ATTACHED
+        self.phase = after(LINK_TRANSITIONS, self.phase, ATTACH)
         self._write_attach(source, target, max_message_size or 0, properties)
         if not self.sender and credit > 0:
             self.credit_top = credit
@@ -142,17 +137,17 @@ class Link:
 
     def refuse(self, error: AmqpError) -> None:
         """Server: attach without source and target, then detach with the reason."""
-        if self.phase != ATTACHING or self.session.ended:
+        if self.phase != ATTACHING or self.session.phase >= ENDING:
             return
         self.detach(error)
 
     def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
         """Leave the link. Frames that still wait for the peer's window go out first."""
-        if self.phase >= DETACHING or self.session.ended:
+        if self.phase >= DETACHING or self.session.phase >= ENDING:
             return
         if self.phase == ATTACHING and not self.connection.client:
             self._write_attach(None, None, 0, None)
-        self.phase = DETACHING
+        self.phase = after(LINK_TRANSITIONS, self.phase, DETACH_SENT)
         self.session.write_behind(frames.detach_frame(self.session.channel, self.handle, closed, error))
         self.session.forget(self)
 

@@ -12,8 +12,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp import frames
-from twinbus.amqp.link import ATTACHED, GONE, Link
+from twinbus.amqp.link import Link
 from twinbus.amqp.outgoing import LargeDelivery, Mark
+from twinbus.amqp.phases import (
+    ATTACHED,
+    BEGINNING,
+    END_SENT,
+    ENDED,
+    ENDING,
+    GONE,
+    LINK_TRANSITIONS,
+    SESSION_OVER,
+    SESSION_TRANSITIONS,
+    after,
+)
 from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import AmqpError
 from twinbus.amqp.terminus import Coordinator, Source, Target
@@ -49,8 +61,8 @@ class Session:
         self.links: dict[int, Link] = {}
         # Handles of the peer that were in use and are free again: some clients detach twice.
         self.left: set[int] = set()
-        # Whether we have ended it, or the peer has.
-        self.ended = False
+        # Changed by the table of `phases` only.
+        self.phase = BEGINNING
 
         # --- the engine's own ---
         # Client: links by our handle, from our attach until both sides have detached.
@@ -148,7 +160,7 @@ class Session:
                 self.in_last = last
                 return
             self._write_range_in()
-        elif self.ended:
+        elif self.phase >= ENDING:
             return
         self.in_first = first
         self.in_last = last
@@ -172,11 +184,11 @@ class Session:
 
     def end(self, error: AmqpError | None = None) -> None:
         """Leave the session with all its links."""
-        if self.ended:
+        if self.phase >= ENDING:
             return
         self.flush()
         self.connection.write(frames.end_frame(self.channel, error))
-        self.clear()
+        self.clear(END_SENT)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +204,7 @@ class Session:
         max_message_size: int | None,
         credit: int,
     ) -> Link:
-        if self.ended:
+        if self.phase >= ENDING:
             raise IllegalStateError("the session has ended")
         handle = 0
         while handle in self.own_links:
@@ -331,7 +343,7 @@ class Session:
                 self.out_last = last
                 return
             self._write_range_out()
-        elif self.ended:
+        elif self.phase >= ENDING:
             return
         self.out_first = first
         self.out_last = last
@@ -393,14 +405,20 @@ class Session:
         else:
             self.connection.write(frame)
 
-    def clear(self) -> None:
+    @property
+    def ended(self) -> bool:
+        """Whether we have ended it, or the peer has."""
+        return self.phase >= ENDING
+
+    def clear(self, event: str) -> None:
         """The session is over: let go of everything that would be written or waited for."""
-        self.ended = True
-        for link in self.links.values():
+        if self.phase == ENDED:
+            return
+        self.phase = after(SESSION_TRANSITIONS, self.phase, event)
+        for link in (*self.links.values(), *self.own_links.values()):
             self.drop_partial(link)
-            link.phase = GONE
-        for link in self.own_links.values():
-            link.phase = GONE
+            if link.phase != GONE:
+                link.phase = after(LINK_TRANSITIONS, link.phase, SESSION_OVER)
         self.connection.link_count -= len(self.links)
         self.links = {}
         self.own_links = {}

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from twinbus.amqp import frames
 from twinbus.amqp.codec import decode_all
 from twinbus.amqp.events import Event, Transfer
-from twinbus.amqp.link import ATTACHED, Link
+from twinbus.amqp.link import Link
+from twinbus.amqp.phases import ATTACHED
 from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import parse_state
 from twinbus.errors import IllegalStateError, InvalidFieldError, PeerLimitError, PeerNotAllowedError

@@ -1,7 +1,8 @@
 """Where a message can be, and what moves it: one table.
 
-The queue keeps a message's place as `state` plus `token` (see `message.py`); `place` reads it back. The documentation
-draws its diagram from `TRANSITIONS`, and the model test checks every move of a real queue against it.
+The rules keep a message's place as `state` plus `token` (see `message.py`); `place` reads it back. The model tests
+check every move of real queues and topics against `TRANSITIONS`, another test checks that each of its moves is made,
+and `docs/states.md` is drawn from it.
 """
 
 from __future__ import annotations
@@ -13,19 +14,25 @@ from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Messag
 
 
 class Place(enum.Enum):
-    """Where a message is."""
+    """Where a message is, as its entity sees it."""
 
-    SENT = "sent"  # accepted, not durable yet: nobody sees it
+    SENT = "sent"
+    SCHEDULING = "scheduling"
     SCHEDULED = "scheduled"
     AVAILABLE = "available"
     LOCKED = "locked"
-    TAKEN = "taken"  # on its way to a receiver that gets it settled
-    RETURNING = "returning"  # unlocked, its new count not durable yet
+    TAKEN = "taken"
+    RETURNING = "returning"
     DEFERRED = "deferred"
     DEFERRED_LOCKED = "deferred, locked"
     DEFERRED_RETURNING = "deferred, returning"
-    DEAD_LETTERED = "dead-lettered"  # in the dead-letter queue, where it is available again
     REMOVED = "removed"
+    DEAD_LETTERED = "dead-lettered"
+    TRANSFER_DEAD_LETTERED = "transfer dead-lettered"
+    FORWARDED = "forwarded"
+    RESUBMITTED = "resubmitted"
+    HANDED_OUT = "handed out"
+    SET_ASIDE = "set aside"
 
 
 class Move(enum.Enum):
@@ -33,6 +40,7 @@ class Move(enum.Enum):
 
     COMMIT = "commit"
     ACTIVATE = "scheduled time reached"
+    HAND_OUT = "scheduled time reached in a topic"
     CANCEL = "cancel"
     ACQUIRE = "acquire"
     TAKE = "receive and delete"
@@ -43,19 +51,38 @@ class Move(enum.Enum):
     DEFER = "defer"
     DEAD_LETTER = "dead-letter"
     RELEASE = "release"
-    DROP = "drop"
-    LAPSE = "lock lapses"
+    DROP = "connection broken"
+    LAPSE = "lock lapsed or session released"
     EXHAUST = "max delivery count reached"
     EXPIRE = "time to live over, dropped"
     EXPIRE_DEAD_LETTER = "time to live over, dead-lettered"
     DELETE = "batch delete"
-    RESUBMIT = "resubmit"  # from a dead-letter queue to the entity it belongs to
+    FORWARD = "forward"
+    REFUSE = "forward refused by the target"
+    HOPS = "forwarded too often"
+    RESUBMIT = "resubmit"
+    DAMAGE = "body unreadable"
 
 
-_SETTLE: Final = {
-    Move.COMPLETE: Place.REMOVED,
-    Move.DEAD_LETTER: Place.DEAD_LETTERED,
-    Move.EXHAUST: Place.DEAD_LETTERED,
+# What is not plain from the name of a place.
+MEANINGS: Final[dict[Place, str]] = {
+    Place.SENT: "accepted, or come from another entity; not durable yet, so nobody sees it",
+    Place.SCHEDULING: "accepted for later; not durable yet",
+    Place.SCHEDULED: "waits for its time",
+    Place.AVAILABLE: "can be received",
+    Place.LOCKED: "a receiver holds its lock token",
+    Place.TAKEN: "on its way to a receiver that gets it settled",
+    Place.RETURNING: "unlocked; its return is not durable yet",
+    Place.DEFERRED: "received by its sequence number only",
+    Place.DEFERRED_LOCKED: "deferred, and a receiver holds its lock token",
+    Place.DEFERRED_RETURNING: "deferred or unlocked; that is not durable yet",
+    Place.REMOVED: "gone, and its body with it",
+    Place.DEAD_LETTERED: "sent to the dead-letter queue of its entity",
+    Place.TRANSFER_DEAD_LETTERED: "sent to the transfer dead-letter queue of its entity",
+    Place.FORWARDED: "sent to the queue or topic that its entity forwards to",
+    Place.RESUBMITTED: "sent to the entity that had dead-lettered it",
+    Place.HANDED_OUT: "sent to the subscriptions of its topic, a copy each",
+    Place.SET_ASIDE: "kept in the store, and given to nobody",
 }
 
 _EXPIRE: Final = {
@@ -63,48 +90,75 @@ _EXPIRE: Final = {
     Move.EXPIRE_DEAD_LETTER: Place.DEAD_LETTERED,
 }
 
-# Unlocking an expired message expires it, so the two moves of _EXPIRE start from a lock as well.
+_SETTLE: Final = {
+    Move.COMPLETE: Place.REMOVED,
+    Move.DEAD_LETTER: Place.DEAD_LETTERED,
+    Move.EXHAUST: Place.DEAD_LETTERED,
+    Move.DEFER: Place.DEFERRED_RETURNING,
+    Move.DAMAGE: Place.SET_ASIDE,
+}
+
+# A message that returns and has expired expires, so the moves of _EXPIRE start where a message is held as well.
 TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
     Place.SENT: {Move.COMMIT: Place.AVAILABLE},
-    Place.SCHEDULED: {Move.ACTIVATE: Place.SENT, Move.CANCEL: Place.REMOVED},
+    Place.SCHEDULING: {Move.COMMIT: Place.SCHEDULED},
+    Place.SCHEDULED: {
+        Move.ACTIVATE: Place.SENT,
+        Move.HAND_OUT: Place.HANDED_OUT,
+        Move.CANCEL: Place.REMOVED,
+        Move.DAMAGE: Place.SET_ASIDE,
+    },
     Place.AVAILABLE: {
         Move.ACQUIRE: Place.LOCKED,
         Move.TAKE: Place.TAKEN,
-        Move.DELETE: Place.REMOVED,
-        Move.RESUBMIT: Place.SENT,
         **_EXPIRE,
+        Move.DELETE: Place.REMOVED,
+        Move.FORWARD: Place.FORWARDED,
+        Move.REFUSE: Place.TRANSFER_DEAD_LETTERED,
+        Move.HOPS: Place.DEAD_LETTERED,
+        Move.RESUBMIT: Place.RESUBMITTED,
+        Move.DAMAGE: Place.SET_ASIDE,
     },
     Place.LOCKED: {
         **_SETTLE,
         **_EXPIRE,
-        Move.DEFER: Place.DEFERRED_RETURNING,
         Move.ABANDON: Place.RETURNING,
         Move.RELEASE: Place.RETURNING,
         Move.DROP: Place.RETURNING,
         Move.LAPSE: Place.RETURNING,
     },
-    Place.TAKEN: {Move.WRITTEN: Place.REMOVED, Move.RELEASE: Place.RETURNING, **_EXPIRE},
+    Place.TAKEN: {
+        Move.WRITTEN: Place.REMOVED,
+        Move.DROP: Place.RETURNING,
+        **_EXPIRE,
+        Move.DAMAGE: Place.SET_ASIDE,
+    },
     Place.RETURNING: {Move.COMMIT: Place.AVAILABLE},
     Place.DEFERRED: {
         Move.RECEIVE_DEFERRED: Place.DEFERRED_LOCKED,
         **_EXPIRE,
+        Move.DAMAGE: Place.SET_ASIDE,
     },
     Place.DEFERRED_LOCKED: {
         **_SETTLE,
-        Move.DEFER: Place.DEFERRED_RETURNING,
         Move.ABANDON: Place.DEFERRED_RETURNING,
         Move.RELEASE: Place.DEFERRED_RETURNING,
         Move.DROP: Place.DEFERRED_RETURNING,
         Move.LAPSE: Place.DEFERRED_RETURNING,
     },
     Place.DEFERRED_RETURNING: {Move.COMMIT: Place.DEFERRED},
-    Place.DEAD_LETTERED: {Move.COMMIT: Place.AVAILABLE},
     Place.REMOVED: {},
+    Place.DEAD_LETTERED: {},
+    Place.TRANSFER_DEAD_LETTERED: {},
+    Place.FORWARDED: {},
+    Place.RESUBMITTED: {},
+    Place.HANDED_OUT: {},
+    Place.SET_ASIDE: {},
 }
 
 
 def place(message: Message) -> Place:
-    """The place of a message whose arrival is durable."""
+    """The place of a message whose arrival is durable; of one that has left, only that it is gone."""
     if message.state == GONE:
         return Place.REMOVED
     if message.state == SCHEDULED:
