@@ -291,7 +291,7 @@ class FailingServer:
     """A server whose store fails as soon as it serves."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.endpoints = {"contoso": NamespaceEndpoint("127.0.0.1", 1, "NamespaceEndpoint=sb://localhost:1;")}
+        self.endpoints = {"contoso": NamespaceEndpoint("127.0.0.1", 1, "Endpoint=sb://localhost:1;")}
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
         self.certificates = Certificates(config.data or Path())

@@ -185,7 +185,7 @@ class Server:
         # Clients speak plain TCP only to what they take for the official emulator.
         plain = "UseDevelopmentEmulator=true;" if self._config.plain_anywhere else ""
         return (
-            f"NamespaceEndpoint=sb://{self._shown_host()}:{port};SharedAccessKeyName={root.name};"
+            f"Endpoint=sb://{self._shown_host()}:{port};SharedAccessKeyName={root.name};"
             f"SharedAccessKey={root.primary_key};{plain}"
         )
 
