@@ -19,7 +19,7 @@ from twinbus.entities.message import GONE, SCHEDULED, Message
 from twinbus.entities.messages import Messages
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.entities.states import TRANSITIONS, Move, Place, place
 from twinbus.entities.topic import Topic
 
@@ -47,7 +47,7 @@ COMMANDS: dict[type, dict[str, set[Move]]] = {
         "tick": {Move.LAPSE, *RETURNS, Move.ACTIVATE, Move.FORWARD, Move.REFUSE, Move.HOPS},
     },
     Topic: {"cancel": {Move.CANCEL}, "tick": {Move.HAND_OUT}},
-    Session: {"acquire": {Move.ACQUIRE, *EXPIRES}, "take": {Move.TAKE, *EXPIRES}},
+    MessageSession: {"acquire": {Move.ACQUIRE, *EXPIRES}, "take": {Move.TAKE, *EXPIRES}},
     Messages: {"show": {Move.COMMIT}, "put_aside": {Move.DAMAGE}},
 }
 

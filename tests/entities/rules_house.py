@@ -9,7 +9,7 @@ from twinbus.clock import SteppedClock
 from twinbus.entities.message import Message, NewMessage
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.views import Views
 from twinbus.store.facts import Facts, Table
@@ -146,7 +146,7 @@ class House:
         self.queue.defer(tag(message), self.now, self.facts)
         self.commit()
 
-    def accept(self, session_id: str | None = None) -> Session:
+    def accept(self, session_id: str | None = None) -> MessageSession:
         session = self.queue.accept_session(session_id, self.now)
         assert session is not None
         return session

@@ -4,7 +4,7 @@ import pytest
 from rules_house import House, new, tag
 
 from twinbus.entities.refusals import NO_SESSIONS_TEXT, SESSION_NEEDED_TEXT
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.entities.settings import QueueSettings
 from twinbus.errors import (
     ArgumentError,
@@ -29,7 +29,7 @@ def send(house: House, *pairs: tuple[str, str], **fields: object) -> None:
     house.commit()
 
 
-def got(house: House, session: Session, count: int = 9) -> list[str]:
+def got(house: House, session: MessageSession, count: int = 9) -> list[str]:
     return house.names(session.acquire(count, house.now, house.facts))
 
 
@@ -383,4 +383,4 @@ def test_a_restart_keeps_order_states_and_places(house: House) -> None:
 
 
 def test_a_session_shows_itself(house: House) -> None:
-    assert repr(house.accept("s")) == "<Session 's' locked=True members=0>"
+    assert repr(house.accept("s")) == "<MessageSession 's' locked=True members=0>"

@@ -29,7 +29,7 @@ from rules_house import House, new
 from twinbus.entities import records
 from twinbus.entities.message import Message
 from twinbus.entities.queue import Queue
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.entities.states import Place, place
 from twinbus.errors import (
     MessageLockLostError,
@@ -87,7 +87,7 @@ class QueueMachine(RuleBasedStateMachine):
         # Sequence numbers seen, with the order of the message that had them.
         self.numbers: dict[int, int] = {}
         self.sent = 0
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, MessageSession] = {}
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class QueueMachine(RuleBasedStateMachine):
     def now(self) -> int:
         return self.house.now
 
-    def taken(self, source: Queue | Session, queue: str, count: int, lock: bool) -> list[Message]:
+    def taken(self, source: Queue | MessageSession, queue: str, count: int, lock: bool) -> list[Message]:
         """Receive messages: locked, or written and removed."""
         if lock:
             return source.acquire(count, self.now, self.house.facts)
@@ -555,7 +555,7 @@ class QueueMachine(RuleBasedStateMachine):
             if queue == MAIN and self.sessionful and session is None:
                 continue
             expected = self.model.pick(queue, session, 1000, self.now)
-            real: Queue | Session = self.real(queue)
+            real: Queue | MessageSession = self.real(queue)
             if session is not None:
                 accepted = self.house.queue.accept_session(session, self.now)
                 assert accepted is not None

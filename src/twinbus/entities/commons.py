@@ -26,7 +26,6 @@ class Commons:
         self.bodies = bodies
         # Reads messages for rules that look at them, injected: the rules never look into a body.
         self.views = views
-        # When each entity wants its next tick.
         self.alarms = Alarms()
         # What deleted entities left behind.
         self.sweep = Sweep(bodies)

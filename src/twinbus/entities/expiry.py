@@ -36,7 +36,6 @@ class Expiry:
     __slots__ = ("_buckets", "_done_s", "_seconds")
 
     def __init__(self) -> None:
-        # Buckets by second.
         self._buckets: dict[int, Bucket] = {}
         # A heap of the seconds that have, or had, a bucket.
         self._seconds: list[int] = []

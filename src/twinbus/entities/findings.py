@@ -18,7 +18,6 @@ class Findings:
         self._limit = limit
         # Records that say what entities there are must be readable: without one, its messages would be out of reach.
         self._strict = strict
-        # How many there are.
         self.count = 0
         # The first of them.
         self.found: list[Finding] = []

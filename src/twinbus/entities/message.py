@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session import MessageSession
 
 # The stored states; the first three are also the wire's x-opt-message-state.
 ACTIVE: Final = 0
@@ -83,14 +83,13 @@ class Message:
         expires_ms: int | None,
         state: int,
         delivery_count: int,
-        session: Session | None,
+        session: MessageSession | None,
         changes: dict[str, str | bytes] | None,
     ) -> None:
         # Sequence number in its queue; a dead-lettered message keeps it.
         self.seq = seq
         # The number of its body in the store.
         self.body_number = body_number
-        # Bytes that count against the quota.
         self.size = size
         # When it was accepted; while scheduled, when it is to become active.
         self.enqueued_ms = enqueued_ms
@@ -130,7 +129,7 @@ class Relayed(Message):
         expires_ms: int | None,
         state: int,
         delivery_count: int,
-        session: Session | None,
+        session: MessageSession | None,
         changes: dict[str, str | bytes] | None,
         origin_seq: int,
         hops: int,

@@ -20,7 +20,7 @@ from .locks import Locks
 from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Message
 from .records import DAMAGED, KEY, pack
 from .schedule import Schedule
-from .session import LOCK_LOST_TEXT, Session
+from .session import LOCK_LOST_TEXT, MessageSession
 from .sessions import Sessions
 from .sweep import Row
 
@@ -105,9 +105,9 @@ class Messages:
             message, None if session is None else session.id, message.body_number in self._bodies.references
         )
 
-    def show(self, arrivals: list[Message]) -> dict[Session, None]:
+    def show(self, arrivals: list[Message]) -> dict[MessageSession, None]:
         """Put messages whose facts are durable where they are found; return the sessions that got some."""
-        told: dict[Session, None] = {}
+        told: dict[MessageSession, None] = {}
         for message in arrivals:
             session = message.session
             if message.state == ACTIVE:
@@ -220,9 +220,9 @@ class Messages:
         if message.session is not None:
             message.session.returning -= 1
 
-    def remove_taken(self, messages: list[Message], facts: Facts) -> dict[Session, None]:
+    def remove_taken(self, messages: list[Message], facts: Facts) -> dict[MessageSession, None]:
         """Their receiver has them; return the sessions that go on. `forget_taken` follows the commit."""
-        told: dict[Session, None] = {}
+        told: dict[MessageSession, None] = {}
         for message in messages:
             if message.session is not None:
                 message.session.returning -= 1

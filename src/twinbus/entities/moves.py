@@ -13,7 +13,7 @@ from .message import ACTIVE, Message, moved
 
 if TYPE_CHECKING:
     from .queue import Queue
-    from .session import Session
+    from .session import MessageSession
 
 
 def pick(
@@ -74,7 +74,7 @@ def give_back(queue: Queue, message: Message, counts: bool, changed: bool, now_m
     queue.arrivals.add(message, facts)
 
 
-def free_session(queue: Queue, session: Session, now_ms: int, facts: Facts) -> None:
+def free_session(queue: Queue, session: MessageSession, now_ms: int, facts: Facts) -> None:
     """Take away a session's lock. The messages still locked go back, each counting a delivery; nobody gets later ones
     of the session before that is durable."""
     if queue.sessions is not None:

@@ -48,9 +48,7 @@ class Namespace:
     def __init__(
         self, name: str, *, tokens: Callable[[], bytes], reserved_bodies: int = 0, views: Views | None = None
     ) -> None:
-        # Its name, for people.
         self.name = name
-        # What its entities share.
         self._commons = Commons(tokens, Bodies(reserved_bodies), BlankViews() if views is None else views)
         # Queues and topics by lower-case path; dead-letter queues hang on their queue, subscriptions on their topic.
         self._entities = self._commons.targets

@@ -47,7 +47,7 @@ from .refusals import (
 from .resubmission import Resubmitted, resubmit_dead_letters
 from .scheduling import cancel_scheduled, schedule_messages
 from .sequence import SequenceNumbers
-from .session import Session
+from .session import MessageSession
 from .sessions import Sessions
 from .settings import QueueSettings
 from .sweep import deleted_rows, mark_deleted
@@ -123,7 +123,7 @@ class Queue:
         # Called after a commit that made messages, or free sessions, available.
         self.on_available: Callable[[Queue], None] | None = None
         # Called when a session's lock has lapsed.
-        self.on_session_lost: Callable[[Queue, Session], None] | None = None
+        self.on_session_lost: Callable[[Queue, MessageSession], None] | None = None
         # Called when the queue was deleted.
         self.on_deleted: Callable[[Any], None] | None = None
         self._commons = commons
@@ -384,7 +384,7 @@ class Queue:
             give_back(self, message, False, False, now_ms, facts)
 
     def receive_deferred(
-        self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, session: Session | None
+        self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, session: MessageSession | None
     ) -> list[Message]:
         """Lock deferred messages by number: all must be there. Expired ones leave and are not returned."""
         return receive_by_number(self, sequence_numbers, now_ms, facts, session)
@@ -466,7 +466,7 @@ class Queue:
     # When a session's lock lapses, or is released, the messages still locked go back, each counting a delivery, and
     # nobody gets later ones of the session before that is durable.
 
-    def accept_session(self, session_id: str | None, now_ms: int) -> Session | None:
+    def accept_session(self, session_id: str | None, now_ms: int) -> MessageSession | None:
         """Lock a session by id, messages or not; or, for None, the free one with messages that has waited longest."""
         self.gate.check_receivable()
         until = now_ms + self._lock_duration_ms
@@ -476,7 +476,7 @@ class Queue:
             self.alarm.wake(until)
         return session
 
-    def release_session(self, session: Session, now_ms: int, facts: Facts) -> None:
+    def release_session(self, session: MessageSession, now_ms: int, facts: Facts) -> None:
         """Give up a session; one that is not held any more is left alone."""
         if not session.locked or self.sessions is None:
             return
@@ -492,7 +492,7 @@ class Queue:
         self._need_sessions().renew(session, until)
         return until
 
-    def held_session(self, session_id: str, now_ms: int) -> Session:
+    def held_session(self, session_id: str, now_ms: int) -> MessageSession:
         return self._need_sessions().held(session_id, now_ms)
 
     def get_session_state(self, session_id: str) -> bytes | None:
@@ -650,25 +650,25 @@ class Queue:
         elif self.on_available is not None and len(self.messages.available):
             self.on_available(self)
 
-    def _announce(self, told: dict[Session, None]) -> None:
+    def _announce(self, told: dict[MessageSession, None]) -> None:
         """Wake those who wait: the holder of a session for its messages, everybody else for free sessions."""
         if self.sessions is not None and self.sessions.announce(told) and self.on_available is not None:
             self.on_available(self)
 
-    def announce_again(self, session: Session | None) -> None:
+    def announce_again(self, session: MessageSession | None) -> None:
         """Messages that were there already can be had now."""
         if session is not None:
             self._announce({session: None})
         elif self.on_available is not None and self.has_available():
             self.on_available(self)
 
-    def session_lost(self, session: Session) -> None:
+    def session_lost(self, session: MessageSession) -> None:
         session.leaving = False
         if self.on_session_lost is not None:
             self.on_session_lost(self, session)
         self._session_freed(session)
 
-    def _session_freed(self, session: Session) -> None:
+    def _session_freed(self, session: MessageSession) -> None:
         if self.sessions is not None:
             self._announce({session: None})
             self.sessions.drop_if_unused(session)

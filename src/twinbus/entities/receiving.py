@@ -16,10 +16,12 @@ from .refusals import SESSION_NEEDED_TEXT
 
 if TYPE_CHECKING:
     from .queue import Queue
-    from .session import Session
+    from .session import MessageSession
 
 
-def acquire_in_session(session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+def acquire_in_session(
+    session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int
+) -> list[Message]:
     """Lock a session's next messages: none while an earlier one is on its way back."""
     picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
     if picked:
@@ -28,14 +30,14 @@ def acquire_in_session(session: Session, count: int, now_ms: int, facts: Facts, 
     return picked
 
 
-def take_in_session(session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+def take_in_session(session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
     """Receive and delete a session's next messages, first half."""
     picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
     session.queue.messages.take(picked)
     return picked
 
 
-def _pick_in_session(session: Session, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+def _pick_in_session(session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
     queue = session.queue
     queue.gate.check_receivable()
     session.check(now_ms)
@@ -46,7 +48,7 @@ def _pick_in_session(session: Session, count: int, now_ms: int, facts: Facts, li
 
 
 def receive_by_number(
-    queue: Queue, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, session: Session | None
+    queue: Queue, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, session: MessageSession | None
 ) -> list[Message]:
     """Lock deferred messages: all must be there. Expired ones leave and are not returned."""
     queue.gate.check_receivable()

@@ -115,13 +115,10 @@ class Leftovers:
     __slots__ = ("_deleted", "_marks", "_namespace", "_rows")
 
     def __init__(self, namespace: Namespace, marks: dict[bytes, bytes]) -> None:
-        # Where they were found.
         self._namespace = namespace
         # The marks of deleted entities, which go when everything else of theirs is gone.
         self._marks = [key for key in marks if key.startswith(META_DELETED)]
-        # Their ids.
         self._deleted = {int.from_bytes(key[len(META_DELETED) :], "big") for key in self._marks}
-        # What is to be cleared away.
         self._rows: list[Row] = []
 
     def add(self, table: Table, key: bytes, entity_id: int, what: str, body: int = 0) -> None:

@@ -29,9 +29,7 @@ class Binding:
     __slots__ = ("rule", "subscription")
 
     def __init__(self, subscription: Subscription, rule: Rule) -> None:
-        # Whose rule it is.
         self.subscription = subscription
-        # The rule.
         self.rule = rule
 
 
@@ -47,7 +45,6 @@ class Choice:
         system: dict[str, Any],
         error: str | None,
     ) -> None:
-        # Who takes it.
         self.subscription = subscription
         # What the rule's action changes on it, as index records keep it; None: nothing.
         self.changes = changes

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOCK_LOST_TEXT: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
 
 
-class Session:
+class MessageSession:
     """One session of a queue."""
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Session:
         # When the state was last set; 0: never.
         self.updated_ms = 0
         # Set by the receiver's owner: called when messages became available while locked.
-        self.on_available: Callable[[Session], None] | None = None
+        self.on_available: Callable[[MessageSession], None] | None = None
 
     def acquire(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
         """Lock the next messages, in order, up to one that reaches the limit."""
@@ -97,7 +97,7 @@ class Session:
         return nsmallest(count, found, key=_seq)
 
     def __repr__(self) -> str:
-        return f"<Session {self.id!r} locked={self.locked} members={self.members}>"
+        return f"<MessageSession {self.id!r} locked={self.locked} members={self.members}>"
 
 
 def _seq(message: Message) -> int:

@@ -18,7 +18,7 @@ from twinbus.store.facts import Facts, Table
 from .locks import Locks
 from .records import pack_session, session_key
 from .refusals import too_long
-from .session import LOCK_LOST_TEXT, Session
+from .session import LOCK_LOST_TEXT, MessageSession
 from .sweep import Row
 
 if TYPE_CHECKING:
@@ -35,40 +35,40 @@ class Sessions:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         # Every session that exists.
-        self.by_id: dict[str, Session] = {}
+        self.by_id: dict[str, MessageSession] = {}
         # The locked ones, earliest deadline first.
-        self.locks: Locks[str, Session] = Locks()
+        self.locks: Locks[str, MessageSession] = Locks()
         # Free sessions with available messages, longest waiting first; some may have been accepted by id since.
-        self._ready: deque[Session] = deque()
+        self._ready: deque[MessageSession] = deque()
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    def open(self, session_id: str) -> Session:
+    def open(self, session_id: str) -> MessageSession:
         session = self.by_id.get(session_id)
         if session is None:
-            session = Session(self._queue, session_id)
+            session = MessageSession(self._queue, session_id)
             self.by_id[session_id] = session
         return session
 
-    def join(self, session_id: str) -> Session:
+    def join(self, session_id: str) -> MessageSession:
         """The session for one more message."""
         session = self.open(session_id)
         session.members += 1
         return session
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: MessageSession) -> None:
         """One of its messages is gone."""
         session.members -= 1
         if session.members == 0:
             self.drop_if_unused(session)
 
-    def drop_if_unused(self, session: Session) -> None:
+    def drop_if_unused(self, session: MessageSession) -> None:
         unused = session.members == 0 and session.state is None and not session.locked and not session.leaving
         # It may be gone already, and another one may have its name.
         if unused and self.by_id.get(session.id) is session:
             del self.by_id[session.id]
 
-    def announce(self, sessions: Iterable[Session]) -> bool:
+    def announce(self, sessions: Iterable[MessageSession]) -> bool:
         """Messages came: tell the holders, and put free sessions into the line; whether a free one has messages."""
         free = False
         for session in sessions:
@@ -82,7 +82,7 @@ class Sessions:
 
     # --- the line of free sessions ----------------------------------------------------------------------------------
 
-    def offer(self, session: Session) -> None:
+    def offer(self, session: MessageSession) -> None:
         """Put a session into the line if it can be accepted and is not there yet."""
         if session.ready or session.locked or session.leaving or not len(session.available):
             return
@@ -97,7 +97,7 @@ class Sessions:
         for session in sorted(waiting, key=_first_seq):
             self.offer(session)
 
-    def first(self) -> Session | None:
+    def first(self) -> MessageSession | None:
         """The free session that has waited longest, still in the line."""
         while self._ready:
             session = self._ready[0]
@@ -109,7 +109,7 @@ class Sessions:
 
     def _tidy(self) -> None:
         """Drop sessions that ended while standing in the line."""
-        kept: deque[Session] = deque()
+        kept: deque[MessageSession] = deque()
         for session in self._ready:
             if session.locked or not len(session.available):
                 session.ready = False
@@ -119,7 +119,7 @@ class Sessions:
 
     # --- locks ------------------------------------------------------------------------------------------------------
 
-    def accept(self, session_id: str | None, until_ms: int) -> Session | None:
+    def accept(self, session_id: str | None, until_ms: int) -> MessageSession | None:
         """Lock a session by id, or the first in the line; None when the line is empty."""
         if session_id is None:
             session = self.first()
@@ -142,7 +142,7 @@ class Sessions:
             session.ready = False
         return session
 
-    def held(self, session_id: str, now_ms: int) -> Session:
+    def held(self, session_id: str, now_ms: int) -> MessageSession:
         """The session of that id, if its lock is live."""
         session = self.by_id.get(session_id)
         if session is None:
@@ -150,11 +150,11 @@ class Sessions:
         session.check(now_ms)
         return session
 
-    def renew(self, session: Session, until_ms: int) -> None:
+    def renew(self, session: MessageSession, until_ms: int) -> None:
         session.locked_until_ms = until_ms
         self.locks.renew(session.id, session)
 
-    def unlock(self, session: Session) -> None:
+    def unlock(self, session: MessageSession) -> None:
         session.locked = False
         session.locked_until_ms = None
         session.on_available = None
@@ -169,7 +169,9 @@ class Sessions:
             raise SessionLockLostError(LOCK_LOST_TEXT)
         return session.state
 
-    def set_state(self, entity_id: int, session: Session, state: bytes | None, now_ms: int, facts: Facts) -> None:
+    def set_state(
+        self, entity_id: int, session: MessageSession, state: bytes | None, now_ms: int, facts: Facts
+    ) -> None:
         """Set the state, or remove it by None or by an empty one."""
         state = state or None
         if state is not None and len(state) > SESSION_STATE_BYTES_MAX:
@@ -213,5 +215,5 @@ class Sessions:
         return names
 
 
-def _first_seq(session: Session) -> int:
+def _first_seq(session: MessageSession) -> int:
     return session.available.fresh[0].seq

@@ -50,11 +50,9 @@ class Subscription(Queue):
     ) -> None:
         super().__init__(settings, settings.path, entity_id, commons, dead_letters, now_ms)
         self.gate.close_to_senders(f"Messages cannot be sent to the subscription '{self.path}': send to its topic.")
-        # The topic whose messages it takes.
         self.topic = topic
         # Its rules by lower-case name, with the numbers of their rows.
         self._rules: dict[str, tuple[int, Rule]] = {}
-        # The last number given to a rule.
         self._last_rule = 0
 
     @property

@@ -14,7 +14,7 @@ from .message import Message, NewMessage
 
 
 class StoredView(Protocol):
-    """A `filters.MessageView` of a message that is on its way through the entities."""
+    """A `filters.FilterView` of a message that is on its way through the entities."""
 
     @property
     def properties(self) -> Properties:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from twinbus.entities.filters import SYSTEM_PROPERTIES, MessageView, Properties
+from twinbus.entities.filters import SYSTEM_PROPERTIES, FilterView, Properties
 
 ID = uuid.UUID("00000000-0000-4000-8000-000000000001")
 
@@ -34,5 +34,5 @@ class View:
         return ID
 
 
-def view(properties: Mapping[str, Any] | None = None, **system: Any) -> MessageView:
+def view(properties: Mapping[str, Any] | None = None, **system: Any) -> FilterView:
     return View(properties, **system)

@@ -26,7 +26,7 @@ from twinbus.broker.nodes.cbs import Cbs
 from twinbus.broker.nodes.management import EntityManagement
 from twinbus.broker.nodes.requests import ReplyLink, RequestLink, RequestNode
 from twinbus.entities.queue import Queue
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.errors import (
@@ -261,7 +261,7 @@ class Attachment:
         if not waiter.done:
             waiter.give_up = host.loop.call_later(wait_ms / 1000, waiting.give_up)
 
-    def grant(self, link: Link, queue: Queue, session: Session) -> None:
+    def grant(self, link: Link, queue: Queue, session: MessageSession) -> None:
         """A waiting link gets its session."""
         self._grant(link, queue, session)
         self._connection.host.faults.wrap(link)
@@ -279,7 +279,7 @@ class Attachment:
             queue.path,
         )
 
-    def _grant(self, link: Link, queue: Queue, session: Session) -> None:
+    def _grant(self, link: Link, queue: Queue, session: MessageSession) -> None:
         assert isinstance(link.source, Source)
         wanted = (link.source.filter or {})[SESSION_FILTER]
         held: Any = Described(wanted.descriptor, session.id) if isinstance(wanted, Described) else session.id
@@ -293,7 +293,7 @@ class Attachment:
             max_message_size=queue.settings.max_message_bytes,
         )
 
-    def _consume(self, link: Link, queue: Queue, session: Session | None) -> None:
+    def _consume(self, link: Link, queue: Queue, session: MessageSession | None) -> None:
         dispatcher = self._connection.host.dispatcher(queue)
         consumer = Consumer(self._connection, link, dispatcher, session, deleting=link.snd_settle_mode == 1)
         link.context = consumer
@@ -323,7 +323,7 @@ class _WaitingLink:
     def _ended(self, error: AmqpError) -> None:
         self._attachment.end(self._link, error)
 
-    def _granted(self, session: Session) -> None:
+    def _granted(self, session: MessageSession) -> None:
         self._attachment.grant(self._link, self._queue, session)
 
     def give_up(self) -> None:

@@ -20,7 +20,7 @@ from twinbus.broker.messages.damage import UNREADABLE, put_aside, whole
 from twinbus.broker.messages.stored import render
 from twinbus.entities.message import Message
 from twinbus.entities.queue import Queue
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.errors import ServiceError, SessionLockLostError
 from twinbus.ledger.words import Kind
 from twinbus.limits import OPERATION_STEP_BYTES, SESSION_GRACE_MS, WRITE_BUFFER_BYTES_HIGH
@@ -57,7 +57,12 @@ class Consumer:
     )
 
     def __init__(
-        self, connection: BrokerConnection, link: Link, dispatcher: Dispatcher, session: Session | None, deleting: bool
+        self,
+        connection: BrokerConnection,
+        link: Link,
+        dispatcher: Dispatcher,
+        session: MessageSession | None,
+        deleting: bool,
     ) -> None:
         # The connection it belongs to.
         self.connection = connection

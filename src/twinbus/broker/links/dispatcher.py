@@ -12,7 +12,7 @@ from twinbus.broker.links.consumer import BURST, Consumer
 from twinbus.broker.links.publisher import Publisher
 from twinbus.broker.links.senders import Senders
 from twinbus.entities.queue import Queue
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.errors import ServiceError
 from twinbus.store.facts import Facts
 
@@ -30,7 +30,7 @@ class Receiving(Protocol):
     waiting: bool
 
     @property
-    def session(self) -> Session | None: ...
+    def session(self) -> MessageSession | None: ...
 
     def room(self) -> int: ...
 
@@ -44,7 +44,7 @@ class SessionWaiter:
 
     __slots__ = ("done", "ended", "give_up", "granted")
 
-    def __init__(self, granted: Callable[[Session], None], ended: Callable[[AmqpError], None]) -> None:
+    def __init__(self, granted: Callable[[MessageSession], None], ended: Callable[[AmqpError], None]) -> None:
         # Told which session it got.
         self.granted = granted
         # Told why there will be none.
@@ -138,7 +138,7 @@ class Dispatcher(Senders):
         for browser in self._browsers:
             browser.new_messages()
 
-    def _session_available(self, session: Session) -> None:
+    def _session_available(self, session: MessageSession) -> None:
         for browser in self._browsers:
             browser.new_messages()
         consumer = self._sessions.get(session.id)
@@ -207,7 +207,7 @@ class Dispatcher(Senders):
                 waiter.give_up.cancel()
             waiter.granted(session)
 
-    def _session_lost(self, queue: Queue, session: Session) -> None:
+    def _session_lost(self, queue: Queue, session: MessageSession) -> None:
         consumer = self._sessions.get(session.id)
         if consumer is not None:
             consumer.on_session_lost()

@@ -26,7 +26,7 @@ from twinbus.broker.nodes.requests import Request
 from twinbus.broker.nodes.rule_wire import described, rule_of
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.errors import (
@@ -360,7 +360,7 @@ class EntityManagement:
         else:
             request.answer_management(204, "No rules.", None, MessageNotFoundError.condition)
 
-    def _session(self, queue: Queue, request: Request) -> Session | None:
+    def _session(self, queue: Queue, request: Request) -> MessageSession | None:
         session_id = request.arguments.get("session-id")
         if session_id is None:
             return None

@@ -1,6 +1,6 @@
 """The filters and actions of subscription rules, without topics and subscriptions.
 
-Pure: a filter sees a message through a `MessageView`, says beforehand what it `needs` of it, and answers. A wrong text
+Pure: a filter sees a message through a `FilterView`, says beforehand what it `needs` of it, and answers. A wrong text
 is an ArgumentError when the rule is made; a right one that fails on a message is a FilterEvaluationError.
 """
 
@@ -11,7 +11,7 @@ from .forms import Filter, filter_from_json
 from .index import CorrelationIndex
 from .names import SETTABLE, SYSTEM_PROPERTIES, fold
 from .sql import SqlFilter
-from .view import MessageView, Needs, Properties
+from .view import FilterView, Needs, Properties
 
 __all__ = [
     "REMOVED",
@@ -22,7 +22,7 @@ __all__ = [
     "CorrelationIndex",
     "FalseFilter",
     "Filter",
-    "MessageView",
+    "FilterView",
     "Needs",
     "Properties",
     "Removed",

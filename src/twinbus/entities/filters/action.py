@@ -20,7 +20,7 @@ from .conversion import for_system, for_user
 from .names import fold
 from .reader import read_action
 from .stored import check_values, identity, read_values, write_values
-from .view import MessageView, Needs, Properties
+from .view import FilterView, Needs, Properties
 
 
 class Removed(enum.Enum):
@@ -46,11 +46,11 @@ class Changes:
 
 
 class _Draft:
-    """A message with the changes made so far; it is a MessageView itself."""
+    """A message with the changes made so far; it is a FilterView itself."""
 
     __slots__ = ("_names", "_system", "_view", "properties")
 
-    def __init__(self, view: MessageView, needs: Needs) -> None:
+    def __init__(self, view: FilterView, needs: Needs) -> None:
         # The message as it came.
         self._view = view
         # System properties that were set or removed.
@@ -139,7 +139,7 @@ class SqlAction:
     def needs(self) -> Needs:
         return self._compiled()[0]
 
-    def apply(self, view: MessageView) -> Changes:
+    def apply(self, view: FilterView) -> Changes:
         """What the action changes on this message; FilterEvaluationError when a statement fails on it."""
         needs, steps = self._compiled()
         draft = _Draft(view, needs)

@@ -30,13 +30,13 @@ from .values import (
     plain,
     positive,
 )
-from .view import MessageView, Needs
+from .view import FilterView, Needs
 
-Run: TypeAlias = Callable[[MessageView], Any]
-Test: TypeAlias = Callable[[MessageView], bool | None]
+Run: TypeAlias = Callable[[FilterView], Any]
+Test: TypeAlias = Callable[[FilterView], bool | None]
 
 # Where a closure does not look at the message, no message is given.
-_NO_MESSAGE = cast(MessageView, None)
+_NO_MESSAGE = cast(FilterView, None)
 
 
 class Code:
@@ -181,7 +181,7 @@ class Compiler:
 
 # --- closures of conditions -----------------------------------------------------------------------------------------
 def _conjunction(parts: tuple[Test, ...]) -> Test:
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         answer: bool | None = True
         for part in parts:
             truth = part(view)
@@ -195,7 +195,7 @@ def _conjunction(parts: tuple[Test, ...]) -> Test:
 
 
 def _disjunction(parts: tuple[Test, ...]) -> Test:
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         answer: bool | None = False
         for part in parts:
             truth = part(view)
@@ -209,7 +209,7 @@ def _disjunction(parts: tuple[Test, ...]) -> Test:
 
 
 def _negation(operand: Test) -> Test:
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         truth = operand(view)
         return None if truth is None else not truth
 
@@ -221,7 +221,7 @@ def _is_null(operand: Run) -> Test:
 
 
 def _truth(operand: Run) -> Test:
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         value = operand(view)
         return value if isinstance(value, bool) else None
 
@@ -240,7 +240,7 @@ def _comparison_with(sign: str, left: Run, constant: Any) -> Test:
         return lambda view: compare(sign, left(view), constant)
     answer = COMPARISONS[sign]
 
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         value = left(view)
         if KINDS.get(value.__class__) == kind:
             return answer(value, right)
@@ -251,7 +251,7 @@ def _comparison_with(sign: str, left: Run, constant: Any) -> Test:
 
 
 def _membership(operand: Run, items: tuple[Run, ...]) -> Test:
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         value = operand(view)
         if value is None:
             return None
@@ -278,7 +278,7 @@ def _membership_in(operand: Run, constants: list[Any]) -> Test:
         else:
             by_kind.setdefault(kind, set()).add(value)
 
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         value = operand(view)
         if value is None:
             return None
@@ -304,7 +304,7 @@ def _matcher(pattern: Any, escape: Any) -> Callable[[str], bool]:
 
 
 def _likeness_to(operand: Run, matches: Callable[[str], bool]) -> Test:
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         value = operand(view)
         return matches(value) if isinstance(value, str) else None
 
@@ -312,7 +312,7 @@ def _likeness_to(operand: Run, matches: Callable[[str], bool]) -> Test:
 
 
 def _likeness(operand: Run, pattern: Run, escape: Run | None) -> Test:
-    def test(view: MessageView) -> bool | None:
+    def test(view: FilterView) -> bool | None:
         value, form = operand(view), pattern(view)
         sign = None if escape is None else escape(view)
         if value is None or form is None or (sign is None and escape is not None):
@@ -329,7 +329,7 @@ def _user_property(name: str) -> Run:
 
 
 def _property_named(argument: Run) -> Run:
-    def run(view: MessageView) -> Any:
+    def run(view: FilterView) -> Any:
         name = argument(view)
         if name is None:
             return None
@@ -341,7 +341,7 @@ def _property_named(argument: Run) -> Run:
 
 
 def _signed(operation: Callable[[Any], Any], operand: Run) -> Run:
-    def run(view: MessageView) -> Any:
+    def run(view: FilterView) -> Any:
         value = operand(view)
         return None if value is None else operation(value)
 
@@ -349,7 +349,7 @@ def _signed(operation: Callable[[Any], Any], operand: Run) -> Run:
 
 
 def _arithmetic(first: Run, rest: tuple[tuple[str, Run], ...]) -> Run:
-    def run(view: MessageView) -> Any:
+    def run(view: FilterView) -> Any:
         value = first(view)
         for sign, operand in rest:
             other = operand(view)

@@ -14,7 +14,7 @@ from twinbus.limits import APPLICATION_PROPERTY_BYTES_MAX
 from .names import fold
 from .stored import check_values, identity, read_values, write_values
 from .values import BOOLEAN, OTHER, plain
-from .view import MessageView, Needs
+from .view import FilterView, Needs
 
 # Field of the filter -> system property of the message.
 FIELDS: Final = {
@@ -118,7 +118,7 @@ class CorrelationFilter:
     def needs(self) -> Needs:
         return Needs(bool(self.user_key), frozenset(name for name, _ in self.system_key))
 
-    def matches(self, view: MessageView) -> bool:
+    def matches(self, view: FilterView) -> bool:
         for name, text in self.system_key:
             if view.system(name) != text:
                 return False

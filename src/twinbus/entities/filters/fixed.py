@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .view import NOTHING, MessageView, Needs
+from .view import NOTHING, FilterView, Needs
 
 
 class TrueFilter:
@@ -18,7 +18,7 @@ class TrueFilter:
     def needs(self) -> Needs:
         return NOTHING
 
-    def matches(self, _view: MessageView) -> bool:
+    def matches(self, _view: FilterView) -> bool:
         return True
 
     def to_json(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class FalseFilter:
     def needs(self) -> Needs:
         return NOTHING
 
-    def matches(self, _view: MessageView) -> bool:
+    def matches(self, _view: FilterView) -> bool:
         return False
 
     def to_json(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from .correlation import CorrelationFilter, part_of
-from .view import NOTHING, MessageView, Needs
+from .view import NOTHING, FilterView, Needs
 
 Key = TypeVar("Key", bound=Hashable)
 # System properties and folded user properties, each sorted.
@@ -33,7 +33,7 @@ class _Table(Generic[Key]):
         # Keys by tuple of values. A dict for each, because it keeps the order of adding and removes in one step.
         self.keys: dict[tuple[Any, ...], dict[Key, None]] = {}
 
-    def find(self, view: MessageView) -> dict[Key, None] | None:
+    def find(self, view: FilterView) -> dict[Key, None] | None:
         values: list[Any] = []
         for name in self.system:
             value = view.system(name)
@@ -106,7 +106,7 @@ class CorrelationIndex(Generic[Key]):
         if not table.keys:
             self._drop(table)
 
-    def match(self, view: MessageView) -> list[Key]:
+    def match(self, view: FilterView) -> list[Key]:
         """The keys of all filters that match the message; of equal filters in the order of adding."""
         found: list[Key] = []
         for table in self._by_system:

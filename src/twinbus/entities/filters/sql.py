@@ -14,7 +14,7 @@ from twinbus.errors import ArgumentError, FilterEvaluationError
 from .compiler import Compiler, Test
 from .reader import read_filter
 from .stored import check_values, identity, read_values, write_values
-from .view import MessageView, Needs
+from .view import FilterView, Needs
 
 
 class SqlFilter:
@@ -50,14 +50,14 @@ class SqlFilter:
     def needs(self) -> Needs:
         return self._needs if self._needs is not None else self._compile_stored()[0]
 
-    def evaluate(self, view: MessageView) -> bool | None:
+    def evaluate(self, view: FilterView) -> bool | None:
         """True, false, or None for unknown; FilterEvaluationError when the condition fails on this message."""
         test = self._test
         if test is None:
             test = self._compile_stored()[1]
         return test(view)
 
-    def matches(self, view: MessageView) -> bool:
+    def matches(self, view: FilterView) -> bool:
         """Whether the message is selected: unknown is not enough."""
         return self.evaluate(view) is True
 

@@ -31,7 +31,7 @@ class Properties:
         return next((own for own in self._source if isinstance(own, str) and fold(own) == folded), name)
 
 
-class MessageView(Protocol):
+class FilterView(Protocol):
     """A message as rules see it. Times are milliseconds since the Unix epoch, spans are milliseconds."""
 
     @property

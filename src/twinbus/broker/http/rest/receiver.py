@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.entities.message import Message
-from twinbus.entities.session import Session
+from twinbus.entities.session import MessageSession
 from twinbus.errors import EntityNotFoundError, ServiceError
 from twinbus.store.facts import Facts
 
@@ -36,7 +36,7 @@ class OneReceiver:
         # Resolved with the message, or with None when time ran out.
         self._future: asyncio.Future[LockedMessage | None] = asyncio.get_running_loop().create_future()
         # Never a session: HTTP has none.
-        self.session: Session | None = None
+        self.session: MessageSession | None = None
         # Whether the dispatcher has it in its line.
         self.waiting = False
 
