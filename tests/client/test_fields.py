@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.client.test_typed_json import VALUES
-from twinbus.amqp import AmqpMessage, Symbol, Timestamp
+from twinbus.amqp import AmqpMessage, Symbol, Timestamp, encode
 from twinbus.client import Message, ReceivedMessage
 from twinbus.client.fields import read_fields, read_head
 from twinbus.client.outgoing import encode_message
@@ -134,3 +134,10 @@ def test_what_is_no_number_is_no_time(odd: Any) -> None:
     payload = rendered(**{"x-opt-sequence-number": 7, "x-opt-scheduled-enqueue-time": odd, "x-opt-enqueued-time": odd})
     for found in (read_fields(payload), read_head(payload)):
         assert (found.sequence_number, found.scheduled_ms, found.enqueued_ms, found.expires_ms) == (7, None, None, None)
+
+
+@pytest.mark.parametrize("odd", ["soon", Symbol("soon"), 1.5, [1], b"\x00", None])
+def test_an_expiry_that_is_no_number_is_none(odd: Any) -> None:
+    payload = b"\x00\x53\x73" + encode(["id", *[None] * 7, odd]) + b"\x00\x53\x75\xa0\x01x"
+    found = read_fields(payload)
+    assert (found.message_id, found.expires_ms, found.body) == ("id", None, b"x")
