@@ -1,4 +1,4 @@
-"""Point 26: events as callbacks, as log records and as ledger records."""
+"""Failover events as callbacks, as log records and as ledger records."""
 
 from __future__ import annotations
 

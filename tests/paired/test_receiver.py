@@ -1,4 +1,4 @@
-"""Point 27, the receiving side: a ping that some broker delivers is dropped, and nobody sees it."""
+"""The receiver drops a ping that a broker delivers: the application never sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point 20, the arithmetic: whose time is how long, and what is tried again inside one attempt."""
+"""Retries inside one send attempt: how long each waits, and how much of the caller's timeout is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point 19: the failover machine, with a stepped clock."""
+"""The failover state machine: when a sender fails over, pings and fails back, on a stepped clock."""
 
 from __future__ import annotations
 
