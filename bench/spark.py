@@ -36,9 +36,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from measure import machine
 from syphon import Peer
 
+from twinbus.amqp.reader import read_head
 from twinbus.client import BusClient, Message
 from twinbus.client.blocking import BlockingBus
-from twinbus.client.fields import read_head
 from twinbus.spark.session import spark_session
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from twinbus.amqp import Char, Symbol, Timestamp, UInt, ULong
 from twinbus.amqp.codec import encode
-from twinbus.client.fields import read_fields
+from twinbus.amqp.reader import read_fields
 from twinbus.broker.messages.intake import Intake
 from twinbus.limits import TIME_MS_MAX, UNLIMITED_MS
 

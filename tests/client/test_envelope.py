@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from twinbus.amqp import AmqpMessage, Array, Described, Float32, Symbol, Timestamp, UInt, data_section, encode
+from twinbus.amqp.reader import PARTITION_KEY, SCHEDULED
 from twinbus.client.envelope import (
     PACKED,
     PATH,
@@ -21,7 +22,7 @@ from twinbus.client.envelope import (
     unwrap,
     wrap,
 )
-from twinbus.client.message import PARTITION_KEY, SCHEDULED, Message
+from twinbus.client.message import Message
 from twinbus.errors import EnvelopeError
 
 SCHEDULED_MS = 1_800_000_000_000

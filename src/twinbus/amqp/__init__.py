@@ -19,7 +19,8 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
-from twinbus.amqp.sections import Sections, data_section, data_sections, decode_section, locate
+from twinbus.amqp.reader import Sections, data_sections, decode_section, locate
+from twinbus.amqp.sections import data_section
 from twinbus.amqp.session import Session
 from twinbus.amqp.states import (
     ACCEPTED,

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from twinbus.amqp import AmqpMessage, data_section, decode_section, locate
-from twinbus.client.message import PARTITION_KEY, Message
+from twinbus.amqp import AmqpMessage, data_section
+from twinbus.amqp.reader import PARTITION_KEY, listed, locate, mapped
+from twinbus.amqp.sections import GROUP_ID, MESSAGE_ID, PROPERTY_FIELDS
+from twinbus.client.message import Message
 from twinbus.errors import MessageTooLargeError
 from twinbus.limits import BATCH_MESSAGES_MAX, MESSAGE_BYTES_DEFAULT
 
 FORMAT = 0x80013700
-
-_MESSAGE_ID = 0
-_GROUP_ID = 10
 
 
 def encoded(message: Message | bytes) -> bytes:
@@ -28,13 +27,11 @@ def envelope(first: bytes) -> bytes:
     found = locate(first)
     outer = AmqpMessage()
     if found.properties is not None:
-        fields = decode_section(first, found.properties)
-        outer.message_id = fields[_MESSAGE_ID] if fields else None
-        outer.group_id = fields[_GROUP_ID] if len(fields) > _GROUP_ID else None
-    if found.message_annotations is not None:
-        key = decode_section(first, found.message_annotations).get(PARTITION_KEY)
-        if key is not None:
-            outer.message_annotations = {PARTITION_KEY: key}
+        fields = listed(first, found.properties, PROPERTY_FIELDS)
+        outer.message_id, outer.group_id = fields[MESSAGE_ID], fields[GROUP_ID]
+    key = (mapped(first, found.message_annotations) or {}).get(PARTITION_KEY)
+    if key is not None:
+        outer.message_annotations = {PARTITION_KEY: key}
     return outer.encode()
 
 

@@ -29,16 +29,21 @@ from twinbus.amqp import (
     Symbol,
     Timestamp,
     UInt,
-    data_section,
-    data_sections,
     decode,
-    decode_section,
     encode,
-    locate,
 )
 from twinbus.amqp import sections as kinds
-from twinbus.client.items import NULL, items, list_section, map_section
-from twinbus.client.message import PARTITION_KEY, SCHEDULED
+from twinbus.amqp.reader import PARTITION_KEY, SCHEDULED, Sections, data_sections, decode_section, items, locate
+from twinbus.amqp.sections import (
+    ABSOLUTE_EXPIRY,
+    CREATION,
+    GROUP_ID,
+    MESSAGE_ID,
+    NULL,
+    data_section,
+    list_section,
+    map_section,
+)
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.limits import (
     APPLICATION_PROPERTIES_BYTES_MAX,
@@ -61,10 +66,6 @@ RESERVED: Final = frozenset(NAMES) | frozenset(name.encode() for name in NAMES)
 
 _TTL: Final = 2
 _HEADER_KEPT: Final = 2  # durable and priority
-_MESSAGE_ID: Final = 0
-_EXPIRY: Final = 8
-_CREATED: Final = 9
-_GROUP_ID: Final = 10
 _UINT_MAX: Final = 2**32 - 1
 _TICKS_PER_MS: Final = 10_000
 _TIMESPAN: Final = "com.microsoft:timespan"
@@ -94,7 +95,7 @@ def wrap(payload: bytes, path: str) -> bytes:
     annotations = items(payload, found.message_annotations)
     properties = items(payload, found.properties)
     aliases = [_KEYS[PATH], encode(path)]
-    session = properties[_GROUP_ID] if len(properties) > _GROUP_ID else NULL
+    session = properties[GROUP_ID] if len(properties) > GROUP_ID else NULL
     key, scheduled, others = _annotations(annotations)
     if session != NULL:
         aliases += [_KEYS[SESSION_ID], session]
@@ -109,7 +110,7 @@ def wrap(payload: bytes, path: str) -> bytes:
     if not plain or any(item != NULL for index, item in enumerate(header) if index != _TTL):
         spans = (found.header, found.delivery_annotations, found.message_annotations)
         head = b"".join(payload[span[0] : span[1]] for span in spans if span is not None)
-    times = [properties[at] if len(properties) > at else NULL for at in (_EXPIRY, _CREATED)]
+    times = [properties[at] if len(properties) > at else NULL for at in (ABSOLUTE_EXPIRY, CREATION)]
     if head is not None or times != [NULL, NULL]:
         kept = list_section(0, [NULL if head is None else encode(head), *times, encode(session != NULL)])
         restore = encode(base64.b64encode(kept).decode())
@@ -119,7 +120,7 @@ def wrap(payload: bytes, path: str) -> bytes:
     own = map_section(kinds.APPLICATION_PROPERTIES, items(payload, found.application_properties) + aliases)
     if len(own) > APPLICATION_PROPERTIES_BYTES_MAX:
         return pack([payload], path)
-    for at in (_EXPIRY, _GROUP_ID):
+    for at in (ABSOLUTE_EXPIRY, GROUP_ID):
         if len(properties) > at:
             properties[at] = NULL
     return b"".join(
@@ -140,7 +141,7 @@ def pack(payloads: Sequence[bytes], path: str) -> bytes:
     properties = items(payloads[0], found.properties)
     return b"".join(
         (
-            list_section(kinds.PROPERTIES, properties[: _MESSAGE_ID + 1]),
+            list_section(kinds.PROPERTIES, properties[: MESSAGE_ID + 1]),
             map_section(kinds.APPLICATION_PROPERTIES, [_KEYS[PATH], encode(path), _KEYS[PACKED], encode(_ZLIB)]),
             data_section(zlib.compress(b"".join(map(data_section, payloads)))),
         )
@@ -203,9 +204,9 @@ def _unwrap(payload: bytes) -> Restored:
     if head is None:
         head = _head(own)
     properties = items(payload, found.properties)
-    properties += [NULL] * (_GROUP_ID + 1 - len(properties))
-    properties[_EXPIRY], properties[_CREATED] = times
-    properties[_GROUP_ID] = encode(_text(own, SESSION_ID)) if has_session and SESSION_ID in own else NULL
+    properties += [NULL] * (GROUP_ID + 1 - len(properties))
+    properties[ABSOLUTE_EXPIRY], properties[CREATION] = times
+    properties[GROUP_ID] = encode(_text(own, SESSION_ID)) if has_session and SESSION_ID in own else NULL
     restored = b"".join(
         (
             head,
@@ -302,7 +303,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _unpack(payload: bytes, found: kinds.Sections, how: Any) -> tuple[bytes, ...]:
+def _unpack(payload: bytes, found: Sections, how: Any) -> tuple[bytes, ...]:
     if how != _ZLIB:
         raise EnvelopeError(f"{PACKED} names a way of packing that is not known.")
     body = b"" if found.body is None else decode_section(payload, found.body)

@@ -10,20 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from twinbus.amqp import AmqpMessage, Symbol, Timestamp, UInt, data_section
-from twinbus.amqp.states import composite
-from twinbus.errors import DecodeError
+from twinbus.amqp import AmqpMessage, Symbol
+from twinbus.amqp.reader import ENQUEUED_TIME, SCHEDULED, SEQUENCE_NUMBER, STATE, whole
+from twinbus.client.outgoing import UINT_MAX, encode_message
+from twinbus.errors import DecodeError, EncodeError
 
-SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
-PARTITION_KEY = Symbol("x-opt-partition-key")
-SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
 ENQUEUED_SEQUENCE_NUMBER = Symbol("x-opt-enqueue-sequence-number")
-ENQUEUED_TIME = Symbol("x-opt-enqueued-time")
 LOCKED_UNTIL = Symbol("x-opt-locked-until")
-STATE = Symbol("x-opt-message-state")
-
-_HEADER = 0x70
-_PROPERTIES = 0x73
 
 
 @dataclass(slots=True)
@@ -46,42 +39,23 @@ class Message:
 
     def encode(self) -> bytes:
         """The message as it goes over the wire."""
-        parts: list[bytes] = []
-        if self.ttl_ms is not None:
-            parts.append(composite(_HEADER, [None, None, UInt(self.ttl_ms)]))
-        if self.scheduled_ms is not None or self.partition_key is not None:
-            annotations = AmqpMessage()
-            annotations.message_annotations = {}
-            if self.partition_key is not None:
-                annotations.message_annotations[PARTITION_KEY] = self.partition_key
-            if self.scheduled_ms is not None:
-                annotations.message_annotations[SCHEDULED] = Timestamp(self.scheduled_ms)
-            parts.append(annotations.encode())
-        properties = [
+        if self.ttl_ms is not None and not 0 <= self.ttl_ms <= UINT_MAX:
+            raise EncodeError(f"The time to live of {self.ttl_ms} ms is out of range: 0 to {UINT_MAX}.")
+        return encode_message(
+            self.body.encode() if isinstance(self.body, str) else self.body,
             self.message_id,
-            None,
-            self.to,
-            self.subject,
-            self.reply_to,
-            self.correlation_id,
-            None if self.content_type is None else Symbol(self.content_type),
-            None,
-            None,
-            None,
-            self.session_id,
-            None,
-            self.reply_to_session_id,
-        ]
-        while properties and properties[-1] is None:
-            properties.pop()
-        if properties:
-            parts.append(composite(_PROPERTIES, properties))
-        if self.application_properties:
-            own = AmqpMessage()
-            own.application_properties = self.application_properties
-            parts.append(own.encode())
-        parts.append(data_section(self.body.encode() if isinstance(self.body, str) else self.body))
-        return b"".join(parts)
+            session_id=self.session_id,
+            subject=self.subject,
+            content_type=self.content_type,
+            correlation_id=self.correlation_id,
+            to=self.to,
+            reply_to=self.reply_to,
+            reply_to_session_id=self.reply_to_session_id,
+            partition_key=self.partition_key,
+            ttl_ms=self.ttl_ms,
+            scheduled_ms=self.scheduled_ms,
+            application_properties=self.application_properties,
+        )
 
 
 class ReceivedMessage:
@@ -197,8 +171,7 @@ class ReceivedMessage:
         return None if annotations is None else annotations.get(name)
 
     def _time(self, name: Symbol) -> int | None:
-        value = self._annotation(name)
-        return int(value) if isinstance(value, int) else None
+        return whole(self._annotation(name))
 
     def __repr__(self) -> str:
         return f"ReceivedMessage({len(self.payload)} bytes, lock token {self.lock_token})"

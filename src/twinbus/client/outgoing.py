@@ -1,21 +1,20 @@
-"""Messages to send, encoded by hand for those who send many: the same bytes as `Message.encode`, in half the time."""
+"""Messages to send, encoded by hand: the bytes that `AmqpMessage.encode` would give, in half the time."""
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
 from twinbus.amqp import data_section
 from twinbus.amqp.codec import encode
+from twinbus.amqp.sections import HEADER, MESSAGE_ANNOTATIONS, NULL, PROPERTIES, map_section, timestamp
 from twinbus.amqp.states import composite_of
+from twinbus.errors import EncodeError
 
-_NULL: Final = b"\x40"
-_HEADER: Final = 0x70
-_PROPERTIES: Final = 0x73
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
-_ANNOTATIONS: Final = b"\x00\x53\x72"
-_SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time\x83"
+_SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
-_UINT_MAX: Final = 2**32 - 1
+UINT_MAX: Final = 2**32 - 1
 
 
 def encode_message(
@@ -37,8 +36,8 @@ def encode_message(
     """A whole message as it goes over the wire."""
     parts = []
     if ttl_ms is not None:
-        ttl = min(max(ttl_ms, 0), _UINT_MAX)
-        parts.append(composite_of(_HEADER, 3, _NULL + _NULL + b"\x70" + ttl.to_bytes(4, "big")))
+        ttl = min(max(ttl_ms, 0), UINT_MAX)
+        parts.append(composite_of(HEADER, 3, NULL + NULL + b"\x70" + ttl.to_bytes(4, "big")))
     if scheduled_ms is not None or partition_key is not None:
         parts.append(_annotations(partition_key, scheduled_ms))
     fields = [
@@ -60,10 +59,10 @@ def encode_message(
     while count and fields[count - 1] is None:
         count -= 1
     if count:
-        encoded = [_NULL if value is None else _string(value) for value in fields[:count]]
+        encoded = [NULL if value is None else _string(value) for value in fields[:count]]
         if content_type is not None:
             encoded[6] = _symbol(content_type)
-        parts.append(composite_of(_PROPERTIES, count, b"".join(encoded)))
+        parts.append(composite_of(PROPERTIES, count, b"".join(encoded)))
     if application_properties:
         parts.append(_APPLICATION_PROPERTIES)
         parts.append(encode(application_properties))
@@ -72,19 +71,23 @@ def encode_message(
 
 
 def _annotations(partition_key: str | None, scheduled_ms: int | None) -> bytes:
-    body = b""
-    count = 0
+    items: list[bytes] = []
     if partition_key is not None:
-        body += _PARTITION_KEY + _string(partition_key)
-        count += 2
+        items += (_PARTITION_KEY, _string(partition_key))
     if scheduled_ms is not None:
-        body += _SCHEDULED + scheduled_ms.to_bytes(8, "big", signed=True)
-        count += 2
-    return _ANNOTATIONS + b"\xd1" + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
+        try:
+            items += (_SCHEDULED, timestamp(scheduled_ms))
+        except struct.error as error:
+            raise EncodeError(f"The scheduled time {scheduled_ms} has no place in a timestamp.") from error
+    return map_section(MESSAGE_ANNOTATIONS, items)
 
 
 def _string(value: str) -> bytes:
-    raw = value.encode()
+    try:
+        raw = value.encode()
+    except (AttributeError, UnicodeEncodeError):
+        # An id of another type, or text that has no UTF-8, which is refused there.
+        return encode(value)
     if len(raw) < 256:
         return b"\xa1" + bytes((len(raw),)) + raw
     return b"\xb1" + len(raw).to_bytes(4, "big") + raw

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinbus.amqp import decode, encode, locate
+from twinbus.amqp import decode, encode
 from twinbus.amqp import sections as kinds
+from twinbus.amqp.reader import PARTITION_KEY, items, locate
+from twinbus.amqp.sections import ABSOLUTE_EXPIRY, NULL, list_section, map_section
 from twinbus.client.envelope import NAMES, pack, unwrap, wrap
-from twinbus.client.items import NULL, items, list_section, map_section
-from twinbus.client.message import PARTITION_KEY
 from twinbus.errors import EnvelopeError
 
 MARKS: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"})
 
 # What a broker writes into the annotations of what it delivers.
 _BROKERS: Final = "x-opt-"
-# The place of the absolute expiry time among the properties.
-_EXPIRY: Final = 8
 
 
 def resubmitted(payload: bytes, path: str | None = None) -> bytes:
@@ -45,7 +43,7 @@ def sent_again(payload: bytes, message_id: str | None = None) -> bytes:
     found = locate(plain)
     fields = items(plain, found.properties)
     # When it expires is counted anew from its time to live.
-    fields = [NULL if at == _EXPIRY else each for at, each in enumerate(fields)]
+    fields = [NULL if at == ABSOLUTE_EXPIRY else each for at, each in enumerate(fields)]
     if message_id is not None:
         fields = [encode(message_id), *fields[1:]]
     if found.properties is None:

@@ -16,12 +16,12 @@ from tests.amqp.encodings import Writer, writers
 from tests.broker.http.console.window import Window
 from tests.broker.peer import Peer, decoded
 from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.reader import read_fields
 from twinbus.amqp.states import Accepted, AmqpError, state_rejected
 from twinbus.amqp.types import Int, Symbol, UByte, UInt
 from twinbus.broker.messages.intake import Intake
 from twinbus.broker.messages.message_view import MessageView
 from twinbus.broker.messages.stored import render
-from twinbus.client.fields import read_fields
 from twinbus.entities.filters import CorrelationFilter
 from twinbus.entities.message import Message
 from twinbus.testing import Broker

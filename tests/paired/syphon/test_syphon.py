@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.amqp import AmqpMessage, Symbol, Timestamp
-from twinbus.client import BusClient, Message, tls_context
+from twinbus.client import BusClient, Message, read_enqueued_ms, tls_context
 from twinbus.client.envelope import pack
 from twinbus.clock import SystemClock
 from twinbus.ledger.files import complete_files
@@ -16,7 +16,6 @@ from twinbus.ledger.records import Latency, decode
 from twinbus.ledger.totals import Totals
 from twinbus.ledger.words import Event
 from twinbus.paired.syphon import Syphon
-from twinbus.paired.syphon.bus_port import enqueued_ms
 from twinbus.testing import Broker
 
 from .conftest import Pair, until
@@ -224,9 +223,9 @@ def test_when_a_message_came_to_the_backlog() -> None:
     message = AmqpMessage.of_value("x")
     message.message_annotations = {Symbol("x-opt-enqueued-time"): Timestamp(1_700_000_000_123)}
     payload = message.encode()
-    assert enqueued_ms(payload) == 1_700_000_000_123
-    assert enqueued_ms(payload[: payload.index(b"time") + 7]) is None
-    assert enqueued_ms(Message(b"x").encode()) is None
+    assert read_enqueued_ms(payload) == 1_700_000_000_123
+    assert read_enqueued_ms(payload[: payload.index(b"time") + 7]) is None
+    assert read_enqueued_ms(Message(b"x").encode()) is None
 
 
 @pytest.mark.parametrize("websocket", [False, True], ids=["tls", "wss"])

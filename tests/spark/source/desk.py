@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
+from twinbus.amqp.reader import Fields, read_fields
 from twinbus.client import BusClient, Message
 from twinbus.client.blocking import BlockingBus
-from twinbus.client.fields import Fields, read_fields
 from twinbus.ledger.words import Kind
 from twinbus.spark.source.options import Options
 from twinbus.spark.source.source import ServiceBusSource

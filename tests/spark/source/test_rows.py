@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.client.test_typed_json import VALUES
+from tests.amqp.test_typed_json import VALUES
 from twinbus.amqp import AmqpMessage, Symbol, Timestamp, ULong
-from twinbus.client.fields import Fields
+from twinbus.amqp.reader import Fields
+from twinbus.amqp.typed_json import to_json
 from twinbus.client.outgoing import encode_message
-from twinbus.client.typed_json import to_json
 from twinbus.limits import SPARK_BATCH_ROWS
 from twinbus.spark.source.columns import source_schema
 from twinbus.spark.source.garbage import YOUNG_OBJECTS

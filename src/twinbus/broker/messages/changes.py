@@ -8,23 +8,21 @@ was accepted must be deliverable.
 
 from __future__ import annotations
 
-from struct import Struct, error
+from collections.abc import Mapping
+from struct import Struct
 
 from twinbus.amqp.codec import decode, encode, skip
-from twinbus.amqp.sections import locate, value_offset
-from twinbus.amqp.types import Symbol, Timestamp
+from twinbus.amqp.reader import Span, items, locate
+from twinbus.amqp.sections import ABSOLUTE_EXPIRY, CONTENT_TYPE, GROUP_ID, MESSAGE_ID, NULL
+from twinbus.amqp.types import Symbol
 from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES, TTL_ABSENT, TTL_LONG
-from twinbus.errors import ProtocolError
+from twinbus.errors import DecodeError
+
+_sizes = Struct(">II").pack
 
 # Before the name of a system property.
 SYSTEM = "\0"
 REMOVED = b""
-
-MESSAGE_ID = 0
-CONTENT_TYPE = 6
-ABSOLUTE_EXPIRY = 8
-CREATION = 9
-GROUP_ID = 10
 
 # System property -> its place in the properties section.
 FIELDS = {
@@ -44,9 +42,6 @@ ANNOTATIONS = {
     "ViaPartitionKey": "x-opt-via-partition-key",
 }
 
-_UINT = Struct(">I")
-_UNREADABLE = (ProtocolError, UnicodeDecodeError, IndexError, error)
-
 
 def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
     """The stored form with its changes made."""
@@ -62,11 +57,11 @@ def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
         encoded = encode(value) if isinstance(value, str) else value
         system = name[len(SYSTEM) :]
         if system in FIELDS:
-            tail = _with_property(tail, FIELDS[system], encoded or b"\x40")
+            tail = with_properties(tail, {FIELDS[system]: encoded or NULL})
         elif system in ANNOTATIONS:
             annotations, pairs = _with_annotation(annotations, pairs, ANNOTATIONS[system], encoded)
         elif system == "ExpiresAtUtc":
-            tail = _with_property(tail, ABSOLUTE_EXPIRY, encoded or b"\x40")
+            tail = with_properties(tail, {ABSOLUTE_EXPIRY: encoded or NULL})
         elif system == "TimeToLive":
             ttl = TTL_ABSENT if encoded == REMOVED else min(max(int(decode(encoded, 0)[0]), 0), TTL_ABSENT)
             flags &= ~TTL_LONG
@@ -79,108 +74,61 @@ def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
     return b"".join((head, annotations, delivery, tail))
 
 
-def with_field(properties: bytes | None, index: int, encoded: bytes) -> bytes:
-    """The properties section with one field set; the other fields keep their bytes."""
-    fields = _fields(properties, index + 1)
-    fields[index] = encoded
-    return _section(fields)
+def with_fields(payload: bytes, span: Span | None, changes: dict[int, bytes]) -> bytes:
+    """The properties section at `span` with some fields set; the other fields keep their bytes."""
+    fields = items(payload, span, readable=True)
+    for index, encoded in changes.items():
+        if index >= len(fields):
+            fields += [NULL] * (index + 1 - len(fields))
+        fields[index] = encoded
+    return _section(b"\x00\x53\x73\xd0", fields)
 
 
-def with_times(properties: bytes | None, created_ms: int, expires_ms: int) -> bytes:
-    """The properties section with the two times whose difference clients take for the time to live."""
-    fields = _fields(properties, CREATION + 1)
-    fields[ABSOLUTE_EXPIRY] = encode(Timestamp(expires_ms))
-    fields[CREATION] = encode(Timestamp(created_ms))
-    return _section(fields)
-
-
-def _fields(properties: bytes | None, count_min: int) -> list[bytes]:
-    """The encoded fields of a properties section, filled up with nulls."""
-    fields: list[bytes] = []
-    if properties is not None:
-        at = value_offset(properties, 0)
-        code = properties[at]
-        count = 0
-        if code == 0xC0 and len(properties) > at + 2:
-            count, at = properties[at + 2], at + 3
-        elif code == 0xD0 and len(properties) > at + 8:
-            count, at = _UINT.unpack_from(properties, at + 5)[0], at + 9
-        for _ in range(count):
-            try:
-                end = skip(properties, at)
-            except _UNREADABLE:
-                break
-            fields.append(properties[at:end])
-            at = end
-    return fields + [b"\x40"] * (count_min - len(fields))
-
-
-def _section(fields: list[bytes]) -> bytes:
-    body = b"".join(fields)
-    return b"\x00\x53\x73\xd0" + (len(body) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + body
-
-
-def _with_property(tail: bytes, index: int, encoded: bytes) -> bytes:
+def with_properties(tail: bytes, changes: dict[int, bytes]) -> bytes:
+    """A message from its properties on, with some of them set."""
     span = locate(tail).properties
-    if span is None:
-        return with_field(None, index, encoded) + tail
-    return tail[: span[0]] + with_field(tail[span[0] : span[1]], index, encoded) + tail[span[1] :]
+    start, end = span or (0, 0)
+    return tail[:start] + with_fields(tail, span, changes) + tail[end:]
+
+
+def _section(opening: bytes, encoded: list[bytes]) -> bytes:
+    body = b"".join(encoded)
+    return opening + _sizes(len(body) + 4, len(encoded)) + body
 
 
 def _with_annotation(annotations: bytes, pairs: int, name: str, encoded: bytes) -> tuple[bytes, int]:
     """The encoded pairs with one of them set, or removed."""
-    kept = _pairs(annotations, 0, pairs)
-    key = encode(Symbol(name))
-    if encoded == REMOVED:
-        kept.pop(key, None)
-    else:
-        kept[key] = encoded
-    return b"".join([each + value for each, value in kept.items()]), len(kept)
+    found: list[bytes] = []
+    at = 0
+    for _ in range(pairs * 2):
+        end = skip(annotations, at)
+        found.append(annotations[at:end])
+        at = end
+    kept = _with_pairs(found, {Symbol(name): encoded})
+    return b"".join(kept), len(kept) // 2
 
 
 def _with_application_properties(tail: bytes, changes: dict[str, str | bytes]) -> bytes:
     sections = locate(tail)
-    encoded: dict[bytes, bytes] = {}
-    span = sections.application_properties
-    if span is not None:
-        encoded = _map_pairs(tail[span[0] : span[1]])
-    for name, value in changes.items():
-        if value == REMOVED:
-            encoded.pop(encode(name), None)
-        else:
-            encoded[encode(name)] = encode(value) if isinstance(value, str) else value
-    body = b"".join([key + value for key, value in encoded.items()])
-    section = b"\x00\x53\x74\xd1" + _UINT.pack(len(body) + 4) + _UINT.pack(len(encoded) * 2) + body
-    if span is not None:
-        return tail[: span[0]] + section + tail[span[1] :]
+    kept = _with_pairs(items(tail, sections.application_properties, readable=True), changes)
     # Application properties stand between the properties and the body.
     at = sections.properties[1] if sections.properties is not None else 0
-    return tail[:at] + section + tail[at:]
+    start, end = sections.application_properties or (at, at)
+    return tail[:start] + _section(b"\x00\x53\x74\xd1", kept) + tail[end:]
 
 
-def _map_pairs(section: bytes) -> dict[bytes, bytes]:
-    """The encoded pairs of a section that is a map."""
-    at = value_offset(section, 0)
-    code = section[at]
-    try:
-        if code == 0xC1:
-            return _pairs(section, at + 3, section[at + 2] // 2)
-        if code == 0xD1:
-            return _pairs(section, at + 9, _UINT.unpack_from(section, at + 5)[0] // 2)
-    except _UNREADABLE:
-        pass  # too short to hold a count
-    return {}
-
-
-def _pairs(buffer: bytes, at: int, count: int) -> dict[bytes, bytes]:
-    """Encoded pairs, keys in the form `encode` gives them; those up to the first that cannot be decoded."""
+def _with_pairs(encoded: list[bytes], changes: Mapping[str, str | bytes]) -> list[bytes]:
+    """Keys and values in turn with some of them set, or removed; those up to the first key that cannot be decoded."""
     found: dict[bytes, bytes] = {}
-    for _ in range(count):
+    for at in range(0, len(encoded) - 1, 2):
         try:
-            key, value_at = decode(buffer, at)
-            end = skip(buffer, value_at)
-        except _UNREADABLE:
+            # Every key in the form that `encode` gives it, or a change would not find it.
+            found[encode(decode(encoded[at])[0])] = encoded[at + 1]
+        except DecodeError:
             break
-        found[encode(key)] = buffer[value_at:end]
-        at = end
-    return found
+    for name, value in changes.items():
+        if value == REMOVED:
+            found.pop(encode(name), None)
+        else:
+            found[encode(name)] = encode(value) if isinstance(value, str) else value
+    return [each for pair in found.items() for each in pair]

@@ -15,10 +15,9 @@ from decimal import Decimal
 from typing import Any
 
 from twinbus.amqp.codec import decode, encode
-from twinbus.amqp.sections import decode_section, locate
+from twinbus.amqp.reader import decode_section, locate, plain_text
 from twinbus.amqp.types import Described, Float32, Symbol, Timestamp
 from twinbus.broker.messages.changes import ANNOTATIONS, FIELDS, REMOVED, SYSTEM, changed
-from twinbus.broker.messages.intake import text_of
 from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES
 from twinbus.entities.filters import REMOVED as GONE
 from twinbus.entities.filters import Changes, Properties, fold
@@ -124,11 +123,11 @@ class MessageView:
             if index is not None:
                 fields = self._property_fields()
                 value = fields[index] if index < len(fields) else None
-                return value if value is None or value.__class__ is str else text_of(value)
+                return value if value is None or value.__class__ is str else plain_text(value)
             annotation = ANNOTATIONS.get(name)
             if annotation is not None:
                 value = self._own_annotations().get(annotation)
-                return value if value is None or isinstance(value, int) else text_of(value)
+                return value if value is None or isinstance(value, int) else plain_text(value)
             return self._of_broker(name)
         except _UNREADABLE as error:
             raise FilterEvaluationError(f"The {name} of the message does not read.") from error

@@ -11,8 +11,9 @@ from __future__ import annotations
 import uuid
 from struct import Struct
 
-from twinbus.amqp.sections import locate
-from twinbus.broker.messages.changes import changed, with_times
+from twinbus.amqp.reader import locate
+from twinbus.amqp.sections import ABSOLUTE_EXPIRY, CREATION, timestamp
+from twinbus.broker.messages.changes import changed, with_properties
 from twinbus.broker.messages.stored_head import (
     DURABLE_ABSENT,
     DURABLE_MASK,
@@ -96,7 +97,8 @@ def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes
         if lives_ms != ttl or message.changes is not None:
             flags = flags | TTL_LONG if lives_ms >= TTL_ABSENT else flags & ~TTL_LONG
             ttl = min(lives_ms, TTL_ABSENT)
-            tail = _with_times(tail, message.enqueued_ms, message.expires_ms)
+            times = {CREATION: timestamp(message.enqueued_ms), ABSOLUTE_EXPIRY: timestamp(message.expires_ms)}
+            tail = with_properties(tail, times)
     key = (flags, priority, ttl, message.delivery_count)
     header = _HEADERS.get(key)
     if header is None:
@@ -156,10 +158,3 @@ def without_body(payload: bytes) -> bytes:
     """A rendered message up to its body."""
     body = locate(payload).body
     return payload if body is None else payload[: body[0]]
-
-
-def _with_times(tail: bytes, created_ms: int, expires_ms: int) -> bytes:
-    span = locate(tail).properties
-    at, end = span if span is not None else (0, 0)
-    properties = tail[at:end] if span is not None else None
-    return tail[:at] + with_times(properties, created_ms, expires_ms) + tail[end:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinbus.amqp.sections import locate, value_offset
+from twinbus.amqp.reader import locate, section_kind
 from twinbus.amqp.types import Int
 from twinbus.auth.claims import decide
 from twinbus.broker.links.addresses import parse
@@ -31,9 +31,8 @@ class Cbs:
 
     def check(self, payload: bytes) -> None:
         """Anybody may send these: a token is text, and little stands around it. The rest would only cost time."""
-        sections = locate(payload)
-        body = sections.body
-        if body is None or payload[value_offset(payload, body[0])] not in _TEXTS:
+        body = locate(payload).body
+        if body is None or payload[section_kind(payload, body[0])[1]] not in _TEXTS:
             raise DecodeError("the token must be the message's value, as a string")
         if body[0] > TOKEN_PROPERTIES_BYTES_MAX or len(payload) - body[1] > TOKEN_PROPERTIES_BYTES_MAX:
             raise PeerLimitError(f"more than {TOKEN_PROPERTIES_BYTES_MAX} bytes stand around the token")

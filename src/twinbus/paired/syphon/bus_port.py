@@ -6,24 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from twinbus.client import BusClient, Receiver, Sender, encode_batch
+from twinbus.client import BusClient, Receiver, Sender, encode_batch, read_enqueued_ms
 from twinbus.client.batch import FORMAT
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ServiceError
 from twinbus.limits import SYPHON_WINDOW
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel, lock_left_ms
-
-# The annotation's name as a symbol, and the code of a timestamp.
-_ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
-# Within these a service's annotations begin.
-_HEAD_BYTES = 1_024
-
-
-def enqueued_ms(payload: bytes) -> int | None:
-    """When the service took a message; for statistics only, so the annotations are searched and not decoded."""
-    at = payload.find(_ENQUEUED, 0, _HEAD_BYTES)
-    end = at + len(_ENQUEUED) + 8
-    return None if at < 0 or end > len(payload) else int.from_bytes(payload[end - 8 : end], "big")
 
 
 class BusPort:
@@ -74,7 +62,7 @@ class BusSource:
         expires_ms = self._clock.now_ms() + lock_ms
         held = []
         for message in messages:
-            held.append(Held(message.payload, message, lock_ms, expires_ms, enqueued_ms(message.payload)))
+            held.append(Held(message.payload, message, lock_ms, expires_ms, read_enqueued_ms(message.payload)))
             # Settling needs the token only, and a payload has one owner.
             message.payload = b""
         return held

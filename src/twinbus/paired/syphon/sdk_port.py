@@ -34,6 +34,7 @@ from azure.servicebus.exceptions import (
     OperationTimeoutError as SdkTimeoutError,
 )
 
+from twinbus.client import read_enqueued_ms
 from twinbus.client.faults import CONDITIONS
 from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.errors import (
@@ -51,7 +52,6 @@ from twinbus.errors import (
 )
 from twinbus.paired.classify import exact
 from twinbus.paired.sdk_internals import Payloads, condition_of, extend
-from twinbus.paired.syphon.bus_port import enqueued_ms
 from twinbus.paired.syphon.port import Held, Outcomes, Parcel, lock_left_ms
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class SdkSource:
             until = message.locked_until_utc
             lock_ms = lock_left_ms(None if until is None else int(until.timestamp() * 1000), self._wall.now_ms())
             payload = self._payloads.take(message)
-            held.append(Held(payload, message, lock_ms, self._clock.now_ms() + lock_ms, enqueued_ms(payload)))
+            held.append(Held(payload, message, lock_ms, self._clock.now_ms() + lock_ms, read_enqueued_ms(payload)))
         return held
 
     async def complete(self, held: Sequence[Held]) -> Outcomes:

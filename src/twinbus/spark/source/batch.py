@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from twinbus.client.fields import Fields
+from twinbus.client import Fields
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
 from twinbus.spark.source.browsing import NUMBER_MAX, EntityBrowser
 from twinbus.spark.source.options import Options

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from twinbus.client import Backoff
-from twinbus.client.fields import ACTIVE, Fields, read_head
+from twinbus.client import ACTIVE, Backoff, Fields, read_head
 from twinbus.errors import ConfigError, MessageNotFoundError
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
 from twinbus.spark.source.browsing import PARTITIONED, EntityBrowser, sized_head

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar, overload
 
-from twinbus.client import ReceivedMessage
+from twinbus.client import ACTIVE, Fields, ReceivedMessage, read_head
 from twinbus.client.blocking import BlockingBus
-from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.errors import DecodeError
 from twinbus.limits import PEEK_MESSAGES_MAX
 

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from twinbus.client import Backoff, ReceivedMessage
-from twinbus.client.fields import DEFERRED, Fields, read_fields, read_head
+from twinbus.client import DEFERRED, Backoff, Fields, ReceivedMessage, read_fields, read_head
 from twinbus.errors import ConfigError, DecodeError, MessageNotFoundError, ServiceError
 from twinbus.limits import BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX, SPARK_PARTITION_MESSAGES_MIN
 from twinbus.spark.source.browsing import EntityBrowser

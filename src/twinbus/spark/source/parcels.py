@@ -13,9 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from twinbus.client import encode_message, from_json
 from twinbus.client.batch import envelope
-from twinbus.client.outgoing import encode_message
-from twinbus.client.typed_json import from_json
 from twinbus.errors import ArgumentError, EncodeError
 from twinbus.limits import MESSAGE_ID_CHARS_MAX
 from twinbus.spark.source.options import IdMode

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from twinbus.client.fields import ACTIVE, Fields, read_fields, read_head
-from twinbus.client.typed_json import from_json, to_json
+from twinbus.client import ACTIVE, Fields, from_json, read_fields, read_head, to_json
 from twinbus.errors import DecodeError
 from twinbus.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, TIME_MS_MAX
 from twinbus.spark.source.garbage import seldom_collected

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from twinbus.client import Backoff, ReceivedMessage
+from twinbus.client import ACTIVE, Backoff, Fields, ReceivedMessage, read_head
 from twinbus.client.blocking import BlockingBus
-from twinbus.client.fields import ACTIVE, Fields, read_head
 from twinbus.clock import Clock, MonotonicClock
 from twinbus.errors import (
     ArgumentError,

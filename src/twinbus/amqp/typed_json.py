@@ -24,8 +24,8 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 from uuid import UUID
 
-from twinbus.amqp import Byte, Float32, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from twinbus.amqp.codec import decode, encode
+from twinbus.amqp.types import Byte, Float32, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from twinbus.errors import EncodeError, TwinbusError
 
 _NUMBERS: Final[dict[type, str]] = {

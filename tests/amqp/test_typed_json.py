@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp import Array, Byte, Described, Float32, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from twinbus.amqp.typed_json import from_json, to_json
 from twinbus.amqp.types import Char, Decimal128
-from twinbus.client.typed_json import from_json, to_json
 from twinbus.errors import EncodeError
 
 VALUES = st.one_of(

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.client.test_typed_json import VALUES
+from tests.amqp.test_typed_json import VALUES
 from twinbus.amqp import AmqpMessage, Symbol, Timestamp, encode
+from twinbus.amqp.reader import IDENTITY, items, read_fields, read_head, read_properties
+from twinbus.amqp.sections import list_section, map_section
+from twinbus.amqp.typed_json import to_json
 from twinbus.client import Message, ReceivedMessage
-from twinbus.client.fields import read_fields, read_head
 from twinbus.client.outgoing import encode_message
-from twinbus.client.typed_json import to_json
 from twinbus.errors import DecodeError
 
 TEXT = st.one_of(st.none(), st.text(max_size=300))
@@ -124,7 +125,7 @@ def test_nonsense_is_refused(payload: bytes) -> None:
 
 def test_text_that_is_not_utf8_is_refused() -> None:
     payload = encode_message(b"", "abc").replace(b"abc", b"\xff\xfe\xfd")
-    with pytest.raises(DecodeError, match="does not read"):
+    with pytest.raises(DecodeError, match="not UTF-8"):
         read_fields(payload)
     assert read_head(payload).sequence_number == 0
 
@@ -141,3 +142,52 @@ def test_an_expiry_that_is_no_number_is_none(odd: Any) -> None:
     payload = b"\x00\x53\x73" + encode(["id", *[None] * 7, odd]) + b"\x00\x53\x75\xa0\x01x"
     found = read_fields(payload)
     assert (found.message_id, found.expires_ms, found.body) == ("id", None, b"x")
+
+
+PROPERTIES = b"\x00\x53\x73"
+APPLICATION = b"\x00\x53\x74"
+
+
+def test_items_keep_their_bytes() -> None:
+    encoded = [b"\x40", b"\xa1\x02ab", b"\xb1\x00\x00\x00\x01c", b"\x54\x05"]
+    for section in (list_section(0x73, encoded), list_section(0x73, [*encoded, encode("x" * 300)])):
+        assert items(section, (0, len(section)))[:4] == encoded
+    pairs = map_section(0x74, [b"\xa1\x01k", b"\x41"])
+    assert items(pairs, (0, len(pairs))) == [b"\xa1\x01k", b"\x41"]
+    assert items(b"", None) == []
+    assert items(PROPERTIES + b"\x45", (0, 4)) == []
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        PROPERTIES + b"\xc0\x05\x03\xa1\x01k",
+        PROPERTIES + b"\xc0\x05\x01\xa1\x01k\x40",
+        PROPERTIES + b"\xc0\x05\x02\xa1\x01k\xa1",
+        PROPERTIES + b"\xd0\x00\x00",
+        PROPERTIES + b"\xc1\x05\x02\xa1\x01k\x40",
+        APPLICATION + b"\xc0\x05\x02\xa1\x01k\x40",
+        PROPERTIES + b"\xa1\x01k",
+        PROPERTIES,
+    ],
+)
+def test_items_that_are_cut_off_are_refused_or_left_out(section: bytes) -> None:
+    span = (0, len(section))
+    with pytest.raises(DecodeError):
+        items(section, span)
+    assert items(section, span, readable=True) in ([], [b"\xa1\x01k"])
+
+
+def test_properties_that_nobody_asks_for_cannot_make_a_message_unreadable() -> None:
+    not_utf8 = b"\xa1\x01\xff"
+    section = list_section(0x73, [encode("id"), not_utf8, not_utf8])
+    assert read_properties(section, (0, len(section)), IDENTITY)[0] == "id"
+    with pytest.raises(DecodeError):
+        read_fields(section)
+    section = list_section(0x73, [encode("id"), not_utf8])
+    assert read_fields(section).message_id == "id"
+
+
+def test_more_properties_than_there_are_do_no_harm() -> None:
+    section = list_section(0x73, [encode("id"), *[encode("x")] * 20])
+    assert read_properties(section, (0, len(section)), IDENTITY)[0] == "id"
