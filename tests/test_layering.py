@@ -15,14 +15,15 @@ ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "clock": set(),
     "durations": {"errors", "limits"},
+    "websocket": {"limits"},
     "spelling": set(),
     "amqp": BASE,
     "auth": BASE,
     "store": BASE,
     "ledger": BASE,
     "entities": BASE | {"store.facts"},
-    "broker": BASE | {"amqp", "auth", "store", "ledger", "entities"},
-    "client": BASE | {"amqp", "auth"},
+    "broker": BASE | {"websocket", "amqp", "auth", "store", "ledger", "entities"},
+    "client": BASE | {"websocket", "amqp", "auth"},
     "paired": BASE | {"client", "ledger"},
     "plan": BASE | {"ledger"},
     "spark": BASE | {"client", "paired", "ledger", "plan"},
@@ -55,7 +56,7 @@ ROOMS = (
     "configured",
     "server",
 )
-ASYNCIO = {"broker", "client", "paired", "cli", "demo", "testing"}
+ASYNCIO = {"websocket", "broker", "client", "paired", "cli", "demo", "testing"}
 # Calls that read the time of day, or wait: time goes through `clock`. A monotonic clock only measures.
 WALL_TIME = {
     ("time", "time"),

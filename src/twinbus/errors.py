@@ -1,4 +1,9 @@
-"""Every error Twinbus raises or puts on the wire.
+"""The errors that more than one package raises or catches, and those that go onto the wire.
+
+An error of one package only is defined there:
+- `AdminError` in `broker/http/admin/errors.py` and `Refused` in `broker/http/console/answers.py` carry an HTTP status.
+- `PairingError`, `PairFaultedError` and `MessageInBacklogError` in `paired/errors.py` extend the SDK's own.
+- `PatternError` in `entities/filters/patterns.py` and `MadeAnew` in `spark/source/settling.py` stay inside theirs.
 
     TwinbusError
     ├── ServiceError                 the service says no; carries an AMQP condition and a status code
@@ -36,6 +41,7 @@
     ├── StoreError                   the disk or the data folder says no
     │   ├── StoreLockedError             another process holds the data folder
     │   └── StoreCorruptError            a checksum or a record does not read back
+    │       └── DamagedBodyError             the body of one message; all others can be read
     ├── EnvelopeError                a message of a backlog queue cannot be restored; the text says why
     ├── LedgerError                  a line of a ledger does not read; the text says what is wrong with it
     └── ConfigError                  a setting, flag or file is wrong; the text names it and the fix

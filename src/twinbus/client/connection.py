@@ -31,8 +31,8 @@ from twinbus.amqp import (
     Timestamp,
     Transfer,
 )
+from twinbus.client.conditions import lost, request_error
 from twinbus.client.endpoint import Endpoint
-from twinbus.client.faults import lost, request_fault
 from twinbus.client.requests import Requests
 from twinbus.client.tokens import TokenSource
 from twinbus.client.websocket import connect as connect_websocket
@@ -184,7 +184,7 @@ class BusConnection:
         if not isinstance(status, int) or not 200 <= status < 300:
             condition = answer.get("error-condition")
             text = str(answer.get("status-description") or "the token was refused")
-            raise request_fault(int(status or 500), str(condition) if condition else None, text)
+            raise request_error(int(status or 500), str(condition) if condition else None, text)
         # Renewed when nine tenths of its life are over.
         lives_ms = None if token.expires_ms is None else token.expires_ms - now_ms
         self._renewals[audience] = None if lives_ms is None else asked_ms + lives_ms * 9 // 10

@@ -12,7 +12,7 @@ from defusedxml import ElementTree
 
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
-from twinbus.client.faults import request_fault
+from twinbus.client.conditions import request_error
 from twinbus.client.tls import tls_context
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ConnectionForcedError, InternalError
@@ -44,7 +44,7 @@ def describe(
     finally:
         connection.close()
     if answer.status != 200:
-        raise request_fault(answer.status, None, f"The administration API answers {answer.status}.")
+        raise request_error(answer.status, None, f"The administration API answers {answer.status}.")
     try:
         tree = ElementTree.fromstring(text)
     except (ParseError, ValueError):

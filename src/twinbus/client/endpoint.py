@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from twinbus.amqp import AmqpError, Disposed, Link, Outcome, Transfer
-from twinbus.client.faults import fault, lost
+from twinbus.client.conditions import error_of, lost
 from twinbus.errors import LinkDetachedError, OperationTimeoutError, ServiceError
 from twinbus.limits import CLIENT_CLOSE_TIMEOUT_MS, CLIENT_TIMEOUT_MS
 
@@ -130,7 +130,7 @@ class Endpoint:
             if not self._links and not self._down.done():
                 self._down.set_result(None)
             return
-        self.fail(LinkDetachedError(f"The link to {self.path!r} was detached.") if error is None else fault(error))
+        self.fail(LinkDetachedError(f"The link to {self.path!r} was detached.") if error is None else error_of(error))
         self._leave()
 
     def on_ended(self, error: AmqpError | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from twinbus.amqp import ARRAY_OF_LONG, ARRAY_OF_UUID, AmqpMessage, Array, Int, Timestamp, UInt
-from twinbus.client.faults import request_fault
+from twinbus.client.conditions import request_error
 from twinbus.client.message import Message, ReceivedMessage
 from twinbus.errors import InternalError
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX, CLIENT_TIMEOUT_MS, SESSIONS_PAGE_MAX
@@ -179,7 +179,7 @@ class Management:
         if not 200 <= status < 300:
             condition = answer.get("errorCondition")
             text = str(answer.get("statusDescription") or operation)
-            raise request_fault(int(status), str(condition) if condition else None, text)
+            raise request_error(int(status), str(condition) if condition else None, text)
         body = response.value
         if body is None:
             return {}

@@ -27,8 +27,8 @@ from twinbus.amqp import (
     state_rejected,
 )
 from twinbus.client import management as by_request
+from twinbus.client.conditions import settlement_failure
 from twinbus.client.endpoint import Endpoint
-from twinbus.client.faults import settlement_failure
 from twinbus.client.management import Management
 from twinbus.client.message import ReceivedMessage
 from twinbus.errors import ArgumentError, LinkDetachedError, OperationTimeoutError, ServiceError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from twinbus.amqp import STATE_ACCEPTED, AmqpMessage, Disposed, Link, Source, Target, Transfer
+from twinbus.client.conditions import refusal
 from twinbus.client.endpoint import Endpoint
-from twinbus.client.faults import refusal
 from twinbus.errors import DecodeError, InternalError, OperationTimeoutError, QuotaExceededError, ServiceError
 from twinbus.limits import CLIENT_TIMEOUT_MS, REQUESTS_PENDING_MAX
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp import ACCEPTED, STATE_ACCEPTED, Disposed, Link, Source, Target
 from twinbus.client.batch import FORMAT, batches, encode_batch, encoded
+from twinbus.client.conditions import refusal
 from twinbus.client.endpoint import Endpoint
-from twinbus.client.faults import refusal
 from twinbus.client.message import Message
 from twinbus.errors import MessageTooLargeError, ServiceError
 from twinbus.limits import (

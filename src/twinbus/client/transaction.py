@@ -22,8 +22,8 @@ from twinbus.amqp import (
     state_transactional,
 )
 from twinbus.amqp.states import Declared, State
+from twinbus.client.conditions import refusal
 from twinbus.client.endpoint import Endpoint
-from twinbus.client.faults import refusal
 from twinbus.errors import InternalError, OperationTimeoutError, ServiceError
 from twinbus.limits import CLIENT_TIMEOUT_MS, TRANSACTION_MESSAGES_MAX
 

@@ -1,16 +1,13 @@
-"""AMQP over WebSocket: a transport made of binary messages, under the same connection as plain sockets.
+"""AMQP over WebSocket, the broker's side: the same connection as on plain sockets.
 
-Rules:
-- Messages are pieces of one byte stream: AMQP frames may be split or joined at will, by the client and by us.
-- Reading stops when the connection asks for it, and then the socket's own window holds the client back.
-- Writing is bounded as on a socket: the connection is told to pause above the mark, and cuts a peer that never reads.
+Reading stops when the connection asks for it, and then the socket's own window holds the client back. A peer that never
+reads is cut by the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -18,17 +15,12 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from twinbus.broker.connections.connection import BrokerConnection
 from twinbus.broker.connections.patience import unsent_bytes
 from twinbus.limits import SHUTDOWN_TIMEOUT_MS, WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH
+from twinbus.websocket import SUBPROTOCOLS, WebSocketTransport
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
 
 logger = logging.getLogger(__name__)
-
-WEBSOCKET_PATH = "/$servicebus/websocket"
-# The service's own name, and the standard's, which the Go and Rust clients offer.
-SUBPROTOCOLS = ("AMQPWSB10", "amqp")
-# How much is put into one message at most.
-_MESSAGE_BYTES = 256 * 1024
 
 
 async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.StreamResponse:
@@ -69,61 +61,26 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
     return socket
 
 
-class ServerWebSocket(asyncio.Transport):
+class ServerWebSocket(WebSocketTransport):
     """What the connection takes for its socket."""
 
-    def __init__(self, socket: web.WebSocketResponse, stream: asyncio.Transport, protocol: BrokerConnection) -> None:
-        super().__init__()
-        # The WebSocket.
-        self._socket = socket
+    def __init__(self, socket: web.WebSocketResponse, stream: asyncio.Transport, connection: BrokerConnection) -> None:
+        super().__init__(socket, connection, WRITE_BUFFER_BYTES_HIGH)
+        self._response = socket
+        self._connection = connection
         # The socket under it, encrypted or not.
         self._stream = stream
-        # The connection that reads and writes here.
-        self._protocol = protocol
-        # What waits to be written.
-        self._pieces: deque[memoryview] = deque()
-        # How many bytes that is.
-        self._waiting_bytes = 0
-        # Above it the connection is asked to pause, until a quarter is left.
-        self._high_bytes = WRITE_BUFFER_BYTES_HIGH
-        # Whether it is paused.
-        self._paused = False
-        # Set while there is something for the writer to do.
-        self._work = asyncio.Event()
         # Set while messages may be read.
         self._reading = asyncio.Event()
         self._reading.set()
-        # Set by close(): what waits is still written.
-        self._closing = False
-        # Set by abort() or when the peer is gone: nothing is written any more.
-        self._lost = False
-
-    # --- what the connection calls ------------------------------------------------------------------------------------
-
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        if self._closing or not data:
-            return
-        view = memoryview(bytes(data))
-        # In pieces of a message, so that most of a large write waits here, where it is counted.
-        for at in range(0, len(view), _MESSAGE_BYTES):
-            self._pieces.append(view[at : at + _MESSAGE_BYTES])
-        self._waiting_bytes += len(view)
-        self._work.set()
-        if self._waiting_bytes > self._high_bytes and not self._paused:
-            self._paused = True
-            self._protocol.pause_writing()
 
     def close(self) -> None:
-        self._closing = True
+        super().close()
         self._reading.set()
-        self._work.set()
 
     def abort(self) -> None:
         self.lose()
         self._stream.abort()
-
-    def is_closing(self) -> bool:
-        return self._closing
 
     def pause_reading(self) -> None:
         self._reading.clear()
@@ -134,67 +91,33 @@ class ServerWebSocket(asyncio.Transport):
     def is_reading(self) -> bool:
         return self._reading.is_set()
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high_bytes = WRITE_BUFFER_BYTES_HIGH if high is None else high
-
     def get_write_buffer_size(self) -> int:
         return self._waiting_bytes + unsent_bytes(self._stream)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._stream.get_extra_info(name, default)
 
-    # --- what serves it -----------------------------------------------------------------------------------------------
-
-    def lose(self) -> None:
-        """The peer is gone: nobody reads what waits."""
-        self._lost = True
-        self._pieces.clear()
-        self._waiting_bytes = 0
-        self.close()
-
     async def read_messages(self) -> None:
         """Give every message to the connection, until either side ends it."""
-        protocol = self._protocol
         while True:
             await self._reading.wait()
-            message = await self._socket.receive()
+            message = await self._response.receive()
             if message.type is WSMsgType.BINARY:
-                protocol.data_received(message.data)
+                self._connection.data_received(message.data)
             elif message.type is WSMsgType.TEXT:
-                await self._socket.close(code=WSCloseCode.UNSUPPORTED_DATA, message=b"AMQP is binary")
+                await self._response.close(code=WSCloseCode.UNSUPPORTED_DATA, message=b"AMQP is binary")
                 return
             else:
                 return
 
     async def write_messages(self) -> None:
-        """Send what waits, as few and large messages as it gives; at the end close the WebSocket."""
         try:
-            while not self._lost:
-                if self._pieces:
-                    await self._socket.send_bytes(self._next_message())
-                    self._protocol.look_at_marks()
-                    self._resume()
-                elif self._closing:
-                    await self._socket.close()
-                    return
-                else:
-                    self._work.clear()
-                    await self._work.wait()
+            await super().write_messages()
         except ConnectionError:
             self.lose()
 
-    def _resume(self) -> None:
-        if self._paused and self._waiting_bytes <= self._high_bytes // 4:
-            self._paused = False
-            self._protocol.resume_writing()
+    def written(self) -> None:
+        self._connection.look_at_marks()
 
-    def _next_message(self) -> bytes:
-        """What waits, joined up to the size of a message."""
-        pieces = self._pieces
-        taken = [pieces.popleft()]
-        size = len(taken[0])
-        while pieces and size + len(pieces[0]) <= _MESSAGE_BYTES:
-            taken.append(pieces.popleft())
-            size += len(taken[-1])
-        self._waiting_bytes -= size
-        return b"".join(taken)
+    async def say_goodbye(self) -> None:
+        await self._response.close()

@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from twinbus.broker.configuration.config import is_loopback
-from twinbus.broker.connections.websocket import WEBSOCKET_PATH, serve_websocket
+from twinbus.broker.connections.websocket import serve_websocket
 from twinbus.broker.http.admin.api import AdminApi
 from twinbus.broker.http.admin.errors import AdminResponse
 from twinbus.broker.http.admin.faults import FAULTS_PATH, handle_faults
@@ -40,6 +40,7 @@ from twinbus.limits import (
     HTTP_LINE_BYTES_MAX,
     SHUTDOWN_TIMEOUT_MS,
 )
+from twinbus.websocket import WEBSOCKET_PATH
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost

@@ -35,7 +35,7 @@ from azure.servicebus.exceptions import (
 )
 
 from twinbus.client import read_enqueued_ms
-from twinbus.client.faults import CONDITIONS
+from twinbus.client.conditions import CONDITIONS
 from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.errors import (
     ConnectionForcedError,

@@ -6,7 +6,7 @@ import pytest
 
 from twinbus import errors
 from twinbus.amqp import ACCEPTED, RELEASED, AmqpError, Modified, Rejected, TransactionalState
-from twinbus.client.faults import CONDITIONS, fault, lost, refusal, request_fault, settlement_failure
+from twinbus.client.conditions import CONDITIONS, error_of, lost, refusal, request_error, settlement_failure
 from twinbus.errors import (
     ArgumentError,
     ConnectionForcedError,
@@ -28,7 +28,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_service_error_comes_back_as_itself(kind: type[ServiceError]) -> None:
-    error = fault(AmqpError(kind.condition, "text"))
+    error = error_of(AmqpError(kind.condition, "text"))
     first = next(one for one in KINDS if one.condition == kind.condition)
     assert type(error) is first
     assert error.text == "text"
@@ -36,12 +36,12 @@ def test_every_service_error_comes_back_as_itself(kind: type[ServiceError]) -> N
 
 def test_every_condition_has_a_description_of_its_own() -> None:
     for condition, kind in CONDITIONS.items():
-        assert fault(AmqpError(condition)).text == condition
+        assert error_of(AmqpError(condition)).text == condition
         assert issubclass(kind, ServiceError)
 
 
 def test_unknown_conditions_are_retryable_and_named() -> None:
-    error = fault(AmqpError("vendor:odd", "something"))
+    error = error_of(AmqpError("vendor:odd", "something"))
     assert type(error) is InternalError
     assert error.retryable
     assert "vendor:odd" in error.text
@@ -61,7 +61,7 @@ def test_unknown_conditions_are_retryable_and_named() -> None:
 def test_requests_fail_by_condition_then_by_status(
     status: int, condition: str | None, kind: type[ServiceError]
 ) -> None:
-    assert type(request_fault(status, condition, "text")) is kind
+    assert type(request_error(status, condition, "text")) is kind
 
 
 def test_outcomes_of_sends() -> None:

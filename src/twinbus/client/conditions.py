@@ -73,12 +73,12 @@ STATUSES: dict[int, type[ServiceError]] = {
 }
 
 
-def fault(error: AmqpError) -> ServiceError:
+def error_of(error: AmqpError) -> ServiceError:
     """The exception for an error on a link, a session, a connection or a delivery."""
     return _of_condition(error.condition, error.description)
 
 
-def request_fault(status: int, condition: str | None, description: str) -> ServiceError:
+def request_error(status: int, condition: str | None, description: str) -> ServiceError:
     """The exception for a request that was answered with a failure."""
     if condition:
         return _of_condition(condition, description)
@@ -90,7 +90,7 @@ def request_fault(status: int, condition: str | None, description: str) -> Servi
 
 def lost(error: AmqpError | None, text: str) -> ServiceError:
     """The exception for everyone who used a connection or link that is gone."""
-    return ConnectionForcedError(text) if error is None else fault(error)
+    return ConnectionForcedError(text) if error is None else error_of(error)
 
 
 def refusal(state: State | None) -> ServiceError | None:
@@ -99,7 +99,9 @@ def refusal(state: State | None) -> ServiceError | None:
         return None
     if isinstance(state, Rejected):
         return (
-            ArgumentError("The message was rejected without a reason.") if state.error is None else fault(state.error)
+            ArgumentError("The message was rejected without a reason.")
+            if state.error is None
+            else error_of(state.error)
         )
     if isinstance(state, TransactionalState):
         return refusal(state.outcome)
@@ -111,7 +113,7 @@ def refusal(state: State | None) -> ServiceError | None:
 def settlement_failure(state: State | None) -> ServiceError | None:
     """The exception for a settlement that did not take; None when it did: a rejection only fails with an error."""
     if isinstance(state, Rejected) and state.error is not None:
-        return fault(state.error)
+        return error_of(state.error)
     return None
 
 
