@@ -48,7 +48,7 @@ TESTED_BY: dict[str, str] = {
     "client/test_client.py": "connection endpoint tls wire",
     "client/test_blocking.py": "description",
     "client/test_management.py": "requests",
-    "client/test_message.py": "items outgoing",
+    "client/test_message.py": "outgoing",
     "client/test_sender.py": "batch",
     "demo/test_demo.py": "processes traffic",
     "demo/test_screen.py": "story",
@@ -103,13 +103,13 @@ ELSEWHERE: dict[str, str] = {
     "cli/demo.py": "demo/test_demo.py",
     "cli/fault.py": "broker/test_faults.py",
     "cli/report.py": "spark/report/test_command.py",
-    "errors.py": "client/test_faults.py",
     "limits.py": "docs/test_limits.py",
     # Tests of the pair run on both colours; the second is generated from the first.
     "paired/_async/": "paired/test_failover.py",
     "paired/_sync/": "paired/test_sync_twin.py",
     "spark/plan_chart.py": "cli/test_plan.py",
     "testing_plugin.py": "test_testing.py",
+    "websocket.py": "broker/connections/test_websocket.py",
 }
 
 

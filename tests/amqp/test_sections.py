@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp import AmqpMessage, data_section, data_sections, decode_section, encode, locate
-from twinbus.amqp.sections import Sections
+from twinbus.amqp.reader import Sections
 from twinbus.amqp.types import Described, Symbol, UInt, ULong
 from twinbus.errors import DecodeError
 
