@@ -51,11 +51,6 @@ def test_too_many_for_the_exact_form_is_still_at_once() -> None:
     assert found.mean == pytest.approx(500_000 + math.sqrt(1_000_000 / (2 * math.pi)), rel=0.001)
 
 
-def test_empty_queues_and_those_with_a_number() -> None:
+def test_empty_queues() -> None:
     ways = [Counter(picks) for picks in product(range(4), repeat=5)]
     assert chance.empty(5, 4) == pytest.approx(sum(4 - len(way) for way in ways) / len(ways))
-    for count in range(6):
-        expected = sum(sum(way[queue] == count for queue in range(4)) for way in ways) / len(ways)
-        assert chance.queues_with(5, 4, count) == pytest.approx(expected)
-    assert chance.queues_with(3, 1, 3) == 1
-    assert chance.deviation(100, 10) == pytest.approx(3)

@@ -68,18 +68,6 @@ def empty(senders: int, queues: int) -> float:
     return queues * (1 - 1 / queues) ** senders
 
 
-def queues_with(senders: int, queues: int, count: int) -> float:
-    """How many queues exactly `count` senders pick, on average."""
-    if queues == 1:
-        return float(count == senders)
-    return queues * math.exp(_log_binomial(count, senders, queues))
-
-
-def deviation(senders: int, queues: int) -> float:
-    """The standard deviation of the number of senders on one queue."""
-    return math.sqrt(senders * (1 / queues) * (1 - 1 / queues))
-
-
 def _levels(senders: int, queues: int) -> Iterator[tuple[int, float]]:
     """`most` and the probability of keeping within it, from where it can be to where it is certain."""
     exact = exactly(senders, queues)

@@ -33,6 +33,10 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Spark's own patterns, and ours: settings and options by their names, keys in the text of SQL statements.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|connection[.]?string",
+    "spark.sql.redaction.options.regex": "(?i)url|connectionstring",
+    "spark.sql.redaction.string.regex": "(?i)SharedAccess(Key|Signature)\\s*=[^;\"'\\s]+",
     # A task moves messages: running it twice at once would only repeat them.
     "spark.speculation": "false",
 }

@@ -354,9 +354,10 @@ def test_summaries_add_up() -> None:
     assert one.plus(one) == RunSummary(2, 20, 14, 4, 2, 1.0)
 
 
-@pytest.mark.timeout(240)
-def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
-    """Killed for good between two batches' commits, in the middle of the second batch's work."""
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("committing", [False, True], ids=["at work", "committing"])
+def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_path: Path, committing: bool) -> None:
+    """Killed for good in the middle of the second batch's work, or as soon as its commits begin."""
     files = [ledger(tmp_path / "ledger", 40, f"r{number}", START_MS + number * DAY_MS) for number in range(4)]
     command = [sys.executable, "-m", "twinbus.spark.ledger.job", "--ledger", str(tmp_path / "ledger")]
     command += ["--tables", str(tmp_path / "tables"), "--master", "local[2]", "--batch-bytes", "1"]
@@ -364,17 +365,18 @@ def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_p
     try:
         folder = DeltaFolder(tmp_path / "tables")
         deadline = time.monotonic() + 200
-        while folder.batch().number < 1 or not (folder.staging / "rows").exists():
+        while folder.batch().number < (2 if committing else 1) or not (folder.staging / "rows").exists():
             assert process.poll() is None, "it ended before it was killed"
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(0.002)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    # What was begun is completed, and what was not committed is not there.
+    # A batch whose commits were begun is completed, and what was not committed is not there.
     with folder.locked():
         committed = known_files(folder)
+        assert len(committed) == folder.batch().number
     assert 1 <= len(committed) < 4
     check(spark, tmp_path / "tables", Model(map(Path, sorted(committed)), STANDARD))
     done = run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)

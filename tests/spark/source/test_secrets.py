@@ -167,6 +167,24 @@ def test_the_pages_and_the_event_log_show_nothing(planted: Desk, queue: str, tmp
     assert PLANTED not in found.stdout + found.stderr
 
 
+def test_a_statement_that_holds_the_key_is_shown_without_it(
+    spark: SparkSession, planted: Desk, queue: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    planted.send(queue, [Message(b"x")])
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW planted USING servicebus "
+        f"OPTIONS (connectionString '{planted.text}', queueName '{queue}')"
+    )
+    frame = spark.sql("SELECT messageId FROM planted")
+    assert frame.count() == 1
+    frame.explain("extended")
+    spark.sql("DESCRIBE EXTENDED planted").show(100, truncate=False)
+    spark.sql("DROP VIEW planted")
+    texts = [*_last_executions(spark), *capfd.readouterr()]
+    assert any("CREATE OR REPLACE TEMPORARY VIEW" in each or "CreateTempView" in each for each in texts)
+    assert not any(PLANTED in each for each in texts)
+
+
 def _last_executions(spark: SparkSession) -> list[str]:
     """What Spark keeps of the executions for its own pages."""
     store = spark._jsparkSession.sharedState().statusStore()
