@@ -20,7 +20,7 @@ from twinbus.amqp.reader import read_fields
 from twinbus.amqp.states import Accepted, AmqpError, state_rejected
 from twinbus.amqp.types import Int, Symbol, UByte, UInt
 from twinbus.broker.messages.intake import Intake
-from twinbus.broker.messages.message_view import MessageView
+from twinbus.broker.messages.message_view import TopicMessageView
 from twinbus.broker.messages.stored import render
 from twinbus.entities.filters import CorrelationFilter
 from twinbus.entities.message import Message
@@ -176,6 +176,6 @@ def test_what_lies_in_an_old_store_is_read(case: Case, changes: dict[str, str | 
     new = Intake(lambda: "made").message(case.payload, 0, 2**40)
     message = Message(1, 1, len(case.payload), 0, None, 0, 0, None, dict(changes))
     same(AmqpMessage.decode(render(new.body, message)), case, **changes)
-    view = MessageView(lambda _: new.body, None, new.size, message)
+    view = TopicMessageView(lambda _: new.body, None, new.size, message)
     assert view.system("Label") == case.subject
     assert view.properties.folded["n"] == case.properties["n"]

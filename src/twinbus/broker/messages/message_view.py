@@ -46,7 +46,7 @@ _UNREADABLE = (
 )
 
 
-class MessageView:
+class TopicMessageView:
     """One message on its way through a topic."""
 
     __slots__ = (
@@ -248,11 +248,11 @@ class StoredViews:
         # Reads a body by its number.
         self._body = body
 
-    def of_new(self, new: NewMessage) -> MessageView:
-        return MessageView(self._body, new.body, new.size, None)
+    def of_new(self, new: NewMessage) -> TopicMessageView:
+        return TopicMessageView(self._body, new.body, new.size, None)
 
-    def of_stored(self, message: Message) -> MessageView:
-        return MessageView(self._body, None, message.size, message)
+    def of_stored(self, message: Message) -> TopicMessageView:
+        return TopicMessageView(self._body, None, message.size, message)
 
 
 def rule_value(value: Any) -> Any:
