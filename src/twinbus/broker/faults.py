@@ -80,7 +80,6 @@ class Faults:
     """The faults of one namespace."""
 
     def __init__(self, host: NamespaceHost, allowed: bool) -> None:
-        # The namespace.
         self._host = host
         # Whether anybody may ask for faults.
         self.allowed = allowed
@@ -169,9 +168,7 @@ class FaultyOwner:
     __slots__ = ("_fault", "_host", "_link", "_owner")
 
     def __init__(self, host: NamespaceHost, link: Link, owner: Consumer | Publisher, fault: Fault) -> None:
-        # The namespace.
         self._host = host
-        # The AMQP link.
         self._link = link
         # Who does the work when it is done.
         self._owner = owner
@@ -220,7 +217,6 @@ class FaultyStream:
     __slots__ = ("_host", "_late", "_next_s", "_receive", "lost")
 
     def __init__(self, host: NamespaceHost, receive: Callable[[bytes], None]) -> None:
-        # The namespace.
         self._host = host
         # Takes bytes in good times.
         self._receive = receive

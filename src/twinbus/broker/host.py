@@ -137,7 +137,6 @@ class NamespaceHost:
         # Policies and how they change; `keys.json` lies beside the namespaces' folders.
         self.keyring = Keyring(name, policies, kept, self.store.scan(Table.META), None if dev else folder.parent)
         self.keyring.commits = self.commits
-        # Who may do what.
         self.policies = self.keyring.policies
         # Counts operations, for the ledger and the metrics.
         self.meter = Meter(self, scribe)

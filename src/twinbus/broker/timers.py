@@ -23,7 +23,6 @@ class Timers:
     __slots__ = ("_at_ms", "_handle", "_host")
 
     def __init__(self, host: NamespaceHost) -> None:
-        # The namespace.
         self._host = host
         # The timer that is set, None when there is none.
         self._handle: asyncio.TimerHandle | None = None

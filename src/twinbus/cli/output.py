@@ -24,13 +24,11 @@ class Output:
     """Writes messages to the standard output."""
 
     def __init__(self, *, as_json: bool, raw: bool = False, body: Body = Body.AUTO, one: bool = False) -> None:
-        # JSON lines instead of text.
         self._as_json = as_json
         # Bodies alone, as they are.
         self._raw = raw
         # Behind a raw body: one alone is written byte for byte, of several each ends its line.
         self._separator = b"" if one else b"\n"
-        # How bodies are shown.
         self._body = body
         # The stream below the text.
         self._stream = sys.stdout.buffer

@@ -42,9 +42,7 @@ class Progress:
     """Shows a syphon from time to time; `depths` are filled in by whoever can count."""
 
     def __init__(self, syphon: Shown, *, as_json: bool, quiet: bool = False, clock: Clock | None = None) -> None:
-        # What is shown.
         self._syphon = syphon
-        # Lines of JSON instead of a table.
         self._as_json = as_json
         # Whether nothing is shown before the end.
         self._quiet = quiet

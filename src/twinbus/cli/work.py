@@ -67,11 +67,9 @@ class ProgressCounter:
     """A line on the terminal that counts; used with `with`."""
 
     def __init__(self, text: str, total: int | None = None) -> None:
-        # What is counted.
         self._text = text
         # How many there will be; None when nobody knows.
         self._total = total
-        # What has been counted.
         self.done = 0
         # The line; None where there is no terminal.
         self._progress: Progress | None = None

@@ -26,7 +26,6 @@ class Section:
     def __init__(self, values: object, where: str, names: Iterable[str] | None, *, fold_case: bool = False) -> None:
         # Where it stands, for errors: `config.json: UserConfig.Namespaces[0]`.
         self.where = where
-        # The values by proper name.
         self._values: dict[str, Any] = {}
         if not isinstance(values, dict):
             raise ConfigError(f"{where} must be a table, not {_shown(values, where)}.")

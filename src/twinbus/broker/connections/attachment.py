@@ -68,7 +68,6 @@ class Attachment:
     __slots__ = ("_connection", "_needs")
 
     def __init__(self, connection: BrokerConnection) -> None:
-        # Whose links it attaches.
         self._connection = connection
         # Which rights on which paths each link lives on, for when tokens run out.
         self._needs: dict[Link, list[tuple[str, Right]]] = {}

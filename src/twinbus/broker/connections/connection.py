@@ -122,9 +122,7 @@ class BrokerConnection(asyncio.Protocol):
         self._deadline_ms = 0
         # Cuts a peer that dawdles; None before it is connected and after it is lost.
         self._patience: Patience | None = None
-        # The next heartbeat.
         self._heartbeat: asyncio.TimerHandle | None = None
-        # The next claim to run out.
         self._expiry: asyncio.TimerHandle | None = None
         # Transactions that this client has open.
         self.transactions = ConnectionTransactions(self.memory[MemoryKind.TRANSACTIONS])

@@ -49,7 +49,6 @@ class Doorway(asyncio.Protocol):
     """Holds a stream until its first bytes are known."""
 
     def __init__(self, host: NamespaceHost, on_end: Callable[[], None]) -> None:
-        # The namespace the peer came to.
         self._host = host
         # Told once, when the stream is handed over or lost.
         self._on_end = on_end

@@ -46,17 +46,14 @@ class Listener:
     """Listens for one namespace, on any number of ports."""
 
     def __init__(self, host: NamespaceHost, certificates: Certificates, *, plain_anywhere: bool) -> None:
-        # The namespace that clients reach here.
         self._host = host
         # What TLS clients are shown.
         self._certificates = certificates
         # False: only this machine may come without TLS.
         self._plain_anywhere = plain_anywhere
-        # The listening sockets.
         self._sockets: list[socket.socket] = []
         # Sockets that have not become a connection yet, oldest first.
         self._arrivals: dict[_Arrival, None] = {}
-        # Set by close().
         self._closed = False
 
     async def open(self, address: str, port: int) -> int:
@@ -143,7 +140,6 @@ class _Arrival:
         plain: bool,
         arrivals: dict[_Arrival, None],
     ) -> None:
-        # The namespace it came to.
         self._host = host
         # What it is shown if it wants TLS.
         self._certificates = certificates

@@ -44,7 +44,6 @@ class Strangers:
         self._address_max = address_max
         # Everybody, in the order of their coming.
         self._all: OrderedDict[Stranger, None] = OrderedDict()
-        # The same by address.
         self._by_address: dict[str, OrderedDict[Stranger, None]] = {}
 
     def __len__(self) -> int:
@@ -79,7 +78,6 @@ class WrongKeys:
     """How long the answer to a wrong key waits, by address."""
 
     def __init__(self, clock: Clock) -> None:
-        # The time.
         self._clock = clock
         # By address: how many there were lately, and when the last one came, on the steady clock; oldest first.
         self._seen: OrderedDict[str, tuple[int, int]] = OrderedDict()

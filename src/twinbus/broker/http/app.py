@@ -57,7 +57,6 @@ class HttpApp:
     """The HTTP side of one namespace."""
 
     def __init__(self, host: NamespaceHost) -> None:
-        # The namespace being served.
         self._host = host
         # Parses requests and writes answers; the deadlines are ours.
         self._server = _Server(
@@ -73,9 +72,7 @@ class HttpApp:
         )
         # Answers what is neither the WebSocket nor health.
         self._admin_api: AdminApi = host.admin
-        # Sends and receives messages.
         self._rest = RestApi(host)
-        # Bytes of bodies in memory now.
         self._held_bytes = 0
         # By connection: cuts it when the next thing expected of the peer does not come.
         self._timers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
@@ -333,7 +330,6 @@ class _Server(web.Server):
         **options: Any,
     ) -> None:
         super().__init__(handler, **options)
-        # Told of each connection that is lost.
         self._on_lost = on_lost
 
     def __call__(self) -> web.RequestHandler:
@@ -349,7 +345,6 @@ class _Refusal(Exception):
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
-        # The HTTP status.
         self.status = status
 
     def response(self) -> web.Response:

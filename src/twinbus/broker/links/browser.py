@@ -42,15 +42,11 @@ class Browser:
     )
 
     def __init__(self, connection: BrokerConnection, link: Link, dispatcher: Dispatcher) -> None:
-        # The connection it belongs to.
         self.connection = connection
-        # The namespace.
         self._host = connection.host
-        # The AMQP link.
         self.link = link
         # Tells of new messages.
         self._dispatcher = dispatcher
-        # What is browsed.
         self.queue: Queue = dispatcher.queue
         # The lowest sequence number that was not looked at.
         self._next = 0
@@ -60,7 +56,6 @@ class Browser:
         self._scheduled = False
         # Set when the link is over.
         self._gone = False
-        # Counts messages shown.
         self._peeked = connection.host.meter.entity(self.queue.path).counter(Kind.PEEK)
 
     def on_credit(self) -> None:

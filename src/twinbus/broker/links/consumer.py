@@ -64,15 +64,11 @@ class Consumer:
         session: MessageSession | None,
         deleting: bool,
     ) -> None:
-        # The connection it belongs to.
         self.connection = connection
-        # The namespace.
         self._host = connection.host
-        # The AMQP link.
         self.link = link
         # Hands out the queue's messages among its consumers.
         self.dispatcher = dispatcher
-        # Where messages come from.
         self.queue: Queue = dispatcher.queue
         # The session this link holds; None on entities without sessions.
         self.session = session
@@ -88,7 +84,6 @@ class Consumer:
         self._lapsed = False
         # Set when the link is over.
         self.gone = False
-        # Counts what happens to the entity.
         self._meter = connection.host.meter.entity(self.queue.path)
         # Counts messages sent to receivers, and those they completed.
         self._received = self._meter.counter(Kind.RECEIVE)

@@ -70,9 +70,7 @@ class Dispatcher(Senders):
         self._browsers: set[Browser] = set()
         # Consumers with credit, first come first served.
         self._line: OrderedDict[Receiving, None] = OrderedDict()
-        # Who holds which session.
         self._sessions: dict[str, Consumer] = {}
-        # Clients that wait for any session.
         self._waiters: OrderedDict[SessionWaiter, None] = OrderedDict()
         # Whether a run is on its way in this turn of the loop.
         self._scheduled = False

@@ -38,19 +38,14 @@ class Publisher:
     __slots__ = ("_connection", "_host", "_meter", "_senders", "_sent", "link", "queue")
 
     def __init__(self, connection: BrokerConnection, link: Link, senders: Senders) -> None:
-        # The connection it belongs to.
         self._connection = connection
         # The namespace, for its clock, intake and commit loop.
         self._host = connection.host
-        # The AMQP link.
         self.link = link
         # Knows the links of the entity.
         self._senders = senders
-        # Where the messages go.
         self.queue = senders.entity
-        # Counts what happens to the entity.
         self._meter = connection.host.meter.entity(self.queue.path)
-        # Counts messages taken.
         self._sent = self._meter.counter(Kind.SEND)
 
     def on_transfer(self, event: Transfer) -> None:

@@ -22,11 +22,8 @@ class Senders:
     __slots__ = ("entity", "host", "publishers")
 
     def __init__(self, host: NamespaceHost, entity: Queue | Topic) -> None:
-        # The namespace.
         self.host = host
-        # The entity.
         self.entity = entity
-        # Every sending link on it.
         self.publishers: set[Publisher] = set()
         entity.on_deleted = host.bury
 

@@ -86,9 +86,7 @@ class Transaction:
         self._schedules: dict[Queue | Topic, dict[NewMessage, int]] = {}
         # Lock tokens that nobody can use after a rollback: their receiver has settled for good.
         self._forgotten: list[bytes] = []
-        # Outcomes by lock token.
         self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
-        # Messages touched so far.
         self._size = 0
         # When it is rolled back if nobody discharges it, on the steady clock.
         self.deadline_ms = deadline_ms
@@ -234,9 +232,7 @@ class ControlLink:
     __slots__ = ("_connection", "_link")
 
     def __init__(self, connection: BrokerConnection, link: Link) -> None:
-        # Whose transactions these are.
         self._connection = connection
-        # The AMQP link.
         self._link = link
 
     def on_transfer(self, event: Transfer) -> None:

@@ -11,11 +11,9 @@ class Histogram:
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        # Upper ends, ascending.
         self.bounds = bounds
         # Values up to each bound and above the one before.
         self.counts = [0] * (len(bounds) + 1)
-        # All values added up.
         self.sum = 0.0
 
     def observe(self, value: float) -> None:

@@ -52,14 +52,10 @@ class Counter:
     __slots__ = ("_bytes", "_count", "_steps", "bytes", "count", "kind", "lines", "outcome", "steps")
 
     def __init__(self, kind: Kind, outcome: str, lines: OperationLines) -> None:
-        # What is counted.
         self.kind = kind
         self.outcome = outcome
-        # Makes its lines for the ledger.
         self.lines = lines
-        # Operations so far.
         self.count = 0
-        # Bytes of their messages.
         self.bytes = 0
         # 64 KB steps beyond the first of each operation.
         self.steps = 0
@@ -111,7 +107,6 @@ class EntityMeter:
     __slots__ = ("_counters", "_namespace", "leaving", "path")
 
     def __init__(self, namespace: str, path: str) -> None:
-        # The namespace's name, for the ledger.
         self._namespace = namespace
         # The entity's path; empty for the namespace itself.
         self.path = path
@@ -143,9 +138,7 @@ class ConnectionPeak:
     __slots__ = ("_lines", "_peak", "_told", "_told_ms")
 
     def __init__(self, namespace: str) -> None:
-        # Makes its lines for the ledger.
         self._lines = ConnectionLines(LedgerSource.BROKER, namespace)
-        # The most since the last interval.
         self._peak = 0
         # What the ledger was told last, and when.
         self._told = 0
@@ -169,17 +162,13 @@ class Meter:
     """Counts for one namespace. Without a scribe there is no ledger, only metrics."""
 
     def __init__(self, host: NamespaceHost, scribe: Scribe | None) -> None:
-        # The namespace.
         self._host = host
         # Writes the ledger; None: nobody does.
         self.scribe = scribe
-        # By path.
         self._entities: dict[str, EntityMeter] = {}
         # What entities that are gone have counted, so that sums over all never shrink.
         self.gone = EntityMeter(host.name, OTHERS)
-        # Connections.
         self.connections = ConnectionPeak(host.name)
-        # When the current interval started.
         self._start_ms = host.clock.now_ms()
         # The next look at the counters; None while stopped.
         self._timer: asyncio.TimerHandle | None = None

@@ -31,7 +31,6 @@ class Scribe:
     """Takes intervals on the loop's thread, writes them on its own."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        # The ledger.
         self._writer = LedgerWriter(folder, LedgerSource.BROKER, secrets.token_hex(8), clock)
         # What is to be written; None ends the thread.
         self._work: SimpleQueue[list[Interval] | None] = SimpleQueue()

@@ -26,7 +26,6 @@ class Cbs:
     __slots__ = ("_connection",)
 
     def __init__(self, connection: BrokerConnection) -> None:
-        # Whose claims it keeps.
         self._connection = connection
 
     def check(self, payload: bytes) -> None:

@@ -33,7 +33,6 @@ class Directory:
     __slots__ = ("_host",)
 
     def __init__(self, host: NamespaceHost) -> None:
-        # The namespace.
         self._host = host
 
     def handle(self, request: Request) -> None:

@@ -44,17 +44,14 @@ class Request:
     def __init__(
         self, connection: BrokerConnection, link: Link, node: str, message: AmqpMessage, txn_id: bytes | None = None
     ) -> None:
-        # Where the answer goes.
         self._connection = connection
         # The node asked: `$cbs`, or an entity's path with `/$management`.
         self._node = node
         # The AMQP session of the request link: a sibling link is looked for there.
         self._session = link.session
-        # The request as it came.
         self.message = message
         # Its application properties; never None.
         self.properties: dict[Any, Any] = message.application_properties or {}
-        # What is asked for.
         self.operation = str(self.properties.get("operation", ""))
         # The transaction it is part of, None when it stands alone.
         self.txn_id = txn_id
@@ -105,13 +102,10 @@ class RequestLink:
     __slots__ = ("_connection", "_handler", "_link", "_node")
 
     def __init__(self, connection: BrokerConnection, link: Link, node: str, handler: RequestNode) -> None:
-        # The connection it belongs to.
         self._connection = connection
-        # The AMQP link.
         self._link = link
         # The node's address, for finding the answer link.
         self._node = node
-        # Who answers.
         self._handler = handler
 
     def on_transfer(self, event: Transfer) -> None:
@@ -150,19 +144,14 @@ class ReplyLink:
     __slots__ = ("_account", "_connection", "_count", "_undelivered", "_waiting", "link", "node")
 
     def __init__(self, connection: BrokerConnection, link: Link, node: str) -> None:
-        # The connection it belongs to.
         self._connection = connection
-        # The AMQP link.
         self.link = link
-        # The node's address.
         self.node = node
-        # Counts their bytes.
         self._account = connection.memory[MemoryKind.ANSWERS]
         # Answers that wait for credit, bounded, and who wants to hear of them.
         self._waiting: deque[tuple[bytes, Delivered | None]] = deque()
         # Who wants to hear of an answer that is not written yet.
         self._undelivered: dict[Delivered, None] = {}
-        # Makes delivery tags.
         self._count = 0
 
     @property

@@ -48,7 +48,6 @@ class Certificates:
         key: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
-        # Where the development CA is kept.
         self._folder = data
         # Whom the certificate is for.
         self.names = served_names(names)

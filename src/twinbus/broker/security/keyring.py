@@ -49,7 +49,6 @@ class Keyring:
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         given = list(configured)
-        # Who may do what.
         self.policies = Policies(given)
         # The namespace's name, for its part of `keys.json`.
         self._namespace = namespace

@@ -40,7 +40,6 @@ class AdminApi:
     """The administration of one namespace."""
 
     def __init__(self, host: NamespaceHost) -> None:
-        # The namespace.
         self._host = host
         queues, topics, subscriptions, rules = Queues(host), Topics(host), Subscriptions(host), Rules(host)
         # What can be found at the path of a single thing, by kind; of several the description decides.
@@ -49,7 +48,6 @@ class AdminApi:
             ResourceKind.SUBSCRIPTION: (subscriptions,),
             ResourceKind.RULE: (rules,),
         }
-        # What can be listed, by kind.
         self._lists: dict[ResourceKind, Resource] = {
             ResourceKind.QUEUES: queues,
             ResourceKind.TOPICS: topics,

@@ -35,7 +35,6 @@ class Caller:
         self._headers = headers
         # What tokens are checked against.
         self._policies = policies
-        # The time of the request.
         self._now_s = now_s
         # Whether everybody is believed.
         self._dev = dev

@@ -59,7 +59,6 @@ class AdminError(ServiceError):
         self.bare = bare
         # What the status line says; None: the usual word.
         self.reason = reason
-        # The status of the answer.
         self.http_status = http_status
         # What clients look up in the service's list of errors.
         self.sub_code = sub_code or http_status * 100

@@ -35,7 +35,6 @@ class Rules:
     title = "Rules"
 
     def __init__(self, host: NamespaceHost) -> None:
-        # The namespace.
         self._host = host
 
     def find(self, target: RequestTarget) -> FoundRule | None:

@@ -37,7 +37,6 @@ class Refused(ServiceError):
 
     def __init__(self, http_status: int, text: str) -> None:
         super().__init__(text)
-        # The status of the answer.
         self.http_status = http_status
 
 

@@ -81,15 +81,11 @@ class Console:
         # The namespaces, and where they are served.
         self._hosts = hosts
         self._endpoints = endpoints
-        # Who is logged in.
         self.logins = Logins(clock)
         # Ports of one machine share their cookies, so each process has a name of its own for it.
         self._cookie = f"twinbus-console-{secrets.token_hex(4)}"
-        # The page and its files.
         self._assets = Assets()
-        # Live numbers.
         self.streams = Streams()
-        # The ledger.
         self._hour = Hour()
 
     def close(self) -> None:

@@ -46,11 +46,8 @@ class FileSums:
     __slots__ = ("bytes", "events", "groups")
 
     def __init__(self) -> None:
-        # Bytes of its lines.
         self.bytes = 0
-        # Operations and units by group.
         self.groups: dict[_Group, tuple[int, int]] = {}
-        # The last events of pairs.
         self.events: list[FailoverEvent] = []
 
     def read(self, path: Path) -> None:

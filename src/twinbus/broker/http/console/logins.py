@@ -76,7 +76,6 @@ class Logins:
     """All logins of the process."""
 
     def __init__(self, clock: Clock) -> None:
-        # The time.
         self._clock = clock
         # By cookie, the one that was idle longest first.
         self._logins: OrderedDict[str, Login] = OrderedDict()

@@ -34,9 +34,7 @@ class Streams:
     """The open streams of the process."""
 
     def __init__(self) -> None:
-        # How many there are.
         self.count = 0
-        # Set when the broker stops.
         self._stopping = asyncio.Event()
 
     def close(self) -> None:

@@ -22,7 +22,6 @@ class Visitor:
     __slots__ = ("_claims", "_hosts", "here", "login")
 
     def __init__(self, hosts: Mapping[str, NamespaceHost], here: NamespaceHost, login: Login) -> None:
-        # All namespaces of the process.
         self._hosts = hosts
         # The one whose port was asked.
         self.here = here

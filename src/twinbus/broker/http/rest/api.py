@@ -83,7 +83,6 @@ class RestApi:
     """The REST data plane of one namespace."""
 
     def __init__(self, host: NamespaceHost) -> None:
-        # The namespace.
         self._host = host
 
     async def handle(
