@@ -42,13 +42,14 @@ def parse_ms(text: str) -> int:
     plain = text.strip()
     if plain.lower() in ("never", "unlimited"):
         return UNLIMITED_MS
-    total = _iso(plain) if plain[:1] in ("P", "p") else _short(plain.lower())
+    total = iso_ms(plain) if plain[:1] in ("P", "p") else _short(plain.lower())
     if total is None:
         raise ConfigError(f"{text[:_TEXT_CHARS_MAX]!r} is not a duration: write PT30S, PT5M, P14D, or 30s, 5m, 14d.")
     return UNLIMITED_MS if total >= _UNLIMITED_FROM_MS else int(total)
 
 
-def _iso(text: str) -> Decimal | None:
+def iso_ms(text: str) -> Decimal | None:
+    """Milliseconds, exactly, in an ISO-8601 duration; None when the text is none."""
     match = _ISO.fullmatch(text) if len(text) <= _TEXT_CHARS_MAX else None
     if match is None or (match["time"] or "").upper() == "T":
         return None
@@ -64,15 +65,18 @@ def _short(text: str) -> Decimal | None:
 
 def format_ms(ms: int) -> str:
     """The shortest ISO-8601 text, as the service writes it."""
-    if ms >= _UNLIMITED_FROM_MS:
-        return _UNLIMITED_TEXT
-    days, rest = divmod(ms, 86_400_000)
-    hours, rest = divmod(rest, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    seconds, rest = divmod(rest, 1_000)
+    return _UNLIMITED_TEXT if ms >= _UNLIMITED_FROM_MS else format_us(ms * 1_000)
+
+
+def format_us(us: int) -> str:
+    """The same of microseconds, whatever their number."""
+    days, rest = divmod(us, 86_400_000_000)
+    hours, rest = divmod(rest, 3_600_000_000)
+    minutes, rest = divmod(rest, 60_000_000)
+    seconds, rest = divmod(rest, 1_000_000)
     time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
     if rest:
-        time += f"{seconds}.{rest:03d}".rstrip("0") + "S"
+        time += f"{seconds}.{rest:06d}".rstrip("0") + "S"
     elif seconds or not (days or time):
         time += f"{seconds}S"
     return "P" + (f"{days}D" if days else "") + (f"T{time}" if time else "")

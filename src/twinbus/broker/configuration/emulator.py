@@ -20,9 +20,9 @@ from twinbus.broker.configuration.config import (
 )
 from twinbus.broker.configuration.section import Section
 from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
-from twinbus.entities.settings import SETTINGS_OF, QueueSettings, check_path
-from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
-from twinbus.errors import ArgumentError, ConfigError
+from twinbus.entities.settings import SETTINGS_OF, QueueSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings, check_name
+from twinbus.errors import ConfigError
 from twinbus.limits import RULE_NAME_CHARS_MAX
 
 _CORRELATION = {
@@ -109,7 +109,7 @@ def _subscription(topic: str, values: object, where: str) -> SubscriptionConfig:
 def _rule(values: object, where: str) -> RuleConfig:
     section = _section(values, where, ("Name", "Properties"))
     name = section.need("Name")
-    check_name(name, RULE_NAME_CHARS_MAX, section.place("Name"))
+    section.make(check_name, name=name, chars_max=RULE_NAME_CHARS_MAX, what="rule")
     properties = _properties(section, ("FilterType", "CorrelationFilter", "SqlFilter", "Action"))
     kind = (properties.text("FilterType") or "").lower().removesuffix("filter")
     if kind not in ("", "sql", "correlation"):
@@ -149,16 +149,6 @@ def make_subscription(section: Section, settings: SubscriptionSettings, rules: l
     """A subscription whose rules have names of their own."""
     check_unique([each.name for each in rules], f"{section.where}: Subscription {settings.name!r} has the rule")
     return SubscriptionConfig(settings=settings, rules=rules)
-
-
-def check_name(name: str, chars_max: int, where: str) -> None:
-    """A subscription's or rule's name: short, and one path segment (the default rule is `$Default`)."""
-    try:
-        if len(name) > chars_max or "/" in name:
-            raise ArgumentError(f"The name {name!r} must have 1 to {chars_max} characters and no '/'.")
-        check_path(name.removeprefix("$"))
-    except ArgumentError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def plain_values(values: object, where: str) -> dict[str, str | int | float | bool]:

@@ -20,12 +20,12 @@ from twinbus.broker.configuration.config import (
     SubscriptionConfig,
     TopicConfig,
 )
-from twinbus.broker.configuration.emulator import check_name, make_subscription, make_topic, plain_values
+from twinbus.broker.configuration.emulator import make_subscription, make_topic, plain_values
 from twinbus.broker.configuration.jwt import read_jwt
 from twinbus.broker.configuration.section import Section
 from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.entities.settings import SETTINGS_OF, QueueSettings
-from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings, check_name
 from twinbus.errors import ArgumentError, ConfigError
 from twinbus.limits import RULE_NAME_CHARS_MAX
 
@@ -168,8 +168,8 @@ def _subscription(topic: str, name: str, values: object, where: str) -> Subscrip
 
 
 def _rule(name: str, values: object, where: str) -> RuleConfig:
-    check_name(name, RULE_NAME_CHARS_MAX, where)
     section = Section(values, where, ("sql", "correlation", "action"))
+    section.make(check_name, name=name, chars_max=RULE_NAME_CHARS_MAX, what="rule")
     if ("sql" in section) == ("correlation" in section):
         raise ConfigError(f"{where} must have 'sql' or 'correlation', and not both.")
     if "sql" in section:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.broker.http.admin.xml_in import child_of, flag_in, type_of
 from twinbus.broker.http.admin.xml_out import SCHEMA, SERVICE, element, escaped, flag
+from twinbus.durations import format_us, iso_ms
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -28,11 +29,6 @@ _PAIR = "KeyValueOfstringanyType"
 # Where .NET has its identifiers from; plain XML has none.
 _SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-_DURATION = re.compile(
-    r"(?P<sign>-?)P(?:(?P<days>\d{1,9})D)?(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
-    r"(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
-    re.ASCII,
-)
 # As many digits as 64 bits have.
 _WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -82,18 +78,7 @@ def _double_text(value: float) -> str:
 
 def duration_text(span: datetime.timedelta) -> str:
     """ISO 8601, exact to the microsecond."""
-    microseconds = abs(span) // _MICROSECOND
-    days, rest = divmod(microseconds, 86_400_000_000)
-    hours, rest = divmod(rest, 3_600_000_000)
-    minutes, rest = divmod(rest, 60_000_000)
-    seconds, rest = divmod(rest, 1_000_000)
-    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
-    if rest:
-        time += f"{seconds}.{rest:06d}".rstrip("0") + "S"
-    elif seconds or not (days or time):
-        time += f"{seconds}S"
-    sign = "-" if span < datetime.timedelta(0) else ""
-    return sign + "P" + (f"{days}D" if days else "") + (f"T{time}" if time else "")
+    return ("-" if span < datetime.timedelta(0) else "") + format_us(abs(span) // _MICROSECOND)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -139,14 +124,11 @@ def _double(text: str) -> float:
 
 
 def _span(text: str) -> datetime.timedelta:
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match[part] for part in ("days", "hours", "minutes", "seconds")):
+    ms = iso_ms(text.removeprefix("-"))
+    if ms is None:
         raise ValueError(text)
-    span = datetime.timedelta(
-        days=int(match["days"] or 0), hours=int(match["hours"] or 0), minutes=int(match["minutes"] or 0)
-    )
-    span += int(Decimal(match["seconds"] or 0) * 1_000_000) * _MICROSECOND
-    return -span if match["sign"] else span
+    span = int(ms * 1_000) * _MICROSECOND
+    return -span if text.startswith("-") else span
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
