@@ -14,7 +14,7 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Byte, Described, Float32, Int, Symbol, Timestamp, UInt, ULong
 from twinbus.broker.messages.changes import SYSTEM, changed
 from twinbus.broker.messages.intake import Intake
-from twinbus.broker.messages.message_view import TopicMessageView, StoredViews
+from twinbus.broker.messages.message_view import StoredViews, TopicMessageView
 from twinbus.entities.filters import REMOVED, SYSTEM_PROPERTIES, Changes
 from twinbus.entities.message import Message, NewMessage, Relayed
 from twinbus.errors import FilterEvaluationError, StoreCorruptError
