@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError
 from tests.paired.pairs import FAST, Pair, call, opened
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
-from twinbus.paired import PairedServiceBusClient, PairingOptions, State
+from twinbus.paired import EntityState, PairedServiceBusClient, PairingOptions
 from twinbus.paired.arguments import admin_options, from_environment, pairing_options, variable
 
 HOSTS = ("contoso.servicebus.windows.net", "fabrikam.servicebus.windows.net")
@@ -93,7 +93,7 @@ async def test_a_missing_entity_behind_a_custom_endpoint_is_the_callers(pair: Pa
         await call(client.wait_until_paired, 20)
         with pytest.raises(MessagingEntityNotFoundError):
             await call(client.get_queue_sender("ordres").send_messages, ServiceBusMessage("misspelled"))
-        assert client.entity_states == {"ordres": State.HEALTHY}
+        assert client.entity_states == {"ordres": EntityState.HEALTHY}
         assert pair.told("failed-over") == []
 
 
@@ -157,7 +157,7 @@ TYPED = """
 from datetime import timedelta
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
-from twinbus.paired import PairedServiceBusClient, PairingOptions, State
+from twinbus.paired import PairedServiceBusClient, PairingOptions, EntityState
 from twinbus.paired.aio import PairedServiceBusClient as AsyncClient
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.paired.syphon.errand import name_of
+from twinbus.paired.syphon.drain import name_of
 from twinbus.paired.syphon.syphon import counts_of
 
 ROOT = Path(__file__).parent.parent.parent

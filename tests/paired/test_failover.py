@@ -22,7 +22,7 @@ from tests.paired.pairs import Pair, call, opened
 from twinbus.client import BusClient
 from twinbus.client.envelope import PATH, SCHEDULED_TIME, SESSION_ID, TIME_TO_LIVE, unwrap
 from twinbus.client.message import ReceivedMessage
-from twinbus.paired import MessageInBacklogError, PairFaultedError, State, non_transient_error
+from twinbus.paired import EntityState, MessageInBacklogError, PairFaultedError, non_transient_error
 
 AT_ONCE: dict[str, Any] = {"failover_interval": 0}
 
@@ -49,7 +49,7 @@ async def test_healthy_everything_goes_to_the_primary_as_with_the_sdk(pair: Pair
         assert number > 0
         await call(sender.cancel_scheduled_messages, number)
         assert sender.entity_name == "orders"
-        assert sender.paired_client.entity_states == {"orders": State.HEALTHY}
+        assert sender.paired_client.entity_states == {"orders": EntityState.HEALTHY}
     found = await pair.in_primary(5)
     assert sorted(message.body for message in found) == [b"annotated", b"batch", b"list", b"mapping", b"message"]
     assert all(message.message_id for message in found)
@@ -98,7 +98,9 @@ async def test_failover_and_fail_back_in_time(pair: Pair, mode: str) -> None:
             # Failed over, the primary is not tried.
             await call(sender.send_messages, ServiceBusMessage("at once"))
             await asyncio.sleep(1.2 if mode == "down" else 0)
-            assert sender.paired_client.entity_states == {"orders": State.FAILED_OVER}, "a failing ping changes nothing"
+            assert sender.paired_client.entity_states == {"orders": EntityState.FAILED_OVER}, (
+                "a failing ping changes nothing"
+            )
         await pair.until("failed-back")
         await call(sender.send_messages, ServiceBusMessage("after"))
         await call(cold.send_messages, ServiceBusMessage("after, too"))
@@ -120,9 +122,9 @@ async def test_a_held_send_goes_through_when_the_primary_returns(pair: Pair) -> 
             sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("held")))
             await asyncio.sleep(0.5)
             assert not sending.done()
-            assert sender.paired_client.entity_states == {"orders": State.SUSPECT}
+            assert sender.paired_client.entity_states == {"orders": EntityState.SUSPECT}
         await sending
-        assert sender.paired_client.entity_states == {"orders": State.HEALTHY}
+        assert sender.paired_client.entity_states == {"orders": EntityState.HEALTHY}
     await pair.in_primary(1)
     assert pair.events == []
 
@@ -165,7 +167,7 @@ async def test_state_is_the_entitys_and_shared_by_its_senders(pair: Pair) -> Non
                 assert len(pair.told("failed-over")) == 1
                 await call(second.send_messages, ServiceBusMessage("second"))
                 await call(other.send_messages, ServiceBusMessage("other"))
-            assert client.entity_states == {"orders": State.FAILED_OVER, "other": State.HEALTHY}
+            assert client.entity_states == {"orders": EntityState.FAILED_OVER, "other": EntityState.HEALTHY}
             assert await pair.until("failed-back") < 1 + 1
             await call(second.send_messages, ServiceBusMessage("back"))
     assert bodies(await pair.in_backlog(2)) == [b"first", b"second"]
@@ -198,9 +200,9 @@ async def test_a_success_anywhere_stops_the_timer(pair: Pair) -> None:
             with pair.primary.fault("refusing", "orders"):
                 held = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("held")))
                 await asyncio.sleep(0.3)
-                assert client.entity_states == {"orders": State.SUSPECT}
+                assert client.entity_states == {"orders": EntityState.SUSPECT}
             await call(second.send_messages, ServiceBusMessage("good"))
-            assert client.entity_states == {"orders": State.HEALTHY}
+            assert client.entity_states == {"orders": EntityState.HEALTHY}
             await held
     await pair.in_primary(2)
 
@@ -235,7 +237,7 @@ async def test_the_callers_own_errors_are_raised(pair: Pair) -> None:
             with pytest.raises(ServiceBusError):
                 await call(sender.send_messages, ServiceBusMessage("x", application_properties={"big": 2**40}))
             await call(sender.send_messages, ServiceBusMessage("good"))
-        assert set(client.entity_states.values()) == {State.HEALTHY}
+        assert set(client.entity_states.values()) == {EntityState.HEALTHY}
     await pair.in_backlog(0)
     assert pair.events == []
 

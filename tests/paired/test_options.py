@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twinbus.paired import PairedServiceBusClient, aio
-from twinbus.paired.options import Address, PairingOptions, backlog_names, check_name, check_pair
+from twinbus.paired.options import NamespaceAddress, PairingOptions, backlog_names, check_name, check_pair
 
 
 def test_defaults() -> None:
@@ -93,7 +93,7 @@ def test_a_send_outlasts_the_interval_unless_it_says_otherwise() -> None:
     ],
 )
 def test_the_primarys_name(text: str, label: str | None, plain: str) -> None:
-    address = Address.parse(text)
+    address = NamespaceAddress.parse(text)
     assert (address.label, address.plain_name) == (label, plain)
     assert check_name(plain) == plain
 
@@ -121,12 +121,12 @@ def test_backlog_queues_are_numbered_from_zero() -> None:
 )
 def test_the_same_namespace_twice_is_no_pair(primary: str, secondary: str) -> None:
     with pytest.raises(ValueError, match="is the primary itself"):
-        check_pair(Address.parse(primary), Address.parse(secondary))
+        check_pair(NamespaceAddress.parse(primary), NamespaceAddress.parse(secondary))
 
 
 def test_another_port_is_another_namespace() -> None:
-    assert Address.parse("localhost:5672") != Address.parse("localhost:5673")
-    check_pair(Address.parse("localhost:5672"), Address.parse("localhost:5673"))
+    assert NamespaceAddress.parse("localhost:5672") != NamespaceAddress.parse("localhost:5673")
+    check_pair(NamespaceAddress.parse("localhost:5672"), NamespaceAddress.parse("localhost:5673"))
 
 
 def test_an_emulator_without_a_port_has_the_usual_one() -> None:
@@ -151,7 +151,7 @@ def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
 
 
 def test_a_secondary_that_is_itself_paired_is_refused() -> None:
-    a, b, c = (Address.parse(f"{name}.example.net") for name in "abc")
+    a, b, c = (NamespaceAddress.parse(f"{name}.example.net") for name in "abc")
     check_pair(a, b, [a, c])
     with pytest.raises(ValueError, match=r"'b\.example\.net' is itself paired"):
         check_pair(a, b, [b])

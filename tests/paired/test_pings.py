@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 
 from tests.paired.pairs import Pair, call
 from twinbus.limits import PING_BYTES
-from twinbus.paired import State
+from twinbus.paired import EntityState
 from twinbus.paired.receiving import PING_CONTENT_TYPE
 from twinbus.paired.sdk_internals import encoded
 
@@ -52,7 +52,7 @@ async def test_pings_are_empty_and_short_lived_and_keep_their_pace(pair: Pair, p
             await call(sender.send_messages, ServiceBusMessage("x"))
             while len(pings) < 3:
                 await asyncio.sleep(0.02)
-            assert sender.paired_client.entity_states == {"orders": State.FAILED_OVER}
+            assert sender.paired_client.entity_states == {"orders": EntityState.FAILED_OVER}
         await pair.until("failed-back")
         count = len(pings)
         await asyncio.sleep(1.2)

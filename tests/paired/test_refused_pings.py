@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from tests.paired.pairs import Pair, call
-from twinbus.paired import State, non_transient_error
+from twinbus.paired import EntityState, non_transient_error
 
 
 async def test_an_entity_deleted_while_failed_over_fails_back(pair: Pair) -> None:
@@ -23,7 +23,7 @@ async def test_an_entity_deleted_while_failed_over_fails_back(pair: Pair) -> Non
         assert [event.cause for event in pair.told("failed-back")] == ["amqp:not-found"]
         with pytest.raises(MessagingEntityNotFoundError):
             await call(sender.send_messages, ServiceBusMessage("refused"))
-        assert sender.paired_client.entity_states == {"orders": State.HEALTHY}
+        assert sender.paired_client.entity_states == {"orders": EntityState.HEALTHY}
     await pair.in_backlog(1)
 
 

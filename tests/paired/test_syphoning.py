@@ -14,7 +14,7 @@ from twinbus.ledger.files import complete_files
 from twinbus.ledger.records import Backlog, decode
 from twinbus.ledger.totals import Totals
 from twinbus.paired import PairFaultedError
-from twinbus.paired.syphon import bond, lookout
+from twinbus.paired.syphon import closing, monitor
 
 
 async def test_diverted_messages_come_home(pair: Pair, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_nothing_is_left_behind(pair: Pair) -> None:
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
 async def test_the_other_one_is_faulted(pair: Pair, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bond, "PAIR_CLOSE_S", 0.3)
+    monkeypatch.setattr(closing, "PAIR_CLOSE_S", 0.3)
     async with pair.client(enable_syphon=True) as client, opened(client.get_queue_sender("orders")) as sender:
         receiver: Any = client.get_queue_receiver("orders")
         await call(sender.send_messages, ServiceBusMessage(b"x"))
@@ -73,7 +73,7 @@ async def test_the_other_one_is_faulted(pair: Pair, side: str, monkeypatch: pyte
 
 
 async def test_a_pair_closed_in_time_faults_nobody(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bond, "PAIR_CLOSE_S", 0.3)
+    monkeypatch.setattr(closing, "PAIR_CLOSE_S", 0.3)
     client = pair.make(enable_syphon=True)
     async with opened(client), opened(client.get_queue_sender("orders")) as sender:
         await call(client.close_namespace, "secondary", "its key was withdrawn")
@@ -83,7 +83,7 @@ async def test_a_pair_closed_in_time_faults_nobody(pair: Pair, monkeypatch: pyte
 
 
 async def test_without_the_syphon_nobody_is_faulted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bond, "PAIR_CLOSE_S", 0.2)
+    monkeypatch.setattr(closing, "PAIR_CLOSE_S", 0.2)
     async with pair.client() as client, opened(client.get_queue_sender("orders")) as sender:
         await call(client.close_namespace, "secondary")
         await asyncio.sleep(0.5)
@@ -92,7 +92,7 @@ async def test_without_the_syphon_nobody_is_faulted(pair: Pair, monkeypatch: pyt
 
 
 async def test_the_ledger_has_the_backlogs_depth(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "BACKLOG_LOOK_S", 0.2)
+    monkeypatch.setattr(monitor, "BACKLOG_LOOK_S", 0.2)
     async with pair.sender(enable_syphon=True, failover_interval=0, ledger=tmp_path) as sender:
         with pair.primary.fault("down"):
             for number in range(5):

@@ -42,7 +42,7 @@ from twinbus.errors import ConfigError
 from twinbus.limits import BACKLOG_QUEUES_DEFAULT, SYPHON_ROUND_S
 
 if TYPE_CHECKING:
-    from twinbus.paired.syphon import Report, Syphon
+    from twinbus.paired.syphon import Syphon, SyphonReport
 
 _SHOW_S = 1.0
 _DEPTH_S = 3.0
@@ -187,7 +187,7 @@ def _name(given: str | None, primary: str, ca_file: Path | None) -> str:
 # --- in this process --------------------------------------------------------------------------------------------------
 
 
-async def _here(order: _Order, show: Callable[[Shown], Progress], transport: str) -> Report:
+async def _here(order: _Order, show: Callable[[Shown], Progress], transport: str) -> SyphonReport:
     running = _made(order, transport)
     progress = show(running)
     loop = asyncio.get_running_loop()
@@ -229,7 +229,7 @@ def _made(order: _Order, transport: str) -> Syphon:
 
 def _on_spark(
     order: _Order, show: Callable[[Shown], Progress], master: str | None, slots: int, round_s: float
-) -> Report:
+) -> SyphonReport:
     from twinbus.paired.options import backlog_names
     from twinbus.paired.syphon import Pairing
     from twinbus.paired.syphon.syphon import counts_of
@@ -347,7 +347,7 @@ async def _count(progress: Progress, order: _Order) -> None:
                 await asyncio.sleep(_DEPTH_S)
 
 
-def _tell(report: Report, as_json: bool, quiet: bool, once: bool) -> None:
+def _tell(report: SyphonReport, as_json: bool, quiet: bool, once: bool) -> None:
     if as_json:
         if quiet:
             show_json(report.as_dict())

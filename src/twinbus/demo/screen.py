@@ -17,12 +17,12 @@ from rich.text import Text
 
 from twinbus.demo.story import Phase, Story
 from twinbus.demo.traffic import PLACES
-from twinbus.paired.state import State
+from twinbus.paired.state import EntityState
 
 _RENEW_S: Final = 0.25
 _LINE_S: Final = 5.0
 _BAR_CELLS: Final = 40
-_STATES: Final = {State.HEALTHY: "green", State.SUSPECT: "yellow", State.FAILED_OVER: "red"}
+_STATES: Final = {EntityState.HEALTHY: "green", EntityState.SUSPECT: "yellow", EntityState.FAILED_OVER: "red"}
 
 
 class Screen:

@@ -25,7 +25,7 @@ from twinbus.demo.traffic import BACKLOG_QUEUES, ENTITIES, PLACES, DemoSenders, 
 from twinbus.errors import ConfigError
 from twinbus.ledger.words import Event
 from twinbus.paired import PairedEvent
-from twinbus.paired.state import State
+from twinbus.paired.state import EntityState
 
 # How long everything is well before the kill, and after the syphon is done.
 HEALTHY_S: Final = 6.0
@@ -165,7 +165,9 @@ class Story:
         self._turn(Phase.KILLED)
         self._say(f"kill -9 {pid}: contoso is gone")
         self._killed_s = self.seconds
-        await self._until(sending, "a failover", _FAILOVER_S, lambda: State.FAILED_OVER in self.senders.states.values())
+        await self._until(
+            sending, "a failover", _FAILOVER_S, lambda: EntityState.FAILED_OVER in self.senders.states.values()
+        )
         self._turn(Phase.DIVERTED)
 
     async def _dead(self, sending: asyncio.Task[None]) -> None:

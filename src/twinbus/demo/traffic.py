@@ -27,7 +27,7 @@ from twinbus.demo.account import MessageAccount
 from twinbus.ledger.words import Event
 from twinbus.paired import PairedEvent
 from twinbus.paired.aio import PairedServiceBusClient
-from twinbus.paired.state import State
+from twinbus.paired.state import EntityState
 
 QUEUE: Final = "orders"
 TOPIC: Final = "events"
@@ -76,10 +76,10 @@ class DemoSenders:
         self._clock = MonotonicClock()
 
     @property
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, EntityState]:
         """Entity -> how it stands."""
         found = {} if self._client is None else self._client.entity_states
-        return {entity: found.get(entity, State.HEALTHY) for entity in PLACES}
+        return {entity: found.get(entity, EntityState.HEALTHY) for entity in PLACES}
 
     def stop(self) -> None:
         """No new send begins; those under way end."""

@@ -11,9 +11,10 @@ from twinbus.paired.classify import availability_failure, non_transient_error
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError, PairingError
 from twinbus.paired.events import PairedEvent
 from twinbus.paired.options import PairingOptions
-from twinbus.paired.state import State
+from twinbus.paired.state import EntityState
 
 __all__ = [
+    "EntityState",
     "Event",
     "MessageInBacklogError",
     "PairFaultedError",
@@ -23,7 +24,6 @@ __all__ = [
     "PairedServiceBusSender",
     "PairingError",
     "PairingOptions",
-    "State",
     "availability_failure",
     "non_transient_error",
 ]

@@ -33,7 +33,6 @@ class Found:
     """Backlog queues there are, and those there are not."""
 
     def __init__(self) -> None:
-        # Queues that can be used.
         self.names: list[str] = []
         # Those of them that were made just now.
         self.made: list[str] = []

@@ -74,7 +74,6 @@ class Listeners:
     """
 
     def __init__(self, listeners: Iterable[Listener]) -> None:
-        # Whom to call.
         self._listeners = list(listeners)
         # Events, each with its loop; a threading.Event stands for "so far everything was told", None for the end.
         self._waiting: queue.Queue[tuple[PairedEvent, asyncio.AbstractEventLoop | None] | threading.Event | None]
@@ -161,12 +160,9 @@ class Events:
         listeners: Iterable[Listener] | Listeners,
         journal: Journal | None,
     ) -> None:
-        # The names of the two namespaces.
         self.primary = primary
         self.secondary = secondary
-        # The time of day.
         self._clock = clock
-        # Whom to call.
         self.listeners = listeners if isinstance(listeners, Listeners) else Listeners(listeners)
         # Writes the ledger; None when there is none.
         self.journal = journal

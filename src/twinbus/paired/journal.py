@@ -45,9 +45,7 @@ class Journal:
     """Sums, and the thread that writes them."""
 
     def __init__(self, folder: Path, run_id: str, clock: Clock, source: LedgerSource = LedgerSource.CLIENT) -> None:
-        # Who counts.
         self._source = source
-        # The time of day.
         self._clock = clock
         # Appends to the files; used by the journal's thread, and by `close` after it.
         self._writer = LedgerWriter(folder, source, run_id, clock)
@@ -62,11 +60,9 @@ class Journal:
         self._latencies: dict[tuple[str, str, str], tuple[list[int], list[int]]] = {}
         # Looks at backlog queues, with their moments.
         self._looks: list[tuple[str, str, int, dict[str, int]]] = []
-        # When this interval began.
         self._start_ms = clock.now_ms()
         # Held while sums are added to or taken.
         self._lock = threading.Lock()
-        # Set to end the thread.
         self._stopping = threading.Event()
         # Writes once a second; None before the first count.
         self._thread: threading.Thread | None = None

@@ -111,14 +111,14 @@ class PairingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class NamespaceAddress:
     """Where a namespace is: `port` None is the service's usual one."""
 
     host: str
     port: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> NamespaceAddress:
         """From `host`, `host:port`, or a URL with either."""
         try:
             parts = urlsplit(text if "//" in text else f"//{text}")
@@ -153,7 +153,7 @@ class Address:
         return host if self.port is None else f"{host}-{self.port}"
 
 
-def check_pair(primary: Address, secondary: Address, paired: Iterable[Address] = ()) -> None:
+def check_pair(primary: NamespaceAddress, secondary: NamespaceAddress, paired: Iterable[NamespaceAddress] = ()) -> None:
     """Refuse a pair that is none; `paired` are the primaries of the pairs there are."""
     if primary.key == secondary.key:
         raise ValueError(

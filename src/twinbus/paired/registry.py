@@ -12,7 +12,7 @@ import threading
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from twinbus.paired.options import Address
+from twinbus.paired.options import NamespaceAddress
 
 
 class ForkedClient(Protocol):
@@ -25,12 +25,11 @@ class Registry:
     """Paired clients that are open, with their primaries. A client that nobody holds any more is no pair."""
 
     def __init__(self) -> None:
-        # By client.
-        self._primaries: WeakKeyDictionary[ForkedClient, Address] = WeakKeyDictionary()
+        self._primaries: WeakKeyDictionary[ForkedClient, NamespaceAddress] = WeakKeyDictionary()
         # Clients may be made in any thread.
         self._lock = threading.Lock()
 
-    def add(self, client: ForkedClient, primary: Address) -> None:
+    def add(self, client: ForkedClient, primary: NamespaceAddress) -> None:
         with self._lock:
             self._primaries[client] = primary
 
@@ -38,7 +37,7 @@ class Registry:
         with self._lock:
             self._primaries.pop(client, None)
 
-    def primaries(self) -> list[Address]:
+    def primaries(self) -> list[NamespaceAddress]:
         with self._lock:
             return list(self._primaries.values())
 

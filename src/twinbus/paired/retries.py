@@ -32,13 +32,11 @@ class Retries:
         retry_backoff_max: float = 120,
         retry_mode: str = "exponential",
     ) -> None:
-        # The pair's.
         self._options = options
         # How often a try is repeated inside one attempt.
         self._total = retry_total
         # Seconds of the first pause, before doubling.
         self._factor = retry_backoff_factor
-        # The longest pause.
         self._most = retry_backoff_max
         # "exponential" or "fixed".
         self._mode = str(getattr(retry_mode, "value", retry_mode)).lower()

@@ -21,17 +21,12 @@ class Rotation:
     """The backlog queues and which of them are out. Safe to use from several threads."""
 
     def __init__(self, names: Iterable[str], *, pause_ms: int, clock: Clock, rng: Random) -> None:
-        # All queues, in and out.
         self.names: tuple[str, ...] = tuple(names)
-        # How long a queue that failed is left alone.
         self._pause_ms = pause_ms
-        # Where the time comes from.
         self._clock = clock
-        # Where chance comes from.
         self._rng = rng
         # Queues that are out: when they failed last, and in which order, as one moment may see several.
         self._out: dict[str, tuple[int, int]] = {}
-        # Failures so far.
         self._failures = 0
         # Senders of the sync client live in threads of their own.
         self._lock = threading.Lock()

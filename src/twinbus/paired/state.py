@@ -16,7 +16,7 @@ from typing import Final
 from twinbus.clock import Clock
 
 
-class State(StrEnum):
+class EntityState(StrEnum):
     """What is known of an entity."""
 
     HEALTHY = "healthy"
@@ -24,7 +24,7 @@ class State(StrEnum):
     FAILED_OVER = "failed over"
 
 
-class Signal(StrEnum):
+class StateSignal(StrEnum):
     """What can happen to it."""
 
     SUCCESS = "success"
@@ -34,45 +34,43 @@ class Signal(StrEnum):
     REFUSED = "pings refused"
 
 
-TABLE: Final[dict[State, dict[Signal, State]]] = {
-    State.HEALTHY: {
-        Signal.SUCCESS: State.HEALTHY,
-        Signal.FAILURE: State.SUSPECT,
-        Signal.ELAPSED: State.HEALTHY,
-        Signal.PINGED: State.HEALTHY,
-        Signal.REFUSED: State.HEALTHY,
+TABLE: Final[dict[EntityState, dict[StateSignal, EntityState]]] = {
+    EntityState.HEALTHY: {
+        StateSignal.SUCCESS: EntityState.HEALTHY,
+        StateSignal.FAILURE: EntityState.SUSPECT,
+        StateSignal.ELAPSED: EntityState.HEALTHY,
+        StateSignal.PINGED: EntityState.HEALTHY,
+        StateSignal.REFUSED: EntityState.HEALTHY,
     },
-    State.SUSPECT: {
-        Signal.SUCCESS: State.HEALTHY,
-        Signal.FAILURE: State.SUSPECT,
-        Signal.ELAPSED: State.FAILED_OVER,
-        Signal.PINGED: State.HEALTHY,
-        Signal.REFUSED: State.SUSPECT,
+    EntityState.SUSPECT: {
+        StateSignal.SUCCESS: EntityState.HEALTHY,
+        StateSignal.FAILURE: EntityState.SUSPECT,
+        StateSignal.ELAPSED: EntityState.FAILED_OVER,
+        StateSignal.PINGED: EntityState.HEALTHY,
+        StateSignal.REFUSED: EntityState.SUSPECT,
     },
-    State.FAILED_OVER: {
+    EntityState.FAILED_OVER: {
         # A send that began before the failover proves nothing about now.
-        Signal.SUCCESS: State.FAILED_OVER,
-        Signal.FAILURE: State.FAILED_OVER,
-        Signal.ELAPSED: State.FAILED_OVER,
-        Signal.PINGED: State.HEALTHY,
+        StateSignal.SUCCESS: EntityState.FAILED_OVER,
+        StateSignal.FAILURE: EntityState.FAILED_OVER,
+        StateSignal.ELAPSED: EntityState.FAILED_OVER,
+        StateSignal.PINGED: EntityState.HEALTHY,
         # The primary is there and wants none of it: that is the callers' to hear, not to be diverted for ever.
-        Signal.REFUSED: State.HEALTHY,
+        StateSignal.REFUSED: EntityState.HEALTHY,
     },
 }
 
 
-class Failover:
+class FailoverMachine:
     """The state of one entity and its timer."""
 
     __slots__ = ("_clock", "_interval_ms", "deadline_ms", "failing_since_ms", "state")
 
     def __init__(self, interval_ms: int, clock: Clock) -> None:
-        # How long an entity must fail before it fails over.
         self._interval_ms = interval_ms
         # Where the time comes from: one that only measures, so that a clock set forward fails nothing over.
         self._clock = clock
-        # Where it is now.
-        self.state = State.HEALTHY
+        self.state = EntityState.HEALTHY
         # When the timer was started; None while it does not run.
         self.failing_since_ms: int | None = None
         # When the interval has passed; None while the timer does not run.
@@ -80,39 +78,39 @@ class Failover:
 
     def succeeded(self) -> bool:
         """Something was accepted by the entity."""
-        return self._move(Signal.SUCCESS)
+        return self._move(StateSignal.SUCCESS)
 
     def failed(self) -> bool:
         """An availability failure."""
-        changed = self._move(Signal.FAILURE)
+        changed = self._move(StateSignal.FAILURE)
         return self.elapse() or changed
 
     def pinged(self) -> bool:
         """A ping was accepted."""
-        return self._move(Signal.PINGED)
+        return self._move(StateSignal.PINGED)
 
     def refused(self) -> bool:
         """The primary answers pings, and refuses them for good."""
-        return self._move(Signal.REFUSED)
+        return self._move(StateSignal.REFUSED)
 
     def elapse(self) -> bool:
         """Time may have passed: fail over if the interval is over."""
         if self.deadline_ms is None or self._clock.now_ms() < self.deadline_ms:
             return False
-        return self._move(Signal.ELAPSED)
+        return self._move(StateSignal.ELAPSED)
 
     def left_ms(self) -> int | None:
         """What is left of the interval; None while the timer does not run."""
         return None if self.deadline_ms is None else max(self.deadline_ms - self._clock.now_ms(), 0)
 
-    def _move(self, signal: Signal) -> bool:
+    def _move(self, signal: StateSignal) -> bool:
         before, self.state = self.state, TABLE[self.state][signal]
         if self.state is before:
             return False
-        if self.state is State.SUSPECT:
+        if self.state is EntityState.SUSPECT:
             self.failing_since_ms = self._clock.now_ms()
             self.deadline_ms = self.failing_since_ms + self._interval_ms
-        elif self.state is State.HEALTHY:
+        elif self.state is EntityState.HEALTHY:
             self.failing_since_ms = self.deadline_ms = None
         else:
             self.deadline_ms = None

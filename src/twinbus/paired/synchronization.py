@@ -55,7 +55,6 @@ class Signal:
     def __init__(self) -> None:
         # Guards the number below.
         self._condition = threading.Condition()
-        # Pulses so far.
         self._pulses = 0
 
     def pulse(self) -> None:
@@ -229,7 +228,6 @@ class Tasks:
     """Work in the background; threads that hang in the SDK are left behind as daemons."""
 
     def __init__(self) -> None:
-        # What runs.
         self._threads: set[threading.Thread] = set()
         # Senders of all threads come here.
         self._lock = threading.Lock()

@@ -17,8 +17,8 @@ from twinbus.errors import ConfigError
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.totals import Totals
 from twinbus.limits import SYPHON_BATCH_MESSAGES
-from twinbus.paired.syphon import Bounds, Errand, Pairing, drain
-from twinbus.paired.syphon.errand import name_of
+from twinbus.paired.syphon import Bounds, Pairing, SyphonRun, drain
+from twinbus.paired.syphon.drain import name_of
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.testing import Broker
 
@@ -141,9 +141,9 @@ async def test_a_bell_that_rings_stops_a_run(pair: Pair) -> None:
         rung: list[socket.socket] = []
         ringer = threading.Thread(target=lambda: rung.append(server.accept()[0]))
         ringer.start()
-        errand = Errand(lambda: pairing_of(pair).syphon(pair.queues))
+        run = SyphonRun(lambda: pairing_of(pair).syphon(pair.queues))
         running = asyncio.create_task(
-            asyncio.to_thread(errand.run, bounds=Bounds(seconds_max=50), bell=server.getsockname())
+            asyncio.to_thread(run.run, bounds=Bounds(seconds_max=50), stop_address=server.getsockname())
         )
         await until(lambda: bool(rung))
         ringer.join()
@@ -153,17 +153,17 @@ async def test_a_bell_that_rings_stops_a_run(pair: Pair) -> None:
             await running
 
 
-async def test_an_errand_is_stopped_from_outside(pair: Pair) -> None:
+async def test_a_run_is_stopped_from_outside(pair: Pair) -> None:
     path = pair.destination()
     await pair.divert(path, numbered(3))
-    errand = Errand(lambda: pairing_of(pair).syphon(pair.queues))
-    running = asyncio.create_task(asyncio.to_thread(errand.run, bounds=Bounds()))
+    run = SyphonRun(lambda: pairing_of(pair).syphon(pair.queues))
+    running = asyncio.create_task(asyncio.to_thread(run.run, bounds=Bounds()))
     assert len(await pair.taken(path, 3)) == 3
-    errand.stop()
+    run.stop()
     async with asyncio.timeout(10):
         assert (await running).total.syphoned == 3
     # One that is told before it begins does nothing.
-    early = Errand(lambda: pairing_of(pair).syphon(pair.queues))
+    early = SyphonRun(lambda: pairing_of(pair).syphon(pair.queues))
     early.stop()
     assert (await asyncio.to_thread(early.run, bounds=Bounds(seconds_max=30))).total.polls == 0
 

@@ -13,7 +13,7 @@ import pytest
 from twinbus.client import Message
 from twinbus.client.envelope import wrap
 from twinbus.errors import ConfigError
-from twinbus.paired.syphon.syphon import Report
+from twinbus.paired.syphon.syphon import SyphonReport
 from twinbus.paired.syphon.tally import QueueTally
 from twinbus.spark.syphon import job
 
@@ -26,8 +26,8 @@ ENVIRONMENT = {
 }
 
 
-def report(*, undrained: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> Report:
-    return Report(QueueTally(), {"a": {}, "b": {}}, (), undrained, missing, (), "")
+def report(*, undrained: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> SyphonReport:
+    return SyphonReport(QueueTally(), {"a": {}, "b": {}}, (), undrained, missing, (), "")
 
 
 def test_connection_strings_come_from_the_environment_or_a_file(tmp_path: Path) -> None:

@@ -27,13 +27,9 @@ class AsyncChannel:
     __slots__ = ("_connections", "_make", "_tasks", "opened", "sdk")
 
     def __init__(self, make: Callable[[], ServiceBusSender], tasks: AsyncTasks) -> None:
-        # Makes another.
         self._make = make
-        # Where broken ones are closed.
         self._tasks = tasks
-        # The SDK's sender now in use.
         self.sdk = make()
-        # What it has connected.
         self._connections = Connections(self.sdk)
         # Whether its link is up, as far as we know.
         self.opened = False

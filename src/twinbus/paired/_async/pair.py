@@ -19,21 +19,21 @@ from azure.servicebus.aio import ServiceBusClient
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._async.channel import AsyncChannel, close_all
-from twinbus.paired._async.entity import AsyncEntity
 from twinbus.paired._async.namespaces import AsyncNamespace
 from twinbus.paired._async.pairing import AsyncPairing
 from twinbus.paired._async.pings import AsyncWatcher
 from twinbus.paired._async.receiver import PairedServiceBusReceiver
 from twinbus.paired._async.syphoning import AsyncSyphoning
 from twinbus.paired.classify import Policy
+from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.sdk_internals import Connections, is_running
 from twinbus.paired.sessions import LastNumberSearch
-from twinbus.paired.synchronization import AsyncTasks, async_blocking, async_bounded
-from twinbus.paired.syphon.bond import Side
+from twinbus.paired.synchronization import AsyncSignal, AsyncTasks, async_blocking, async_bounded
+from twinbus.paired.syphon.closing import Side
 
 
 class AsyncPair:
@@ -56,31 +56,21 @@ class AsyncPair:
         primary_admin_options: Mapping[str, Any],
         secondary_admin_options: Mapping[str, Any],
     ) -> None:
-        # The options of the pair.
         self.options = options
-        # Times and counts.
         self.retries = retries
-        # Decides which errors may lead to a failover.
         self.classify = classify
-        # Tells what happens.
         self.events = events
-        # Measures.
         self.clock = clock
-        # Makes senders to the primary.
         self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
-        # Makes senders to the backlog.
         self.secondary: ServiceBusClient = secondary.client(**{**secondary_options, "retry_total": 0})
         # Makes receivers, which keep the SDK's own retries.
         self.receiving: ServiceBusClient = primary.client(**primary_options)
         # Receivers that somebody still holds: they are told of a fault.
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
-        # What runs in the background.
         self.tasks = AsyncTasks()
-        # Looks after entities in trouble.
         self._watcher = AsyncWatcher(options, clock, events, classify, self.primary_channel)
         # By lower-case path.
-        self._entities: dict[str, AsyncEntity] = {}
-        # Has the backlog queues.
+        self._entities: dict[str, PairedEntity[AsyncSignal]] = {}
         self.pairing = AsyncPairing(
             primary,
             secondary,
@@ -97,13 +87,10 @@ class AsyncPair:
         self._hidden = 0
         # Guards the two above that several threads may change.
         self._lock = threading.Lock()
-        # Whether it was closed.
         self.closed = False
-        # Why it was given up; None while it was not.
         self.fault: str | None = None
         # Whether this is a forked child, whose connections are its parent's.
         self.forked = False
-        # Whether anything was connected or started.
         self._started = False
         # The syphon and what goes with it; None when it runs elsewhere.
         self._syphoning: AsyncSyphoning | None = None
@@ -132,7 +119,7 @@ class AsyncPair:
         if self._syphoning is not None:
             self._syphoning.start(queues)
 
-    async def look(self, entity: AsyncEntity, queue: str, seconds: float) -> bool:
+    async def look(self, entity: PairedEntity[AsyncSignal], queue: str, seconds: float) -> bool:
         """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
         if not entity.trail.may_look(queue, self.clock.now_ms(), round(SESSION_CHECK_S_MIN * 1000)):
             return False
@@ -168,12 +155,13 @@ class AsyncPair:
 
     # --- entities -------------------------------------------------------------------------------------------------
 
-    def entity(self, path: str) -> AsyncEntity:
+    def entity(self, path: str) -> PairedEntity[AsyncSignal]:
         with self._lock:
             found = self._entities.get(path.lower())
             if found is None:
-                found = self._entities[path.lower()] = AsyncEntity(
+                found = self._entities[path.lower()] = PairedEntity(
                     path,
+                    changed=AsyncSignal(),
                     interval_s=self.options.failover_interval,
                     clock=self.clock,
                     events=self.events,
@@ -182,7 +170,7 @@ class AsyncPair:
             return found
 
     @property
-    def entities(self) -> list[AsyncEntity]:
+    def entities(self) -> list[PairedEntity[AsyncSignal]]:
         return list(self._entities.values())
 
     def primary_channel(self, path: str) -> AsyncChannel:
@@ -199,7 +187,7 @@ class AsyncPair:
             first, self._hidden = self._hidden, self._hidden + count
         return [-(number + 1) for number in range(first, first + count)]
 
-    def _watch(self, entity: AsyncEntity) -> None:
+    def _watch(self, entity: PairedEntity[AsyncSignal]) -> None:
         self.tasks.spawn(self._watcher.watch, entity)
 
     # --- the end --------------------------------------------------------------------------------------------------

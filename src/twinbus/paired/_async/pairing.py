@@ -45,20 +45,14 @@ class AsyncPairing:
         tasks: AsyncTasks,
         on_paired: Callable[[list[str]], None],
     ) -> None:
-        # The namespaces, which are asked for their names, and the secondary for its queues.
         self._primary = primary
         self._secondary = secondary
-        # The pair's, and those of administration clients.
         self._options = options
         self._primary_admin_options = primary_admin_options
         self._admin_options = admin_options
-        # Whom to tell.
         self._events = events
-        # Measures.
         self._clock = clock
-        # Where chance comes from.
         self._rng = rng
-        # Where the search runs.
         self._tasks = tasks
         # Called once, with the queues there are.
         self._on_paired = on_paired
@@ -70,7 +64,6 @@ class AsyncPairing:
         self.failure: PairingError | None = None
         # Pulsed when a search has ended, when one is wanted at once, and when there will be no more.
         self.changed = AsyncSignal()
-        # Searches that have ended.
         self._searches = 0
         # Whether one is wanted before the pause is over.
         self._wanted = False

@@ -14,7 +14,7 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 
 from twinbus.paired._async.namespaces import AsyncNamespace
 from twinbus.paired.backlog import SETTINGS, Found
-from twinbus.paired.options import Address, check_name
+from twinbus.paired.options import NamespaceAddress, check_name
 
 
 async def async_find_queues(namespace: AsyncNamespace, names: list[str], options: Mapping[str, Any]) -> Found:
@@ -45,7 +45,7 @@ async def async_find_queues(namespace: AsyncNamespace, names: list[str], options
 
 async def async_name_of(namespace: AsyncNamespace, options: Mapping[str, Any]) -> str:
     """A namespace's name: of its host, or what it says itself, or where it is."""
-    address: Address = namespace.address
+    address: NamespaceAddress = namespace.address
     if address.label is not None:
         return address.label
     try:

@@ -20,22 +20,14 @@ from twinbus.ledger.words import OK, Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.diverter import AsyncDiverter
-from twinbus.paired._async.entity import AsyncEntity
-from twinbus.paired._async.work import (
-    BUSY,
-    AsyncBatchMaking,
-    AsyncCancelling,
-    AsyncOpening,
-    AsyncScheduling,
-    AsyncSending,
-    AsyncWork,
-)
 from twinbus.paired.classify import availability_failure, cause_of
+from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
 from twinbus.paired.messages import PairedMessageBatch, prepared
 from twinbus.paired.retries import size_of
-from twinbus.paired.state import State
-from twinbus.paired.synchronization import AsyncPool
+from twinbus.paired.state import EntityState
+from twinbus.paired.synchronization import AsyncPool, AsyncSignal
+from twinbus.paired.work import BUSY, BatchMaking, Cancelling, Scheduling, Sending, Work
 
 if TYPE_CHECKING:
     from twinbus.paired._async.pair import AsyncPair
@@ -50,13 +42,11 @@ class PairedServiceBusSender:
     def __init__(
         self,
         pair: AsyncPair,
-        entity: AsyncEntity,
+        entity: PairedEntity[AsyncSignal],
         channels: AsyncPool[AsyncChannel],
         diverter: AsyncDiverter,
     ) -> None:
-        # What it shares with the other senders of the client.
         self._pair = pair
-        # The entity's state, shared with its other senders.
         self._entity = entity
         # The SDK's senders to the primary, each lent to one send at a time.
         self._channels = channels
@@ -67,15 +57,12 @@ class PairedServiceBusSender:
         self._entity_name: str = sdk.entity_name
         self._namespace: str = sdk.fully_qualified_namespace
         self._client_identifier: str = sdk.client_identifier
-        # The way into the backlog.
         self._diverter = diverter
-        # Measures, in ms.
         self._now_ms = pair.clock.now_ms
         # How long one attempt of a send without a timeout may take.
         self._attempt_s = pair.retries.attempt_s(None)
         # Where operations are counted; None without a ledger.
         self._journal = pair.events.journal
-        # Whether it was closed.
         self._closed = False
 
     # --- as the SDK's ---------------------------------------------------------------------------------------------
@@ -103,7 +90,7 @@ class PairedServiceBusSender:
         self._pair.start()
         if self._entity.direct:
             try:
-                await self._try(AsyncOpening(), self._attempt_s)
+                await self._try(None, self._attempt_s)
             except Exception as error:
                 # Nothing is to be sent yet: a primary that is down is no reason to stop.
                 if not self._pair.classify(error):
@@ -162,7 +149,7 @@ class PairedServiceBusSender:
                     channels.give(channel, good=False)
         if isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
             return
-        work = AsyncSending(message, kwargs)
+        work = Sending(message, kwargs)
         await self._deliver(work, started_ms, timeout, failure)
         if self._journal is not None and work.went_direct:
             self._count(Kind.SEND, message, OK)
@@ -177,7 +164,7 @@ class PairedServiceBusSender:
         messages = prepared(messages)
         if isinstance(messages, list) and not messages:
             return []
-        work = AsyncScheduling(messages, schedule_time_utc, kwargs)
+        work = Scheduling(messages, schedule_time_utc, kwargs)
         numbers = await self._deliver(work, self._now_ms(), timeout, None)
         if self._journal is not None and work.went_direct:
             self._count(Kind.SCHEDULE, messages, OK)
@@ -198,19 +185,19 @@ class PairedServiceBusSender:
         self._check_open()
         self._pair.start()
         seconds = self._pair.retries.attempt_s(timeout)
-        if await self._try(AsyncCancelling(numbers, kwargs), seconds) is BUSY:
+        if await self._try(Cancelling(numbers, kwargs), seconds) is BUSY:
             raise OperationTimeoutError(message=_NO_TIME)
         if self._journal is not None:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """An empty batch, as large as the primary takes it; or the backlog, while the primary is down."""
-        batch = await self._deliver(AsyncBatchMaking(max_size_in_bytes), self._now_ms(), None, None)
+        batch = await self._deliver(BatchMaking(max_size_in_bytes), self._now_ms(), None, None)
         return PairedMessageBatch(batch)
 
     # --- in trouble -----------------------------------------------------------------------------------------------
 
-    async def _deliver(self, work: AsyncWork, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
+    async def _deliver(self, work: Work, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
         """Have `work` done, one way or the other; `failure` is what its first try came to."""
         self._check_open()
         self._pair.start()
@@ -223,7 +210,7 @@ class PairedServiceBusSender:
         while True:
             if failure is not None:
                 tries += 1
-                pause_s = retries.pause_s(failure, tries) if entity.state is State.HEALTHY else None
+                pause_s = retries.pause_s(failure, tries) if entity.state is EntityState.HEALTHY else None
                 if pause_s is None or self._now_ms() + pause_s * 1000 > attempt_ends_ms:
                     self._give_up_or_hold(failure)
                     pause_s, hold_s = hold_s, min(hold_s * 2, HOLD_PAUSE_S_MAX)
@@ -240,7 +227,7 @@ class PairedServiceBusSender:
             left_s = (deadline_ms - self._now_ms()) / 1000
             if left_s <= 0:
                 raise failure or last or OperationTimeoutError(message=_NO_TIME)
-            if entity.state is State.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
+            if entity.state is EntityState.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
                 # A try would be cut off by the failover.
                 await entity.changed.wait(entity.left_s or 0)
                 continue
@@ -277,15 +264,15 @@ class PairedServiceBusSender:
         await self._entity.changed.wait(min(pause_s, left_s))
         return True
 
-    async def _try(self, work: AsyncWork, seconds: float) -> Any:
-        """Try it on the primary; BUSY when there was no time for a try."""
+    async def _try(self, work: Work | None, seconds: float) -> Any:
+        """Try it on the primary, or only have a link up; BUSY when there was no time for a try."""
         channels = self._channels
         ends_ms = self._now_ms() + round(seconds * 1000)
         try:
             channel = await channels.take(seconds)
         except TimeoutError:
             return BUSY
-        if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is State.HEALTHY:
+        if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is EntityState.HEALTHY:
             # An opening takes longer than this caller has. What the service says of an entity that does not exist must
             # not look like a time-out, so the opening goes on, for the next caller.
             await self._pair.tasks.within(seconds, lambda: self._open_for_next(channel))
@@ -293,9 +280,11 @@ class PairedServiceBusSender:
         try:
             if not channel.opened:
                 await channel.open(seconds)
+            if work is None:
+                return None
             return await work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            failure = await self._broke(channel, error, work.kind)
+            failure = await self._broke(channel, error, Kind.MANAGE if work is None else work.kind)
             if failure is error:
                 raise
             raise failure from error
@@ -325,7 +314,7 @@ class PairedServiceBusSender:
             await channel.discard()
         return error
 
-    async def _divert(self, work: AsyncWork, deadline_ms: int, held: str | None) -> Any:
+    async def _divert(self, work: Work, deadline_ms: int, held: str | None) -> Any:
         """Have `work` done by way of the backlog; BUSY when that is not needed any more."""
         pair, entity = self._pair, self._entity
 
@@ -333,7 +322,7 @@ class PairedServiceBusSender:
             self._check_open()
             return held is not None or entity.failed_over
 
-        if isinstance(work, AsyncBatchMaking):
+        if isinstance(work, BatchMaking):
             return await self._diverter.create_batch(work.max_size_in_bytes, deadline_ms, needed) or BUSY
         payloads = work.payloads()
         sessions = work.sessions() if pair.options.session_order else set()
@@ -351,7 +340,7 @@ class PairedServiceBusSender:
         pair.events.emit(Event.DIVERTED, entity=entity.path, queue=used, count=len(payloads))
         return pair.hidden_numbers(len(payloads)) if work.kind is Kind.SCHEDULE else None
 
-    async def _held_session(self, work: AsyncWork, deadline_ms: int) -> str | None:
+    async def _held_session(self, work: Work, deadline_ms: int) -> str | None:
         """The backlog queue in which the work's session still has messages; None when it has none."""
         trail = self._entity.trail
         queue = trail.queue_of(work.sessions())

@@ -21,10 +21,10 @@ from twinbus.paired.arguments import bus_options
 from twinbus.paired.events import Events, logger
 from twinbus.paired.synchronization import AsyncSignal
 from twinbus.paired.syphon import Syphon
-from twinbus.paired.syphon.bond import Bond, Side
+from twinbus.paired.syphon.background import AsyncBackgroundSyphon
 from twinbus.paired.syphon.bus_port import BusPort
-from twinbus.paired.syphon.lookout import Count
-from twinbus.paired.syphon.resident import AsyncResident
+from twinbus.paired.syphon.closing import ClosingTogether, Side
+from twinbus.paired.syphon.monitor import Count
 
 
 class AsyncSyphoning:
@@ -45,29 +45,22 @@ class AsyncSyphoning:
     ) -> None:
         # The namespaces, and how the SDK's clients are told to reach them.
         self._sides = ((primary, primary_options), (secondary, secondary_options))
-        # Options of administration clients.
         self._admin_options = admin_options
-        # Tells what happens.
         self._events = events
-        # The time of day.
         self._wall_clock = wall_clock
-        # Gives the pair up.
         self._on_fault = on_fault
-        # Knows which namespace has ended.
-        self._bond = Bond(clock)
-        # Pulsed when that changes.
+        self._closing = ClosingTogether(clock)
         self._changed = AsyncSignal()
-        # The backlog queues; none before the start.
         self._queues: list[str] = []
         # The syphon; None before the start.
-        self._resident: AsyncResident | None = None
+        self._syphon: AsyncBackgroundSyphon | None = None
 
     def start(self, queues: list[str]) -> None:
         """Syphon from these backlog queues."""
-        if self._resident is None:
+        if self._syphon is None:
             self._queues = list(queues)
-            self._resident = AsyncResident(self._make, self._failed)
-            self._resident.start()
+            self._syphon = AsyncBackgroundSyphon(self._make, self._failed)
+            self._syphon.start()
 
     def _make(self) -> Syphon:
         ports = [BusPort(namespace.bus(**bus_options(options))) for namespace, options in self._sides]
@@ -99,17 +92,17 @@ class AsyncSyphoning:
 
     def end(self, side: Side, fault: str | None) -> None:
         """One of the namespaces was closed or faulted."""
-        self._bond.end(side, fault)
+        self._closing.end(side, fault)
         self._changed.pulse()
 
     async def watch(self) -> None:
         """Wait for the other one to end as well, and see to it when it does not."""
         while True:
-            left_ms = self._bond.left_ms
+            left_ms = self._closing.left_ms
             if left_ms is None:
                 return
             await self._changed.wait(left_ms / 1000)
-            due = self._bond.due()
+            due = self._closing.due()
             if due is not None:
                 await self.stop()
                 self._on_fault(due[1])
@@ -117,5 +110,5 @@ class AsyncSyphoning:
 
     async def stop(self) -> None:
         """End the syphon; what it had in hand is given back."""
-        if self._resident is not None:
-            await self._resident.stop()
+        if self._syphon is not None:
+            await self._syphon.stop()

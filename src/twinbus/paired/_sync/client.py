@@ -43,12 +43,12 @@ from twinbus.paired.arguments import (
 from twinbus.paired.classify import availability_failure
 from twinbus.paired.events import Events
 from twinbus.paired.journal import Journal
-from twinbus.paired.options import Address, PairingOptions, check_pair
+from twinbus.paired.options import NamespaceAddress, PairingOptions, check_pair
 from twinbus.paired.registry import OPEN_PAIRS
 from twinbus.paired.retries import Retries
-from twinbus.paired.state import State
+from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import Pool
-from twinbus.paired.syphon.bond import Side
+from twinbus.paired.syphon.closing import Side
 
 _FORKED = (
     "The process was forked after this client had connected: the child cannot share its parent's connections. "
@@ -89,7 +89,6 @@ class PairedServiceBusClient:
             listeners=[on_event] if callable(on_event) else on_event,
             journal=None if ledger is None else Journal(Path(ledger), uuid4().hex, wall_clock),
         )
-        # What its senders share.
         self._pair = Pair(
             primary,
             secondary,
@@ -218,7 +217,7 @@ class PairedServiceBusClient:
         return {} if found is None else dict(found.failures)
 
     @property
-    def entity_states(self) -> dict[str, State]:
+    def entity_states(self) -> dict[str, EntityState]:
         """The state of each entity that has, or had, a sender."""
         return {entity.path: entity.state for entity in self._pair.entities}
 
@@ -259,5 +258,5 @@ def _namespace(given: str | Namespace, credential: Credential) -> Namespace:
     return Namespace.of_credential(given, credential) if isinstance(given, str) else given
 
 
-def _name(address: Address) -> str:
+def _name(address: NamespaceAddress) -> str:
     return address.label or address.plain_name

@@ -44,21 +44,14 @@ class Diverter:
         events: Events,
         closing: Signal,
     ) -> None:
-        # Where the messages are to go in the end.
         self._path = path
-        # Has the backlog queues.
         self._pairing = pairing
-        # Makes a connection to a backlog queue.
         self._make = channel
-        # How long one try may take.
         self._try_timeout_s = options.try_timeout
         # Whether a send waits for a pair that is not made yet.
         self._hold = options.hold_sends
-        # How many sends to one queue may be under way at once.
         self._max_in_flight = options.max_in_flight
-        # Measures.
         self._clock = clock
-        # Whom to tell.
         self._events = events
         # Pulsed when something changes that a waiting send should see.
         self._closing = closing

@@ -21,7 +21,7 @@ from azure.servicebus import ServiceBusClient, parse_connection_string
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client import BusClient
-from twinbus.paired.options import EMULATOR_PORT, Address
+from twinbus.paired.options import EMULATOR_PORT, NamespaceAddress
 
 # As the SDK's clients take them; None with a connection string.
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential | None
@@ -32,7 +32,6 @@ class RoutedTransport(RequestsTransport):  # type: ignore[misc]
 
     def __init__(self, *, by_http: bool, address: str | None, **options: Any) -> None:
         super().__init__(**options)
-        # Whether without TLS.
         self._by_http = by_http
         # Host and port; None for the namespace's own.
         self._address = None if address is None else urlsplit(address if "//" in address else f"//{address}").netloc
@@ -55,16 +54,13 @@ class Namespace:
 
     def __init__(
         self,
-        address: Address,
+        address: NamespaceAddress,
         client: Callable[..., ServiceBusClient],
         admin: Callable[..., ServiceBusAdministrationClient],
         bus: Callable[..., BusClient],
     ) -> None:
-        # Host and port.
         self.address = address
-        # Makes a client of the SDK.
         self.client = client
-        # Makes an administration client of the SDK.
         self.admin = admin
         # Makes a client of our own, for bulk work: `ca` is a context for TLS, the rest are its options.
         self.bus = bus
@@ -86,9 +82,9 @@ class Namespace:
             tls = None if emulator else ca
             return _at(BusClient.from_connection_string(text, tls=tls, **options), address)
 
-        address = Address.parse(endpoint)
+        address = NamespaceAddress.parse(endpoint)
         if emulator and address.port is None:
-            address = Address(address.host, EMULATOR_PORT)
+            address = NamespaceAddress(address.host, EMULATOR_PORT)
         return cls(address, client, admin, bus)
 
     @classmethod
@@ -99,7 +95,7 @@ class Namespace:
             return ServiceBusClient(namespace, cast(TokenCredential, credential), **options)
 
         def admin(**options: Any) -> ServiceBusAdministrationClient:
-            place = Address.parse(namespace)
+            place = NamespaceAddress.parse(namespace)
             host = f"Endpoint=sb://{place.host}{'' if place.port is None else f':{place.port}'}/"
             options = _routed(options, by_http=False)
             if isinstance(credential, AzureNamedKeyCredential):
@@ -114,13 +110,13 @@ class Namespace:
         def bus(ca: SSLContext | None = None, address: str | None = None, **options: Any) -> BusClient:
             return _at(BusClient.with_credential(namespace, credential, tls=ca or True, **options), address)
 
-        return cls(Address.parse(namespace), client, admin, bus)
+        return cls(NamespaceAddress.parse(namespace), client, admin, bus)
 
 
 def _at(client: BusClient, address: str | None) -> BusClient:
     """A client that connects to another address; its tokens stay the namespace's."""
     if address is not None:
-        place = Address.parse(address)
+        place = NamespaceAddress.parse(address)
         client.host, client.port = place.host, place.port or 443
     return client
 

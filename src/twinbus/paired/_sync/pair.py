@@ -20,21 +20,21 @@ from azure.servicebus import ServiceBusClient
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._sync.channel import Channel, close_all
-from twinbus.paired._sync.entity import Entity
 from twinbus.paired._sync.namespaces import Namespace
 from twinbus.paired._sync.pairing import Pairing
 from twinbus.paired._sync.pings import Watcher
 from twinbus.paired._sync.receiver import PairedServiceBusReceiver
 from twinbus.paired._sync.syphoning import Syphoning
 from twinbus.paired.classify import Policy
+from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import PairFaultedError
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.sdk_internals import Connections, is_running
 from twinbus.paired.sessions import LastNumberSearch
-from twinbus.paired.synchronization import Tasks, blocking, bounded
-from twinbus.paired.syphon.bond import Side
+from twinbus.paired.synchronization import Signal, Tasks, blocking, bounded
+from twinbus.paired.syphon.closing import Side
 
 
 class Pair:
@@ -57,31 +57,21 @@ class Pair:
         primary_admin_options: Mapping[str, Any],
         secondary_admin_options: Mapping[str, Any],
     ) -> None:
-        # The options of the pair.
         self.options = options
-        # Times and counts.
         self.retries = retries
-        # Decides which errors may lead to a failover.
         self.classify = classify
-        # Tells what happens.
         self.events = events
-        # Measures.
         self.clock = clock
-        # Makes senders to the primary.
         self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
-        # Makes senders to the backlog.
         self.secondary: ServiceBusClient = secondary.client(**{**secondary_options, "retry_total": 0})
         # Makes receivers, which keep the SDK's own retries.
         self.receiving: ServiceBusClient = primary.client(**primary_options)
         # Receivers that somebody still holds: they are told of a fault.
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
-        # What runs in the background.
         self.tasks = Tasks()
-        # Looks after entities in trouble.
         self._watcher = Watcher(options, clock, events, classify, self.primary_channel)
         # By lower-case path.
-        self._entities: dict[str, Entity] = {}
-        # Has the backlog queues.
+        self._entities: dict[str, PairedEntity[Signal]] = {}
         self.pairing = Pairing(
             primary,
             secondary,
@@ -98,13 +88,10 @@ class Pair:
         self._hidden = 0
         # Guards the two above that several threads may change.
         self._lock = threading.Lock()
-        # Whether it was closed.
         self.closed = False
-        # Why it was given up; None while it was not.
         self.fault: str | None = None
         # Whether this is a forked child, whose connections are its parent's.
         self.forked = False
-        # Whether anything was connected or started.
         self._started = False
         # The syphon and what goes with it; None when it runs elsewhere.
         self._syphoning: Syphoning | None = None
@@ -133,7 +120,7 @@ class Pair:
         if self._syphoning is not None:
             self._syphoning.start(queues)
 
-    def look(self, entity: Entity, queue: str, seconds: float) -> bool:
+    def look(self, entity: PairedEntity[Signal], queue: str, seconds: float) -> bool:
         """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
         if not entity.trail.may_look(queue, self.clock.now_ms(), round(SESSION_CHECK_S_MIN * 1000)):
             return False
@@ -169,12 +156,13 @@ class Pair:
 
     # --- entities -------------------------------------------------------------------------------------------------
 
-    def entity(self, path: str) -> Entity:
+    def entity(self, path: str) -> PairedEntity[Signal]:
         with self._lock:
             found = self._entities.get(path.lower())
             if found is None:
-                found = self._entities[path.lower()] = Entity(
+                found = self._entities[path.lower()] = PairedEntity(
                     path,
+                    changed=Signal(),
                     interval_s=self.options.failover_interval,
                     clock=self.clock,
                     events=self.events,
@@ -183,7 +171,7 @@ class Pair:
             return found
 
     @property
-    def entities(self) -> list[Entity]:
+    def entities(self) -> list[PairedEntity[Signal]]:
         return list(self._entities.values())
 
     def primary_channel(self, path: str) -> Channel:
@@ -200,7 +188,7 @@ class Pair:
             first, self._hidden = self._hidden, self._hidden + count
         return [-(number + 1) for number in range(first, first + count)]
 
-    def _watch(self, entity: Entity) -> None:
+    def _watch(self, entity: PairedEntity[Signal]) -> None:
         self.tasks.spawn(self._watcher.watch, entity)
 
     # --- the end --------------------------------------------------------------------------------------------------

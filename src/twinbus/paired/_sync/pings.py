@@ -22,12 +22,13 @@ from twinbus.clock import Clock
 from twinbus.ledger.words import OK, Event, Kind, Stage
 from twinbus.limits import PING_BYTES, PING_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
-from twinbus.paired._sync.entity import Entity
 from twinbus.paired.classify import Policy, cause_of
+from twinbus.paired.entity import PairedEntity
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.receiving import PING_CONTENT_TYPE
-from twinbus.paired.state import State
+from twinbus.paired.state import EntityState
+from twinbus.paired.synchronization import Signal
 
 
 class Watcher:
@@ -41,33 +42,28 @@ class Watcher:
         classify: Policy,
         channel: Callable[[str], Channel],
     ) -> None:
-        # How often to ping.
         self._interval_s = options.ping_primary_interval
-        # How long one ping may take.
         self._timeout_s = min(options.try_timeout, max(self._interval_s, PING_TIMEOUT_S_MIN))
         # How many refusals in a row fail the entity back; 0 for never.
         self._refusals_max = options.ping_refusals
         # Tells a refusal from a primary that is away.
         self._classify = classify
-        # Measures.
         self._clock = clock
-        # Where operations are counted.
         self._events = events
-        # Makes a new connection to an entity of the primary.
         self._channel = channel
 
-    def watch(self, entity: Entity) -> None:
+    def watch(self, entity: PairedEntity[Signal]) -> None:
         while not entity.unwatch():
-            if entity.state is State.SUSPECT:
+            if entity.state is EntityState.SUSPECT:
                 entity.changed.wait(entity.left_s or 0)
                 entity.elapse()
-            elif entity.state is State.FAILED_OVER:
+            elif entity.state is EntityState.FAILED_OVER:
                 self._ping_until_back(entity)
 
-    def _ping_until_back(self, entity: Entity) -> None:
+    def _ping_until_back(self, entity: PairedEntity[Signal]) -> None:
         due_ms = self._clock.now_ms() + round(self._interval_s * 1000)
         refusals = 0
-        while entity.state is State.FAILED_OVER and not entity.closed:
+        while entity.state is EntityState.FAILED_OVER and not entity.closed:
             left_ms = due_ms - self._clock.now_ms()
             if left_ms > 0:
                 entity.changed.wait(left_ms / 1000)

@@ -15,7 +15,7 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 
 from twinbus.paired._sync.namespaces import Namespace
 from twinbus.paired.backlog import SETTINGS, Found
-from twinbus.paired.options import Address, check_name
+from twinbus.paired.options import NamespaceAddress, check_name
 
 
 def find_queues(namespace: Namespace, names: list[str], options: Mapping[str, Any]) -> Found:
@@ -46,7 +46,7 @@ def find_queues(namespace: Namespace, names: list[str], options: Mapping[str, An
 
 def name_of(namespace: Namespace, options: Mapping[str, Any]) -> str:
     """A namespace's name: of its host, or what it says itself, or where it is."""
-    address: Address = namespace.address
+    address: NamespaceAddress = namespace.address
     if address.label is not None:
         return address.label
     try:

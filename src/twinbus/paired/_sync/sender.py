@@ -21,22 +21,14 @@ from twinbus.ledger.words import OK, Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.diverter import Diverter
-from twinbus.paired._sync.entity import Entity
-from twinbus.paired._sync.work import (
-    BUSY,
-    BatchMaking,
-    Cancelling,
-    Opening,
-    Scheduling,
-    Sending,
-    Work,
-)
 from twinbus.paired.classify import availability_failure, cause_of
+from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
 from twinbus.paired.messages import PairedMessageBatch, prepared
 from twinbus.paired.retries import size_of
-from twinbus.paired.state import State
-from twinbus.paired.synchronization import Pool
+from twinbus.paired.state import EntityState
+from twinbus.paired.synchronization import Pool, Signal
+from twinbus.paired.work import BUSY, BatchMaking, Cancelling, Scheduling, Sending, Work
 
 if TYPE_CHECKING:
     from twinbus.paired._sync.pair import Pair
@@ -51,13 +43,11 @@ class PairedServiceBusSender:
     def __init__(
         self,
         pair: Pair,
-        entity: Entity,
+        entity: PairedEntity[Signal],
         channels: Pool[Channel],
         diverter: Diverter,
     ) -> None:
-        # What it shares with the other senders of the client.
         self._pair = pair
-        # The entity's state, shared with its other senders.
         self._entity = entity
         # The SDK's senders to the primary, each lent to one send at a time.
         self._channels = channels
@@ -68,15 +58,12 @@ class PairedServiceBusSender:
         self._entity_name: str = sdk.entity_name
         self._namespace: str = sdk.fully_qualified_namespace
         self._client_identifier: str = sdk.client_identifier
-        # The way into the backlog.
         self._diverter = diverter
-        # Measures, in ms.
         self._now_ms = pair.clock.now_ms
         # How long one attempt of a send without a timeout may take.
         self._attempt_s = pair.retries.attempt_s(None)
         # Where operations are counted; None without a ledger.
         self._journal = pair.events.journal
-        # Whether it was closed.
         self._closed = False
 
     # --- as the SDK's ---------------------------------------------------------------------------------------------
@@ -104,7 +91,7 @@ class PairedServiceBusSender:
         self._pair.start()
         if self._entity.direct:
             try:
-                self._try(Opening(), self._attempt_s)
+                self._try(None, self._attempt_s)
             except Exception as error:
                 # Nothing is to be sent yet: a primary that is down is no reason to stop.
                 if not self._pair.classify(error):
@@ -224,7 +211,7 @@ class PairedServiceBusSender:
         while True:
             if failure is not None:
                 tries += 1
-                pause_s = retries.pause_s(failure, tries) if entity.state is State.HEALTHY else None
+                pause_s = retries.pause_s(failure, tries) if entity.state is EntityState.HEALTHY else None
                 if pause_s is None or self._now_ms() + pause_s * 1000 > attempt_ends_ms:
                     self._give_up_or_hold(failure)
                     pause_s, hold_s = hold_s, min(hold_s * 2, HOLD_PAUSE_S_MAX)
@@ -241,7 +228,7 @@ class PairedServiceBusSender:
             left_s = (deadline_ms - self._now_ms()) / 1000
             if left_s <= 0:
                 raise failure or last or OperationTimeoutError(message=_NO_TIME)
-            if entity.state is State.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
+            if entity.state is EntityState.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
                 # A try would be cut off by the failover.
                 entity.changed.wait(entity.left_s or 0)
                 continue
@@ -278,15 +265,15 @@ class PairedServiceBusSender:
         self._entity.changed.wait(min(pause_s, left_s))
         return True
 
-    def _try(self, work: Work, seconds: float) -> Any:
-        """Try it on the primary; BUSY when there was no time for a try."""
+    def _try(self, work: Work | None, seconds: float) -> Any:
+        """Try it on the primary, or only have a link up; BUSY when there was no time for a try."""
         channels = self._channels
         ends_ms = self._now_ms() + round(seconds * 1000)
         try:
             channel = channels.take(seconds)
         except TimeoutError:
             return BUSY
-        if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is State.HEALTHY:
+        if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is EntityState.HEALTHY:
             # An opening takes longer than this caller has. What the service says of an entity that does not exist must
             # not look like a time-out, so the opening goes on, for the next caller.
             self._pair.tasks.within(seconds, lambda: self._open_for_next(channel))
@@ -294,9 +281,11 @@ class PairedServiceBusSender:
         try:
             if not channel.opened:
                 channel.open(seconds)
+            if work is None:
+                return None
             return work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
         except Exception as error:
-            failure = self._broke(channel, error, work.kind)
+            failure = self._broke(channel, error, Kind.MANAGE if work is None else work.kind)
             if failure is error:
                 raise
             raise failure from error

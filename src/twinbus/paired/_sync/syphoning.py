@@ -22,10 +22,10 @@ from twinbus.paired.arguments import bus_options
 from twinbus.paired.events import Events, logger
 from twinbus.paired.synchronization import Signal
 from twinbus.paired.syphon import Syphon
-from twinbus.paired.syphon.bond import Bond, Side
+from twinbus.paired.syphon.background import BackgroundSyphon
 from twinbus.paired.syphon.bus_port import BusPort
-from twinbus.paired.syphon.lookout import Count
-from twinbus.paired.syphon.resident import Resident
+from twinbus.paired.syphon.closing import ClosingTogether, Side
+from twinbus.paired.syphon.monitor import Count
 
 
 class Syphoning:
@@ -46,29 +46,22 @@ class Syphoning:
     ) -> None:
         # The namespaces, and how the SDK's clients are told to reach them.
         self._sides = ((primary, primary_options), (secondary, secondary_options))
-        # Options of administration clients.
         self._admin_options = admin_options
-        # Tells what happens.
         self._events = events
-        # The time of day.
         self._wall_clock = wall_clock
-        # Gives the pair up.
         self._on_fault = on_fault
-        # Knows which namespace has ended.
-        self._bond = Bond(clock)
-        # Pulsed when that changes.
+        self._closing = ClosingTogether(clock)
         self._changed = Signal()
-        # The backlog queues; none before the start.
         self._queues: list[str] = []
         # The syphon; None before the start.
-        self._resident: Resident | None = None
+        self._syphon: BackgroundSyphon | None = None
 
     def start(self, queues: list[str]) -> None:
         """Syphon from these backlog queues."""
-        if self._resident is None:
+        if self._syphon is None:
             self._queues = list(queues)
-            self._resident = Resident(self._make, self._failed)
-            self._resident.start()
+            self._syphon = BackgroundSyphon(self._make, self._failed)
+            self._syphon.start()
 
     def _make(self) -> Syphon:
         ports = [BusPort(namespace.bus(**bus_options(options))) for namespace, options in self._sides]
@@ -100,17 +93,17 @@ class Syphoning:
 
     def end(self, side: Side, fault: str | None) -> None:
         """One of the namespaces was closed or faulted."""
-        self._bond.end(side, fault)
+        self._closing.end(side, fault)
         self._changed.pulse()
 
     def watch(self) -> None:
         """Wait for the other one to end as well, and see to it when it does not."""
         while True:
-            left_ms = self._bond.left_ms
+            left_ms = self._closing.left_ms
             if left_ms is None:
                 return
             self._changed.wait(left_ms / 1000)
-            due = self._bond.due()
+            due = self._closing.due()
             if due is not None:
                 self.stop()
                 self._on_fault(due[1])
@@ -118,5 +111,5 @@ class Syphoning:
 
     def stop(self) -> None:
         """End the syphon; what it had in hand is given back."""
-        if self._resident is not None:
-            self._resident.stop()
+        if self._syphon is not None:
+            self._syphon.stop()

@@ -2,7 +2,18 @@
 
 from twinbus.paired.syphon.bounds import Bounds
 from twinbus.paired.syphon.decisions import Decision, Fate, decide
-from twinbus.paired.syphon.errand import Drained, Errand, Pairing, drain
-from twinbus.paired.syphon.syphon import Report, Syphon
+from twinbus.paired.syphon.drain import DrainResult, Pairing, SyphonRun, drain
+from twinbus.paired.syphon.syphon import Syphon, SyphonReport
 
-__all__ = ["Bounds", "Decision", "Drained", "Errand", "Fate", "Pairing", "Report", "Syphon", "decide", "drain"]
+__all__ = [
+    "Bounds",
+    "Decision",
+    "DrainResult",
+    "Fate",
+    "Pairing",
+    "Syphon",
+    "SyphonReport",
+    "SyphonRun",
+    "decide",
+    "drain",
+]

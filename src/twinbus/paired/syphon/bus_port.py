@@ -18,9 +18,7 @@ class BusPort:
     """A namespace reached by a `BusClient`, which it closes in the end."""
 
     def __init__(self, client: BusClient, *, clock: Clock | None = None, wall: Clock | None = None) -> None:
-        # The namespace.
         self._client = client
-        # Measures locks.
         self._clock = clock or MonotonicClock()
         # The time of day, in which the service tells when a lock ends.
         self._wall = wall or SystemClock()
@@ -46,11 +44,8 @@ class BusSource:
     """A backlog queue, by a receiver without prefetch: what is not asked for is not locked."""
 
     def __init__(self, receiver: Receiver, clock: Clock, wall: Clock) -> None:
-        # The link.
         self._receiver = receiver
-        # Measures locks.
         self._clock = clock
-        # The time of day.
         self._wall = wall
 
     async def receive(self, max_count: int, wait_s: float) -> list[Held]:
@@ -95,7 +90,6 @@ class BusDestination:
     """An entity of the primary, by one sender."""
 
     def __init__(self, sender: Sender) -> None:
-        # The link.
         self._sender = sender
 
     @property

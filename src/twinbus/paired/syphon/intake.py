@@ -24,9 +24,9 @@ from twinbus.limits import (
     SYPHON_RECEIVE_S,
 )
 from twinbus.paired.syphon.decisions import Decision, cause_of, check_destination, decide
-from twinbus.paired.syphon.lane import Item, Lane
-from twinbus.paired.syphon.port import Held, Source
-from twinbus.paired.syphon.works import Works, logger
+from twinbus.paired.syphon.lane import DestinationLane, Item
+from twinbus.paired.syphon.port import BacklogSource, Held
+from twinbus.paired.syphon.shared import SyphonShared, logger
 
 # For what is done to the old link before a new one is opened.
 _QUIET_S = 1.0
@@ -36,20 +36,19 @@ _WAITS_MS = 1_000
 _ONCE_S = 0.5
 
 
-class Intake:
+class BacklogIntake:
     """The loop of one backlog queue."""
 
-    def __init__(self, queue: str, works: Works, *, once: bool = False, receive_s: float = SYPHON_RECEIVE_S) -> None:
-        # The backlog queue.
+    def __init__(
+        self, queue: str, shared: SyphonShared, *, once: bool = False, receive_s: float = SYPHON_RECEIVE_S
+    ) -> None:
         self.queue = queue
-        # What the parts share.
-        self._works = works
+        self._shared = shared
         # Whether it ends when the queue is empty.
         self._once = once
-        # How long one receive waits.
         self._receive_s = _ONCE_S if once else receive_s
         # The link; None before it is open and after a loss.
-        self._source: Source | None = None
+        self._source: BacklogSource | None = None
         # One more with each link that was lost: tells messages that are locked from those that are not any more.
         self.generation = 0
         # Messages in lanes, and being settled.
@@ -69,19 +68,18 @@ class Intake:
         self.drained = False
         # Whether it asks for no more: a bound was reached, or a brief run has nothing more to wait for.
         self.rests = False
-        # Counters.
-        self._tally = works.tally.of(queue)
+        self._tally = shared.tally.of(queue)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        works = self._works
+        shared = self._shared
         backoff = Backoff(longest_ms=SYPHON_PAUSE_MS_MAX)
-        while not works.stopping.is_set() and not self.drained and not self.rests:
-            await works.gate.wait()
-            await works.room.wait()
-            await works.wait_for_need()
-            if works.stopping.is_set() or works.full:
+        while not shared.stopping.is_set() and not self.drained and not self.rests:
+            await shared.gate.wait()
+            await shared.room.wait()
+            await shared.wait_for_need()
+            if shared.stopping.is_set() or shared.full:
                 return
             try:
                 await self._turn()
@@ -91,39 +89,39 @@ class Intake:
                 # It may be made later; a run that ends has nothing to wait for.
                 self._lose(error)
                 self.drained = self._once
-                await works.pause(0 if self._once else SYPHON_PAUSE_MS_MAX)
+                await shared.pause(0 if self._once else SYPHON_PAUSE_MS_MAX)
             except ServiceError as error:
                 self._lose(error)
-                self.rests = works.bounds.brief
-                await works.pause(0 if self.rests else backoff.next_ms())
+                self.rests = shared.bounds.brief
+                await shared.pause(0 if self.rests else backoff.next_ms())
 
     async def _turn(self) -> None:
-        works = self._works
+        shared = self._shared
         if self._source is None:
-            self._source = await works.secondary.source(self.queue)
+            self._source = await shared.secondary.source(self.queue)
         if self.aside_count >= SYPHON_ASIDE_MESSAGES_MAX:
             await self._renew_link()
         count = max(1, min(SYPHON_BATCH_MESSAGES, int(SYPHON_BATCH_BYTES / self._mean_bytes)))
-        self._asked_ms = works.clock.now_ms()
+        self._asked_ms = shared.clock.now_ms()
         try:
             received = await self._source.receive(count, self._receive_s)
         finally:
             self._asked_ms = None
         if not received:
             self._tally.polls += 1
-            works.count(works.events.secondary, self.queue, Kind.EMPTY_POLL, Stage.POLL, [0])
+            shared.count(shared.events.secondary, self.queue, Kind.EMPTY_POLL, Stage.POLL, [0])
             if self._once and not self.items and not self._aside:
                 self.drained = await self._source.is_empty()
-                works.count(works.events.secondary, self.queue, Kind.PEEK, Stage.DIRECT, [0])
+                shared.count(shared.events.secondary, self.queue, Kind.PEEK, Stage.DIRECT, [0])
             # Locked by somebody else, or for a destination that fails: neither is worth another receive now.
-            self.rests = works.bounds.brief and not self._moving
+            self.rests = shared.bounds.brief and not self._moving
             return
         sizes = [len(held.payload) for held in received]
         self._mean_bytes += (sum(sizes) / len(sizes) - self._mean_bytes) / 4
         self._tally.received += len(received)
         self._tally.received_bytes += sum(sizes)
-        works.count(works.events.secondary, self.queue, Kind.RECEIVE, Stage.FROM_BACKLOG, sizes)
-        if not works.gate.is_set() or works.stopping.is_set():
+        shared.count(shared.events.secondary, self.queue, Kind.RECEIVE, Stage.FROM_BACKLOG, sizes)
+        if not shared.gate.is_set() or shared.stopping.is_set():
             # It was under way when the primary went away.
             await self._source.release(received)
             return
@@ -131,7 +129,7 @@ class Intake:
             self._hand_on(held)
 
     def _hand_on(self, held: Held) -> None:
-        works = self._works
+        shared = self._shared
         try:
             restored = unwrap(held.payload)
             check_destination(restored.path)
@@ -144,22 +142,22 @@ class Intake:
         self._take(item)
         # What it was is all that is needed from here on.
         held.payload = b""
-        works.lane(restored.path, Lane).put(item)
+        shared.lane(restored.path, DestinationLane).put(item)
 
     @property
     def waits(self) -> bool:
         """Whether the queue is known to be empty, because a receive has waited there for a while."""
         if self.drained or self._asked_ms is None or self.items or self._aside:
             return self.drained
-        return self._works.clock.now_ms() - self._asked_ms > _WAITS_MS
+        return self._shared.clock.now_ms() - self._asked_ms > _WAITS_MS
 
     @property
     def _moving(self) -> bool:
         """Whether something of this queue is on its way to a destination that does not fail."""
         waiting = sum(
             item.intake is self
-            for path, lane in self._works.lanes.items()
-            if self._works.pauses.failing(path)
+            for path, lane in self._shared.lanes.items()
+            if self._shared.pauses.failing(path)
             for item in lane.items
         )
         return len(self.items) > waiting
@@ -167,7 +165,7 @@ class Intake:
     def _take(self, item: Item) -> None:
         self.items.add(item)
         self._idle.clear()
-        self._works.room.take(item.size)
+        self._shared.room.take(item.size)
 
     # --- what the lanes say -------------------------------------------------------------------------------------------
 
@@ -175,12 +173,12 @@ class Intake:
         """It is settled, or not ours any more."""
         if item in self.items:
             self.items.discard(item)
-            self._works.room.give(item.size)
+            self._shared.room.give(item.size)
             if not self.items:
                 self._idle.set()
 
     def complete(self, path: str, items: list[Item]) -> None:
-        self._works.spawn(self._complete(path, items))
+        self._shared.spawn(self._complete(path, items))
 
     async def _complete(self, path: str, items: list[Item]) -> None:
         """Those were accepted by the primary."""
@@ -195,28 +193,30 @@ class Intake:
         done = [item for item, error in zip(live, outcomes, strict=False) if error is None]
         for item in items:
             self.forget(item)
-        works = self._works
+        shared = self._shared
         messages = sum(len(item.parcel) for item in done)
         self._tally.syphoned += messages
         self._tally.syphoned_bytes += sum(item.size for item in done)
         self._tally.repeated += len(items) - len(done)
-        works.settled += len(done)
-        works.progress_ms = works.clock.now_ms()
-        works.count(works.events.secondary, self.queue, Kind.COMPLETE, Stage.FROM_BACKLOG, [item.size for item in done])
+        shared.settled += len(done)
+        shared.progress_ms = shared.clock.now_ms()
+        shared.count(
+            shared.events.secondary, self.queue, Kind.COMPLETE, Stage.FROM_BACKLOG, [item.size for item in done]
+        )
         if done:
-            works.time(path, self.queue, [item.held.enqueued_ms for item in done])
-            works.events.emit(Event.SYPHONED, entity=path, queue=self.queue, count=messages)
+            shared.time(path, self.queue, [item.held.enqueued_ms for item in done])
+            shared.events.emit(Event.SYPHONED, entity=path, queue=self.queue, count=messages)
         if len(done) < len(items):
             logger.warning(
                 "%d messages of %s could not be completed and will be sent again", len(items) - len(done), self.queue
             )
 
     def bury(self, item: Item, decision: Decision, path: str = "") -> None:
-        self._works.spawn(self._bury(item, decision, path))
+        self._shared.spawn(self._bury(item, decision, path))
 
     async def _bury(self, item: Item, decision: Decision, path: str) -> None:
         """It goes to the dead-letter queue."""
-        works = self._works
+        shared = self._shared
         outcome = OK
         try:
             if self._source is not None and item.generation == self.generation:
@@ -229,10 +229,10 @@ class Intake:
         self.forget(item)
         if outcome == OK:
             self._tally.dead_lettered += max(len(item.parcel), 1)
-            works.settled += 1
-            works.progress_ms = works.clock.now_ms()
-            works.count(works.events.secondary, self.queue, Kind.DEAD_LETTER, Stage.FROM_BACKLOG, [item.size])
-            works.events.emit(
+            shared.settled += 1
+            shared.progress_ms = shared.clock.now_ms()
+            shared.count(shared.events.secondary, self.queue, Kind.DEAD_LETTER, Stage.FROM_BACKLOG, [item.size])
+            shared.events.emit(
                 Event.DEAD_LETTERED, entity=path, queue=self.queue, cause=decision.cause, count=max(len(item.parcel), 1)
             )
 
@@ -251,7 +251,7 @@ class Intake:
         paths = list(self._aside) if path is None else [path]
         held = [one for each in paths for one in self._aside.pop(each, [])]
         if held:
-            self._works.spawn(self._release(held))
+            self._shared.spawn(self._release(held))
 
     def give_back(self, items: Iterable[Item]) -> None:
         """Unlock messages that were not sent."""
@@ -261,7 +261,7 @@ class Intake:
             if item.generation == self.generation:
                 held.append(item.held)
         if held:
-            self._works.spawn(self._release(held))
+            self._shared.spawn(self._release(held))
 
     async def _release(self, held: list[Held]) -> None:
         if self._source is not None:
@@ -273,7 +273,7 @@ class Intake:
 
     async def renew_locks(self) -> None:
         """Lock for another while what is in hand and has less than half of its time left."""
-        now_ms = self._works.clock.now_ms()
+        now_ms = self._shared.clock.now_ms()
         due = [
             item.held
             for item in self.items
@@ -293,8 +293,8 @@ class Intake:
                     with suppress(ServiceError):
                         await source.renew([one])
             self._tally.renewed += len(some)
-            works = self._works
-            works.count(works.events.secondary, self.queue, Kind.RENEW, Stage.FROM_BACKLOG, [0] * len(some))
+            shared = self._shared
+            shared.count(shared.events.secondary, self.queue, Kind.RENEW, Stage.FROM_BACKLOG, [0] * len(some))
 
     def _live(self, item: Item) -> bool:
         return item.generation == self.generation
@@ -313,7 +313,7 @@ class Intake:
         self._aside.clear()
         source, self._source = self._source, None
         if source is not None:
-            self._works.spawn(source.close())
+            self._shared.spawn(source.close())
 
     async def _renew_link(self) -> None:
         """Too much is set aside for one link: a new one has room, and the old one's locks end by themselves."""
@@ -323,7 +323,7 @@ class Intake:
         self.give_back(list(self.items))
         await asyncio.sleep(0)
         self._drop_link()
-        self._source = await self._works.secondary.source(self.queue)
+        self._source = await self._shared.secondary.source(self.queue)
 
     async def close(self) -> None:
         """Give back what is in hand."""

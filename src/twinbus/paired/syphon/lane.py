@@ -27,8 +27,8 @@ from twinbus.paired.syphon.decisions import Fate, cause_of, decide
 from twinbus.paired.syphon.port import Destination, Held, Outcomes, Parcel
 
 if TYPE_CHECKING:
-    from twinbus.paired.syphon.intake import Intake
-    from twinbus.paired.syphon.works import Works
+    from twinbus.paired.syphon.intake import BacklogIntake
+    from twinbus.paired.syphon.shared import SyphonShared
 
 # A lock that ends within this is not worth a send: the completion could come too late.
 _LOCK_MARGIN_MS = 1_000
@@ -39,26 +39,22 @@ class Item:
 
     __slots__ = ("generation", "held", "intake", "parcel", "size")
 
-    def __init__(self, intake: Intake, held: Held, parcel: Parcel, size: int) -> None:
+    def __init__(self, intake: BacklogIntake, held: Held, parcel: Parcel, size: int) -> None:
         # Where it came from, and over which link.
         self.intake = intake
         self.generation = intake.generation
-        # The message in the backlog.
         self.held = held
-        # What is sent.
         self.parcel = parcel
         # Its bytes in the backlog.
         self.size = size
 
 
-class Lane:
+class DestinationLane:
     """The sends to one destination."""
 
-    def __init__(self, path: str, works: Works) -> None:
-        # The destination.
+    def __init__(self, path: str, shared: SyphonShared) -> None:
         self.path = path
-        # What the parts share.
-        self._works = works
+        self._shared = shared
         # Messages that wait for their send, in order.
         self.items: deque[Item] = deque()
         # Set when one comes, and when the syphon stops.
@@ -75,7 +71,7 @@ class Lane:
     @property
     def stalled(self) -> bool:
         """Whether messages for it only wait."""
-        return self._slow or self._works.pauses.failing(self.path)
+        return self._slow or self._shared.pauses.failing(self.path)
 
     def put(self, item: Item) -> None:
         if self.stalled and len(self.items) >= SYPHON_STALLED_MESSAGES_MAX:
@@ -90,7 +86,7 @@ class Lane:
     def give_back(self) -> None:
         """Unlock what waits."""
         items, self.items = self.items, deque()
-        by_intake: dict[Intake, list[Item]] = {}
+        by_intake: dict[BacklogIntake, list[Item]] = {}
         for item in items:
             by_intake.setdefault(item.intake, []).append(item)
         for intake, some in by_intake.items():
@@ -98,14 +94,14 @@ class Lane:
 
     async def run(self) -> None:
         """Until the syphon stops, or nothing comes for long."""
-        works = self._works
+        shared = self._shared
         try:
-            while not works.stopping.is_set():
+            while not shared.stopping.is_set():
                 if not self.items and not await self._wait():
                     return
-                pause_ms = works.pauses.left_ms(self.path)
+                pause_ms = shared.pauses.left_ms(self.path)
                 if pause_ms:
-                    await works.pause(pause_ms)
+                    await shared.pause(pause_ms)
                     continue
                 batch = self._next_batch()
                 if batch:
@@ -113,7 +109,7 @@ class Lane:
                     self._tried = True
                     self._settle(batch, outcomes)
         finally:
-            works.lanes.pop(self.path, None)
+            shared.lanes.pop(self.path, None)
             self.give_back()
             if self._destination is not None:
                 await self._destination.close()
@@ -129,12 +125,12 @@ class Lane:
                 await self._wake.wait()
         except TimeoutError:
             return bool(self.items)
-        return not self._works.stopping.is_set()
+        return not self._shared.stopping.is_set()
 
     def _next_batch(self) -> list[Item]:
         batch: list[Item] = []
         size = 0
-        now_ms = self._works.clock.now_ms()
+        now_ms = self._shared.clock.now_ms()
         while self.items and len(batch) < SYPHON_BATCH_MESSAGES and size < SYPHON_BATCH_BYTES:
             item = self.items.popleft()
             if item.generation != item.intake.generation or item.held.expires_ms - now_ms < _LOCK_MARGIN_MS:
@@ -183,7 +179,7 @@ class Lane:
         loop = asyncio.get_running_loop()
 
         def complete() -> None:
-            by_intake: dict[Intake, list[Item]] = {}
+            by_intake: dict[BacklogIntake, list[Item]] = {}
             for item in accepted:
                 by_intake.setdefault(item.intake, []).append(item)
             accepted.clear()
@@ -199,7 +195,7 @@ class Lane:
         return on_accepted
 
     async def _attempt(self, parcels: list[Parcel], on_accepted: Callable[[int], None]) -> Outcomes:
-        primary = self._works.primary
+        primary = self._shared.primary
         try:
             await primary.connect()
         except ServiceError as error:
@@ -217,7 +213,7 @@ class Lane:
 
     def _settle(self, batch: list[Item], outcomes: Outcomes) -> None:
         """See to those that were not accepted; the others are being completed already."""
-        works = self._works
+        shared = self._shared
         accepted = 0
         left: list[Item] = []
         sizes: dict[str, list[int]] = {}
@@ -232,26 +228,26 @@ class Lane:
                 item.intake.bury(item, decision, self.path)
                 continue
             left.append(item)
-            works.tally.of(item.intake.queue).left += 1
+            shared.tally.of(item.intake.queue).left += 1
             if decision.everywhere:
                 outage = decision.cause
         for outcome, each in sizes.items():
-            works.count(works.events.primary, self.path, Kind.SEND, Stage.TO_PRIMARY, each, outcome)
+            shared.count(shared.events.primary, self.path, Kind.SEND, Stage.TO_PRIMARY, each, outcome)
         if not left:
-            if works.pauses.succeed(self.path) or self._was_slow:
-                works.recovered(self.path)
+            if shared.pauses.succeed(self.path) or self._was_slow:
+                shared.recovered(self.path)
             self._was_slow = False
             return
         self.items.extendleft(reversed(left))
         if outage:
-            works.close_gate(outage)
+            shared.close_gate(outage)
             # The gate may have been closed already.
             self.give_back()
             return
         if accepted:
             # It takes some: the pause is a first one again.
-            works.pauses.succeed(self.path)
-        works.pauses.fail(self.path)
+            shared.pauses.succeed(self.path)
+        shared.pauses.fail(self.path)
         self._trim()
 
     def _trim(self) -> None:

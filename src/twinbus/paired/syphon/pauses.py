@@ -33,12 +33,9 @@ class Pauses:
         longest_ms: int = SYPHON_PAUSE_MS_MAX,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        # Where the time comes from.
         self._clock = clock
-        # The bounds of every pause.
         self._first_ms = first_ms
         self._longest_ms = longest_ms
-        # Spreads the pauses.
         self._draw = draw
         # For each destination that fails: how often it did, and until when it is left alone.
         self._failing: dict[str, tuple[Backoff, int]] = {}

@@ -27,7 +27,6 @@ class Held:
     def __init__(
         self, payload: bytes, handle: Any, lock_ms: int, expires_ms: int, enqueued_ms: int | None = None
     ) -> None:
-        # The message as it came.
         self.payload = payload
         # What the port settles it by.
         self.handle = handle
@@ -49,7 +48,7 @@ def lock_left_ms(until_ms: int | None, now_ms: int) -> int:
     return min(max(left_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_DEFAULT)
 
 
-class Source(Protocol):
+class BacklogSource(Protocol):
     """One backlog queue."""
 
     async def receive(self, max_count: int, wait_s: float) -> list[Held]:
@@ -99,7 +98,7 @@ class Port(Protocol):
         """Have a connection; quick when there is one."""
         ...
 
-    async def source(self, path: str) -> Source: ...
+    async def source(self, path: str) -> BacklogSource: ...
 
     async def destination(self, path: str) -> Destination: ...
 

@@ -95,7 +95,6 @@ class SdkPort:
     """A namespace reached by the SDK's client, which it closes in the end."""
 
     def __init__(self, client: ServiceBusClient) -> None:
-        # The namespace.
         self._client = client
 
     @classmethod
@@ -140,11 +139,8 @@ class SdkSource:
     """A backlog queue, by a receiver of the SDK."""
 
     def __init__(self, receiver: ServiceBusReceiver) -> None:
-        # The link.
         self._receiver = receiver
-        # Measures locks.
         self._clock = MonotonicClock()
-        # The time of day.
         self._wall = SystemClock()
         self._payloads = Payloads(receiver)
         # The SDK's receiver is for one task at a time.
@@ -210,11 +206,9 @@ class SdkDestination:
     """An entity of the primary, by one sender of the SDK."""
 
     def __init__(self, sender: ServiceBusSender) -> None:
-        # The link.
         self._sender = sender
         # Why it is used up; None while it is not.
         self._error: ServiceError | None = None
-        # The send under way.
         self._sending: asyncio.Task[None] | None = None
 
     @property

@@ -24,7 +24,7 @@ from twinbus.errors import ConnectionForcedError, DecodeError, EntityNotFoundErr
 from twinbus.ledger.words import BACKLOG_MARK
 from twinbus.limits import PEEK_MESSAGES_MAX
 from twinbus.paired._async.namespaces import AsyncNamespace
-from twinbus.paired.syphon.lookout import Count, Counts
+from twinbus.paired.syphon.monitor import Count, Counts
 
 _NAME = re.compile(rf"(?P<primary>.+){re.escape(BACKLOG_MARK)}(?P<index>\d+)", re.IGNORECASE)
 
@@ -90,7 +90,7 @@ async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None
 
 
 def admin_counts(connection_string: str, options: Mapping[str, Any]) -> Counts:
-    """For a lookout: asks the administration API, queue by queue, because a namespace may have thousands of others."""
+    """For a monitor: asks the administration API, queue by queue, because a namespace may have thousands of others."""
 
     async def counts(queues: Sequence[str]) -> dict[str, Count]:
         found = {}

@@ -34,16 +34,16 @@ from twinbus.limits import (
 )
 from twinbus.paired.events import Events, Listener
 from twinbus.paired.journal import Journal
-from twinbus.paired.options import Address, backlog_names, check_name, check_pair
+from twinbus.paired.options import NamespaceAddress, backlog_names, check_name, check_pair
 from twinbus.paired.syphon.bounds import UNBOUNDED, Bounds
 from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.decisions import cause_of
-from twinbus.paired.syphon.intake import Intake
-from twinbus.paired.syphon.lookout import Counts, Lookout
+from twinbus.paired.syphon.intake import BacklogIntake
+from twinbus.paired.syphon.monitor import BacklogMonitor, Counts
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.port import Port
+from twinbus.paired.syphon.shared import SyphonShared
 from twinbus.paired.syphon.tally import QueueTally, Tally
-from twinbus.paired.syphon.works import Works
 
 # How often locks are looked at.
 _KEEP_S = 1.0
@@ -56,7 +56,7 @@ TRANSPORTS = ("client", "sdk")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SyphonReport:
     """What a run came to. `drained` are queues found empty; `failing` are destinations that refuse for now."""
 
     total: QueueTally
@@ -89,18 +89,15 @@ class Syphon:
     ) -> None:
         if not queues:
             raise ValueError("A syphon needs at least one backlog queue.")
-        # The backlog queues.
         self._queues = list(queues)
-        # How long one receive waits.
         self._receive_s = receive_s
         # Whether the ledger is closed with it.
         self._owns_events = owns_events
         measured = clock or MonotonicClock()
         # What its parts share. Futures of it belong to the loop it is made on.
-        self._works = Works(primary, secondary, events, measured, pauses or Pauses(measured))
+        self._shared = SyphonShared(primary, secondary, events, measured, pauses or Pauses(measured))
         # Who tells what lies in the queues, for the ledger; None when nobody is to be asked.
         self._counts = counts
-        # The loops of the queues.
         self._loops: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -125,7 +122,7 @@ class Syphon:
         `primary_tls` and `secondary_tls` are contexts for a CA of one's own. `transport` is our own client, or `sdk`,
         which takes `ca_file` instead. `secondary_name` is what the ledger calls the secondary.
         """
-        places = [Address.parse(endpoint_of(text)) for text in (primary, secondary)]
+        places = [NamespaceAddress.parse(endpoint_of(text)) for text in (primary, secondary)]
         check_pair(places[0], places[1])
         if backlog_queue_count < 1:
             raise ValueError(f"backlog_queue_count is {backlog_queue_count}: it must be 1 or more.")
@@ -161,12 +158,12 @@ class Syphon:
     @property
     def tally(self) -> Tally:
         """Counters by backlog queue."""
-        return self._works.tally
+        return self._shared.tally
 
     @property
     def outage(self) -> str:
         """Why the primary cannot be reached; empty while it can."""
-        return self._works.outage
+        return self._shared.outage
 
     @property
     def state(self) -> str:
@@ -176,48 +173,50 @@ class Syphon:
     @property
     def outages(self) -> dict[str, str]:
         """Backlog queues that cannot be received from, and why."""
-        return {intake.queue: intake.outage for intake in self._works.intakes if intake.outage}
+        return {intake.queue: intake.outage for intake in self._shared.intakes if intake.outage}
 
     @property
     def failing(self) -> list[str]:
         """Destinations that refuse for now."""
-        return self._works.pauses.paths()
+        return self._shared.pauses.paths()
 
     @property
     def pauses(self) -> Pauses:
         """Who is left alone for how long."""
-        return self._works.pauses
+        return self._shared.pauses
 
     @property
     def in_hand(self) -> int:
         """Messages received and not settled."""
-        return self._works.room.messages
+        return self._shared.room.messages
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    async def run(self, *, once: bool = False, patience_s: float = PATIENCE_S, bounds: Bounds = UNBOUNDED) -> Report:
+    async def run(
+        self, *, once: bool = False, patience_s: float = PATIENCE_S, bounds: Bounds = UNBOUNDED
+    ) -> SyphonReport:
         """Move messages until `stop` or a bound; with `once` until the backlog is empty, or nothing moves for
         `patience_s`."""
-        works = self._works
-        if works.intakes:
+        shared = self._shared
+        if shared.intakes:
             raise RuntimeError("A syphon runs once.")
-        works.bounds = bounds
+        shared.bounds = bounds
         once = once or bounds.brief
-        works.intakes = [Intake(queue, works, once=once, receive_s=self._receive_s) for queue in self._queues]
+        shared.intakes = [BacklogIntake(queue, shared, once=once, receive_s=self._receive_s) for queue in self._queues]
         keeper = asyncio.create_task(self._keep())
-        lookout = self._lookout()
-        looking = None if lookout is None else asyncio.create_task(lookout.run())
+        monitor = self._new_monitor()
+        looking = None if monitor is None else asyncio.create_task(monitor.run())
         try:
             if not bounds.brief or await self._reaches_primary():
-                self._loops = [asyncio.create_task(intake.run()) for intake in works.intakes]
+                self._loops = [asyncio.create_task(intake.run()) for intake in shared.intakes]
                 await self._wait(once, patience_s)
                 await self._finish()
         finally:
             keeper.cancel()
-            if lookout is not None and looking is not None:
+            if monitor is not None and looking is not None:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
-                await lookout.finish()
+                await monitor.finish()
             await self._wind_down()
         failed = [loop.exception() for loop in self._loops if not loop.cancelled() and loop.exception()]
         if failed:
@@ -226,23 +225,23 @@ class Syphon:
 
     def stop(self) -> None:
         """End the run in good order: sends under way are waited for, the rest is given back."""
-        self._works.stopping.set()
+        self._shared.stopping.set()
 
     def waits(self, queue: str) -> bool:
         """Whether a backlog queue is known to be empty."""
-        return any(intake.waits for intake in self._works.intakes if intake.queue == queue)
+        return any(intake.waits for intake in self._shared.intakes if intake.queue == queue)
 
-    def _lookout(self) -> Lookout | None:
+    def _new_monitor(self) -> BacklogMonitor | None:
         """Whoever writes the backlog's depth into the ledger; None without a ledger, or somebody to ask."""
-        works = self._works
-        if works.events.journal is None or self._counts is None:
+        shared = self._shared
+        if shared.events.journal is None or self._counts is None:
             return None
-        return Lookout(
+        return BacklogMonitor(
             self._queues,
-            namespace=works.events.secondary,
+            namespace=shared.events.secondary,
             counts=self._counts,
-            elder=works.secondary,
-            journal=works.events.journal,
+            ages=shared.secondary,
+            journal=shared.events.journal,
             clock=SystemClock(),
             waits=self.waits,
         )
@@ -250,15 +249,15 @@ class Syphon:
     async def _reaches_primary(self) -> bool:
         """Whether receiving is worth anything: what a brief run takes for nothing is an operation each time."""
         try:
-            await self._works.primary.connect()
+            await self._shared.primary.connect()
         except ServiceError as error:
-            self._works.outage = cause_of(error)
-        return not self._works.outage
+            self._shared.outage = cause_of(error)
+        return not self._shared.outage
 
     async def _wait(self, once: bool, patience_s: float) -> None:
-        works, bounds = self._works, self._works.bounds
-        stopping = asyncio.create_task(works.stopping.wait())
-        started_ms = works.progress_ms = works.clock.now_ms()
+        shared, bounds = self._shared, self._shared.bounds
+        stopping = asyncio.create_task(shared.stopping.wait())
+        started_ms = shared.progress_ms = shared.clock.now_ms()
         try:
             while True:
                 await asyncio.wait(
@@ -268,25 +267,25 @@ class Syphon:
                 )
                 if stopping.done() or all(loop.done() for loop in self._loops):
                     return
-                now_ms = works.clock.now_ms()
-                if once and now_ms - works.progress_ms > patience_s * 1000:
+                now_ms = shared.clock.now_ms()
+                if once and now_ms - shared.progress_ms > patience_s * 1000:
                     return
                 if bounds.seconds_max is not None and now_ms - started_ms >= bounds.seconds_max * 1000:
                     return
-                if works.full or (bounds.brief and works.outage):
+                if shared.full or (bounds.brief and shared.outage):
                     return
         finally:
             stopping.cancel()
 
     async def _finish(self) -> None:
         """At a bound: ask for no more, and see what is in hand through, as far as its destinations take it."""
-        works = self._works
-        if works.bounds == UNBOUNDED or works.stopping.is_set():
+        shared = self._shared
+        if shared.bounds == UNBOUNDED or shared.stopping.is_set():
             return
         await self._end_loops()
-        end_ms = works.clock.now_ms() + round(SYPHON_SEND_TIMEOUT_S * 1000)
-        while works.moving and not works.outage and works.clock.now_ms() < end_ms and not works.stopping.is_set():
-            await works.pause(_FINISH_MS)
+        end_ms = shared.clock.now_ms() + round(SYPHON_SEND_TIMEOUT_S * 1000)
+        while shared.moving and not shared.outage and shared.clock.now_ms() < end_ms and not shared.stopping.is_set():
+            await shared.pause(_FINISH_MS)
 
     async def _end_loops(self) -> None:
         for loop in self._loops:
@@ -297,35 +296,35 @@ class Syphon:
         """Renew locks while work goes on."""
         while True:
             await asyncio.sleep(_KEEP_S)
-            await asyncio.gather(*(intake.renew_locks() for intake in self._works.intakes))
+            await asyncio.gather(*(intake.renew_locks() for intake in self._shared.intakes))
 
     async def _wind_down(self) -> None:
-        works = self._works
-        works.stopping.set()
-        works.gate.set()
+        shared = self._shared
+        shared.stopping.set()
+        shared.gate.set()
         await self._end_loops()
-        for lane in list(works.lanes.values()):
+        for lane in list(shared.lanes.values()):
             lane.wake()
-        await works.finish(SYPHON_STOP_S)
-        await asyncio.gather(*(intake.close() for intake in works.intakes), return_exceptions=True)
-        await asyncio.gather(works.primary.close(), works.secondary.close(), return_exceptions=True)
-        journal = works.events.journal
+        await shared.finish(SYPHON_STOP_S)
+        await asyncio.gather(*(intake.close() for intake in shared.intakes), return_exceptions=True)
+        await asyncio.gather(shared.primary.close(), shared.secondary.close(), return_exceptions=True)
+        journal = shared.events.journal
         if journal is not None and self._owns_events:
             # Its last lines go to a disk.
             await asyncio.to_thread(journal.close)
 
-    def _report(self) -> Report:
-        works = self._works
-        missing = tuple(intake.queue for intake in works.intakes if intake.outage == "amqp:not-found")
-        drained = tuple(intake.queue for intake in works.intakes if intake.drained and intake.queue not in missing)
-        return Report(
-            total=works.tally.total(),
-            queues=works.tally.as_dict(),
+    def _report(self) -> SyphonReport:
+        shared = self._shared
+        missing = tuple(intake.queue for intake in shared.intakes if intake.outage == "amqp:not-found")
+        drained = tuple(intake.queue for intake in shared.intakes if intake.drained and intake.queue not in missing)
+        return SyphonReport(
+            total=shared.tally.total(),
+            queues=shared.tally.as_dict(),
             drained=drained,
             undrained=tuple(q for q in self._queues if q not in drained and q not in missing),
             missing=missing,
             failing=tuple(self.failing),
-            outage=works.outage,
+            outage=shared.outage,
         )
 
 

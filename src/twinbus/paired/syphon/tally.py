@@ -34,7 +34,6 @@ class Tally:
     """All backlog queues."""
 
     def __init__(self) -> None:
-        # By the queue's name.
         self.queues: dict[str, QueueTally] = {}
 
     def of(self, queue: str) -> QueueTally:

@@ -27,8 +27,8 @@ from twinbus.limits import (
     SYPHON_SLOTS_MAX,
 )
 from twinbus.paired.options import backlog_names
-from twinbus.paired.syphon.errand import Pairing, name_of
-from twinbus.paired.syphon.syphon import PATIENCE_S, Report, counts_of
+from twinbus.paired.syphon.drain import Pairing, name_of
+from twinbus.paired.syphon.syphon import PATIENCE_S, SyphonReport, counts_of
 from twinbus.spark.session import spark_session
 from twinbus.spark.syphon.rounds import Rounds
 
@@ -86,7 +86,7 @@ def check_round(slots: int, round_seconds: float) -> None:
         raise ConfigError(f"--round-seconds is {round_seconds:g}: it must be from 1 to {SYPHON_ROUND_S_MAX:g}.")
 
 
-def exit_code(report: Report, once: bool) -> int:
+def exit_code(report: SyphonReport, once: bool) -> int:
     """1 when something is left, or there is no backlog queue at all."""
     return int((once and bool(report.undrained)) or not set(report.queues) - set(report.missing))
 

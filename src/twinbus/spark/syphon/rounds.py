@@ -28,10 +28,10 @@ from twinbus.limits import (
     SYPHON_WATCH_MESSAGES,
 )
 from twinbus.paired.syphon.bounds import Bounds
-from twinbus.paired.syphon.errand import Errand, Pairing, lookout_thread
-from twinbus.paired.syphon.lookout import Counts
+from twinbus.paired.syphon.drain import Pairing, SyphonRun, monitor_thread
+from twinbus.paired.syphon.monitor import Counts
 from twinbus.paired.syphon.pauses import Pauses
-from twinbus.paired.syphon.syphon import PATIENCE_S, Report, Syphon
+from twinbus.paired.syphon.syphon import PATIENCE_S, Syphon, SyphonReport
 from twinbus.paired.syphon.tally import QueueTally, Tally
 from twinbus.plan.wording import plural
 from twinbus.spark.syphon.shares import shares_of
@@ -86,7 +86,7 @@ class Rounds:
         self._begun = False
         # Tells the tasks to end; None before the run, and where the driver cannot listen.
         self._signal: StopSignal | None = None
-        self._watch: Errand | None = None
+        self._watch: SyphonRun | None = None
         self._tally = Tally()
         for queue in queues:
             # All are shown from the beginning.
@@ -142,17 +142,17 @@ class Rounds:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def run(self, *, once: bool = False, patience_s: float = PATIENCE_S) -> Report:
+    def run(self, *, once: bool = False, patience_s: float = PATIENCE_S) -> SyphonReport:
         """Until `stop`; with `once` until the backlog is empty, or nothing has moved for `patience_s`."""
         if self._begun:
             raise RuntimeError("Rounds are run once.")
         self._begun = True
         self._signal = self._listening()
-        lookout = (
-            None if self._counts is None else lookout_thread(self._pairing, self._queues, self._counts, self._waits)
+        monitor = (
+            None if self._counts is None else monitor_thread(self._pairing, self._queues, self._counts, self._waits)
         )
-        if lookout is not None:
-            lookout.start()
+        if monitor is not None:
+            monitor.start()
         moved_ms = self._clock.now_ms()
         try:
             while not self._stopping.is_set():
@@ -173,8 +173,8 @@ class Rounds:
         finally:
             if self._signal is not None:
                 self._signal.close()
-            if lookout is not None:
-                lookout.stop()
+            if monitor is not None:
+                monitor.stop()
         return self._report()
 
     def stop(self) -> None:
@@ -285,7 +285,7 @@ class Rounds:
     def _wait_for_messages(self) -> None:
         """Be a syphon oneself, until so much has come that a round is worth while."""
         told = self._pauses.told()
-        watch = Errand(lambda: self._pairing.syphon(self._queues, failing=told))
+        watch = SyphonRun(lambda: self._pairing.syphon(self._queues, failing=told))
         self._watch = watch
         if self._stopping.is_set():
             watch.stop()
@@ -301,8 +301,8 @@ class Rounds:
             self._pauses.succeed(path)
         self._pauses.tell(watch.syphon.pauses.told())
 
-    def _report(self) -> Report:
-        return Report(
+    def _report(self) -> SyphonReport:
+        return SyphonReport(
             total=self._tally.total(),
             queues=self._tally.as_dict(),
             drained=tuple(queue for queue in self._queues if queue in self._drained and queue not in self._missing),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.limits import SYPHON_FAILING_TOLD_MAX
 from twinbus.paired.syphon.bounds import Bounds
-from twinbus.paired.syphon.errand import Bell, Drained, Pairing, drain
+from twinbus.paired.syphon.drain import DrainResult, Pairing, StopAddress, drain
 from twinbus.paired.syphon.pauses import Failing
 from twinbus.paired.syphon.tally import QueueTally
 from twinbus.spark.syphon.shares import Share
@@ -58,7 +58,7 @@ def answer_schema() -> StructType:
     )
 
 
-def answer_rows(queues: Sequence[str], drained: Drained) -> list[dict[str, Any]]:
+def answer_rows(queues: Sequence[str], drained: DrainResult) -> list[dict[str, Any]]:
     """What a run came to, as rows."""
     report = drained.report
     rows = []
@@ -81,7 +81,7 @@ def answer_rows(queues: Sequence[str], drained: Drained) -> list[dict[str, Any]]
     return rows
 
 
-def task_work(pairing: Pairing, shares: Sequence[Share], failing: Failing, bell: Bell | None) -> Work:
+def task_work(pairing: Pairing, shares: Sequence[Share], failing: Failing, bell: StopAddress | None) -> Work:
     """The function that Spark ships to the tasks; each is given the number of its share."""
     hands = list(shares)
     told = dict(failing)
@@ -95,7 +95,7 @@ def task_work(pairing: Pairing, shares: Sequence[Share], failing: Failing, bell:
             for number in batch.column(0).to_pylist():
                 share = hands[number]
                 bounds = Bounds(messages_max=share.messages_max, seconds_max=share.seconds_max, brief=True)
-                drained = drain(pairing, share.queues, bounds, failing=told, bell=bell)
+                drained = drain(pairing, share.queues, bounds, failing=told, stop_address=bell)
                 yield pa.RecordBatch.from_pylist(answer_rows(share.queues, drained), schema=schema)
 
     return work

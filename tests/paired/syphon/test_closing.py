@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from twinbus.clock import SteppedClock
-from twinbus.paired.syphon.bond import Bond, Side
+from twinbus.paired.syphon.closing import ClosingTogether, Side
 
 
-def made() -> tuple[Bond, SteppedClock]:
+def made() -> tuple[ClosingTogether, SteppedClock]:
     clock = SteppedClock()
-    return Bond(clock), clock
+    return ClosingTogether(clock), clock
 
 
 def test_nothing_is_due_while_both_are_there() -> None:

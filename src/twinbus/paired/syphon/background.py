@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from twinbus.limits import SYPHON_STOP_S
+from twinbus.paired.syphon.shared import logger
 from twinbus.paired.syphon.syphon import Syphon
-from twinbus.paired.syphon.works import logger
 
 # Closing links and connections takes its time as well.
 _END_S = SYPHON_STOP_S + 10.0
@@ -25,17 +25,15 @@ Make = Callable[[], Syphon]
 Failed = Callable[[BaseException], None]
 
 
-class AsyncResident:
+class AsyncBackgroundSyphon:
     """A syphon as a task."""
 
     def __init__(self, make: Make, on_failure: Failed) -> None:
         # Makes the syphon, on the loop it runs on.
         self._make = make
-        # Told when it fails.
         self._on_failure = on_failure
         # The syphon; None before the start.
         self.syphon: Syphon | None = None
-        # Its run.
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -59,13 +57,12 @@ class AsyncResident:
             await asyncio.wait_for(self._task, _END_S)
 
 
-class Resident:
+class BackgroundSyphon:
     """A syphon in a thread."""
 
     def __init__(self, make: Make, on_failure: Failed) -> None:
         # Makes the syphon, on the loop it runs on.
         self._make = make
-        # Told when it fails.
         self._on_failure = on_failure
         # The syphon; None before it runs.
         self.syphon: Syphon | None = None

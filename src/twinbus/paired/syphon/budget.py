@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 
 
-class Room:
+class HeldBudget:
     """Whoever wants to receive waits until there is room; what was received always has a place."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
-        # The bounds.
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        # What is in hand.
         self.messages = 0
         self.bytes = 0
         # Set while there is room.

@@ -4,8 +4,8 @@
 
 Rules:
 - One function a run; what a message's fate is, is decided where the local syphon decides it, by the same code.
-- Whoever runs one can be told to stop: by `stop`, from any thread or a signal handler, or by the bell, a connection
-  that ends when the one who gave the order is gone.
+- Whoever runs one can be told to stop: by `stop`, from any thread or a signal handler, or by a stop address: a
+  connection to it ends when the one who gave the order is gone.
 - A pairing holds secrets: it is handed on whole, inside a closure, and shows nothing of them.
 """
 
@@ -23,17 +23,17 @@ from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.errors import ConfigError
 from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
 from twinbus.paired.events import Listener
-from twinbus.paired.options import Address, check_name, check_pair
+from twinbus.paired.options import NamespaceAddress, check_name, check_pair
 from twinbus.paired.syphon.bounds import Bounds
 from twinbus.paired.syphon.bus_port import BusPort
-from twinbus.paired.syphon.lookout import Counts, Lookout, LookoutThread
+from twinbus.paired.syphon.monitor import BacklogMonitor, BacklogMonitorThread, Counts
 from twinbus.paired.syphon.pauses import Failing, Pauses
-from twinbus.paired.syphon.syphon import Report, Syphon, endpoint_of, syphon_events
+from twinbus.paired.syphon.syphon import Syphon, SyphonReport, endpoint_of, syphon_events
 
 # Host and port of somebody who tells when to stop.
-Bell = tuple[str, int]
+StopAddress = tuple[str, int]
 
-_BELL_TIMEOUT_S = 5.0
+_STOP_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,13 @@ class Pairing:
     secondary_name: str = ""
 
     def __post_init__(self) -> None:
-        check_pair(Address.parse(endpoint_of(self.primary)), Address.parse(endpoint_of(self.secondary)))
+        check_pair(
+            NamespaceAddress.parse(endpoint_of(self.primary)), NamespaceAddress.parse(endpoint_of(self.secondary))
+        )
         check_name(self.primary_name)
         self.tls(self.primary)
         if not self.secondary_name:
-            place = Address.parse(endpoint_of(self.secondary))
+            place = NamespaceAddress.parse(endpoint_of(self.secondary))
             # Frozen for its users, not for its own making.
             object.__setattr__(self, "secondary_name", place.label or place.plain_name)
 
@@ -94,17 +96,17 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainResult:
     """What a run came to. `failing` is what the next one is to know, `cleared` what it was told and is over,
     `outages` are backlog queues that could not be received from."""
 
-    report: Report
+    report: SyphonReport
     failing: dict[str, tuple[int, int]]
     cleared: tuple[str, ...]
     outages: dict[str, str]
 
 
-class Errand:
+class SyphonRun:
     """One run, in the thread that calls `run`."""
 
     def __init__(self, make: Callable[[], Syphon]) -> None:
@@ -117,9 +119,9 @@ class Errand:
         # Whether it is to stop, perhaps before it has begun.
         self._stopped = False
 
-    def run(self, *, once: bool = False, bounds: Bounds, bell: Bell | None = None) -> Report:
+    def run(self, *, once: bool = False, bounds: Bounds, stop_address: StopAddress | None = None) -> SyphonReport:
         try:
-            return asyncio.run(self._run(once, bounds, bell))
+            return asyncio.run(self._run(once, bounds, stop_address))
         finally:
             self._loop = None
 
@@ -132,12 +134,12 @@ class Errand:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(syphon.stop)
 
-    async def _run(self, once: bool, bounds: Bounds, bell: Bell | None) -> Report:
+    async def _run(self, once: bool, bounds: Bounds, stop_address: StopAddress | None) -> SyphonReport:
         syphon = self.syphon = self._make()
         self._loop = asyncio.get_running_loop()
         if self._stopped:
             syphon.stop()
-        listening = None if bell is None else asyncio.create_task(_listen(bell, syphon))
+        listening = None if stop_address is None else asyncio.create_task(_listen(stop_address, syphon))
         try:
             return await syphon.run(once=once, bounds=bounds)
         finally:
@@ -146,11 +148,11 @@ class Errand:
                 await asyncio.gather(listening, return_exceptions=True)
 
 
-async def _listen(bell: Bell, syphon: Syphon) -> None:
-    """Stop when the bell rings, or is gone. One that cannot be reached says nothing: the run has bounds anyway."""
+async def _listen(stop_address: StopAddress, syphon: Syphon) -> None:
+    """Stop when the other end says so, or is gone. One that cannot be reached says nothing: the run has bounds."""
     try:
-        async with asyncio.timeout(_BELL_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(*bell)
+        async with asyncio.timeout(_STOP_CONNECT_S):
+            reader, writer = await asyncio.open_connection(*stop_address)
     except (OSError, TimeoutError):
         return
     try:
@@ -167,25 +169,25 @@ def drain(
     bounds: Bounds,
     *,
     failing: Failing | None = None,
-    bell: Bell | None = None,
-) -> Drained:
+    stop_address: StopAddress | None = None,
+) -> DrainResult:
     """One bounded run over some backlog queues: what a Spark task does."""
     told = dict(failing or {})
-    errand = Errand(lambda: pairing.syphon(queues, failing=told))
-    report = errand.run(bounds=bounds, bell=bell)
-    assert errand.syphon is not None
-    still = errand.syphon.pauses.told()
-    return Drained(
+    run = SyphonRun(lambda: pairing.syphon(queues, failing=told))
+    report = run.run(bounds=bounds, stop_address=stop_address)
+    assert run.syphon is not None
+    still = run.syphon.pauses.told()
+    return DrainResult(
         report=report,
         failing=still,
         cleared=tuple(path for path in told if path not in still),
-        outages=errand.syphon.outages,
+        outages=run.syphon.outages,
     )
 
 
-def lookout_thread(
+def monitor_thread(
     pairing: Pairing, queues: Sequence[str], counts: Counts, waits: Callable[[str], bool]
-) -> LookoutThread | None:
+) -> BacklogMonitorThread | None:
     """Writes the backlog's depth into the pairing's ledger, from a thread; None when it has no ledger."""
     events = syphon_events(
         pairing.primary_name,
@@ -197,13 +199,13 @@ def lookout_thread(
         return None
     ports: list[BusPort] = []
 
-    def make() -> Lookout:
+    def make() -> BacklogMonitor:
         ports.append(pairing.port(pairing.secondary))
-        return Lookout(
+        return BacklogMonitor(
             queues,
             namespace=events.secondary,
             counts=counts,
-            elder=ports[0],
+            ages=ports[0],
             journal=journal,
             clock=SystemClock(),
             waits=waits,
@@ -214,13 +216,13 @@ def lookout_thread(
             await port.close()
         await asyncio.to_thread(journal.close)
 
-    return LookoutThread(make, end)
+    return BacklogMonitorThread(make, end)
 
 
 def name_of(connection_string: str, ca_file: Path | None = None) -> str:
     """A namespace's name, as the paired client finds it and the broker's own ledger has it: of its host, or what it
     says itself where the official SDK is there to ask it, or where it is."""
-    place = Address.parse(endpoint_of(connection_string))
+    place = NamespaceAddress.parse(endpoint_of(connection_string))
     if place.label is not None:
         return place.label
     try:

@@ -19,15 +19,15 @@ from twinbus.ledger.words import OK, Kind, Stage
 from twinbus.limits import OPERATION_STEP_BYTES, SYPHON_HELD_BYTES_MAX, SYPHON_HELD_MESSAGES_MAX
 from twinbus.paired.events import Events
 from twinbus.paired.syphon.bounds import UNBOUNDED
+from twinbus.paired.syphon.budget import HeldBudget
 from twinbus.paired.syphon.decisions import cause_of
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.paired.syphon.port import Port
-from twinbus.paired.syphon.room import Room
 from twinbus.paired.syphon.tally import Tally
 
 if TYPE_CHECKING:
-    from twinbus.paired.syphon.intake import Intake
-    from twinbus.paired.syphon.lane import Lane
+    from twinbus.paired.syphon.intake import BacklogIntake
+    from twinbus.paired.syphon.lane import DestinationLane
 
 logger = logging.getLogger("twinbus.paired.syphon")
 
@@ -35,43 +35,32 @@ logger = logging.getLogger("twinbus.paired.syphon")
 _NEED_MS = 10
 
 
-class Works:
+class SyphonShared:
     """The state of a running syphon."""
 
     def __init__(self, primary: Port, secondary: Port, events: Events, clock: Clock, pauses: Pauses) -> None:
-        # The two namespaces.
         self.primary = primary
         self.secondary = secondary
         # Told of what was syphoned and dead-lettered; it knows the ledger.
         self.events = events
-        # Measures only.
         self.clock = clock
-        # The time of day.
         self._wall = SystemClock()
-        # Who is left alone for how long.
         self.pauses = pauses
-        # What may be in hand.
-        self.room = Room(SYPHON_HELD_MESSAGES_MAX, SYPHON_HELD_BYTES_MAX)
-        # How far this run goes.
+        self.room = HeldBudget(SYPHON_HELD_MESSAGES_MAX, SYPHON_HELD_BYTES_MAX)
         self.bounds = UNBOUNDED
         # Backlog messages completed or dead-lettered.
         self.settled = 0
-        # Counters.
         self.tally = Tally()
-        # Backlog queues.
-        self.intakes: list[Intake] = []
+        self.intakes: list[BacklogIntake] = []
         # Destinations that have messages, or had some lately.
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, DestinationLane] = {}
         # Set while the primary can be reached, and when the syphon stops.
         self.gate = asyncio.Event()
         self.gate.set()
         # Why the gate is closed; empty while it is open.
         self.outage = ""
-        # Set when it stops.
         self.stopping = asyncio.Event()
-        # When a message was last settled.
         self.progress_ms = clock.now_ms()
-        # What runs in the background.
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- background work ----------------------------------------------------------------------------------------------
@@ -159,7 +148,7 @@ class Works:
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 
-    def lane(self, path: str, make: Callable[[str, Works], Lane]) -> Lane:
+    def lane(self, path: str, make: Callable[[str, SyphonShared], DestinationLane]) -> DestinationLane:
         found = self.lanes.get(path)
         if found is None:
             found = self.lanes[path] = make(path, self)

@@ -17,9 +17,9 @@ from twinbus.ledger.words import LedgerSource
 from twinbus.paired._async.namespaces import AsyncRoutedTransport
 from twinbus.paired.journal import Journal
 from twinbus.paired.syphon import Pairing, Syphon
-from twinbus.paired.syphon import lookout as lookout_module
-from twinbus.paired.syphon.errand import lookout_thread
-from twinbus.paired.syphon.lookout import Count, Lookout
+from twinbus.paired.syphon import monitor as monitor_module
+from twinbus.paired.syphon.drain import monitor_thread
+from twinbus.paired.syphon.monitor import BacklogMonitor, Count
 from twinbus.paired.syphon.syphon import counts_of
 
 from .conftest import Pair, until
@@ -66,7 +66,7 @@ def port_of(pair: Pair) -> str:
 
 
 async def test_waiting_costs_no_looks(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout_module, "BACKLOG_LOOK_S", 0.2)
+    monkeypatch.setattr(monitor_module, "BACKLOG_LOOK_S", 0.2)
     syphon = syphon_of(pair, tmp_path)
     running = asyncio.create_task(syphon.run())
     # From here on nobody is asked.
@@ -125,9 +125,11 @@ async def test_what_has_not_changed_from_nothing_is_not_written(pair: Pair, tmp_
             return None
 
     journal = Journal(tmp_path, "run", SystemClock(), LedgerSource.SYPHON)
-    lookout = Lookout(["A"], namespace="second", counts=counts, elder=Nobody(), journal=journal, clock=SystemClock())
+    monitor = BacklogMonitor(
+        ["A"], namespace="second", counts=counts, ages=Nobody(), journal=journal, clock=SystemClock()
+    )
     while answers:
-        await lookout.look()
+        await monitor.look()
     await asyncio.to_thread(journal.close)
     assert [(look.depth, look.depth_bytes, look.dead) for look in looks(tmp_path)] == [(2, 20, 1), (0, 0, 1), (0, 0, 0)]
 
@@ -138,10 +140,10 @@ async def test_from_a_thread(pair: Pair, tmp_path: Path) -> None:
     pairing = Pairing(first, second, pair.name, ledger=str(tmp_path))
     counts = counts_of(second, pair.secondary.ca_file)
     assert counts is not None
-    thread = lookout_thread(pairing, pair.queues, counts, lambda queue: False)
+    thread = monitor_thread(pairing, pair.queues, counts, lambda queue: False)
     assert thread is not None
     thread.start()
     await asyncio.to_thread(thread.stop)
     # The first look, and the last.
     assert [(look.entity, look.depth) for look in looks(tmp_path)] == [(pair.queues[1], 7)] * 2
-    assert lookout_thread(Pairing(first, second, pair.name), pair.queues, counts, lambda queue: False) is None
+    assert monitor_thread(Pairing(first, second, pair.name), pair.queues, counts, lambda queue: False) is None

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from twinbus.paired.syphon.resident import AsyncResident, Resident
+from twinbus.paired.syphon.background import AsyncBackgroundSyphon, BackgroundSyphon
 
 from .conftest import Pair, until
 from .test_syphon import numbered
@@ -15,24 +15,24 @@ from .test_syphon import numbered
 
 async def test_as_a_task(pair: Pair) -> None:
     path = pair.destination()
-    resident = AsyncResident(pair.syphon, pytest.fail)
-    resident.start()
-    resident.start()
+    background = AsyncBackgroundSyphon(pair.syphon, pytest.fail)
+    background.start()
+    background.start()
     await pair.divert(path, numbered(10))
     assert len(await pair.taken(path, 10)) == 10
-    await resident.stop()
-    await resident.stop()
+    await background.stop()
+    await background.stop()
 
 
 async def test_in_a_thread(pair: Pair) -> None:
     path = pair.destination()
-    resident = Resident(pair.syphon, pytest.fail)
-    resident.start()
+    background = BackgroundSyphon(pair.syphon, pytest.fail)
+    background.start()
     await pair.divert(path, numbered(10))
     assert len(await pair.taken(path, 10)) == 10
-    await asyncio.to_thread(resident.stop)
+    await asyncio.to_thread(background.stop)
     assert not [thread for thread in threading.enumerate() if thread.name == "twinbus-syphon"]
-    resident.stop()
+    background.stop()
 
 
 async def test_a_failure_is_told() -> None:
@@ -41,8 +41,8 @@ async def test_a_failure_is_told() -> None:
     def broken() -> None:
         raise LookupError("no such thing")
 
-    resident = Resident(broken, told.append)  # type: ignore[arg-type]
-    resident.start()
+    background = BackgroundSyphon(broken, told.append)  # type: ignore[arg-type]
+    background.start()
     await until(lambda: told)
     assert isinstance(told[0], LookupError)
-    resident.stop()
+    background.stop()

@@ -25,11 +25,10 @@ class Side(StrEnum):
         return Side.SECONDARY if self is Side.PRIMARY else Side.PRIMARY
 
 
-class Bond:
+class ClosingTogether:
     """What is known of the two. The clock only measures."""
 
     def __init__(self, clock: Clock) -> None:
-        # Where the time comes from.
         self._clock = clock
         # Those that are gone, and why; None for one that was closed.
         self._gone: dict[Side, str | None] = {}

@@ -10,47 +10,44 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event
 from twinbus.paired.classify import cause_of
 from twinbus.paired.events import Events
 from twinbus.paired.sessions import SessionTrail
-from twinbus.paired.state import Failover, State
-from twinbus.paired.synchronization import AsyncSignal
+from twinbus.paired.state import EntityState, FailoverMachine
+from twinbus.paired.synchronization import AsyncSignal, Signal
+
+S = TypeVar("S", bound=AsyncSignal | Signal)
 
 
-class AsyncEntity:
-    """State, timer, and who waits for what."""
+class PairedEntity(Generic[S]):
+    """EntityState, timer, and who waits for what."""
 
     def __init__(
         self,
         path: str,
         *,
+        changed: S,
         interval_s: float,
         clock: Clock,
         events: Events,
-        on_trouble: Callable[[AsyncEntity], None],
+        on_trouble: Callable[[PairedEntity[S]], None],
     ) -> None:
         # Its path in the primary, as the first sender spelled it.
         self.path = path
         # Whether a send may simply go to the primary.
         self.direct = True
-        # Pulsed at every change.
-        self.changed = AsyncSignal()
-        # Sessions whose messages must go through the backlog.
+        self.changed = changed
         self.trail = SessionTrail()
-        # The machine.
-        self._machine = Failover(round(interval_s * 1000), clock)
-        # Whom to tell.
+        self._machine = FailoverMachine(round(interval_s * 1000), clock)
         self._events = events
-        # Starts the watcher.
         self._on_trouble = on_trouble
         # What the last failure was, for those who ask why it failed over.
         self._cause: str | None = None
-        # Whether a watcher runs.
         self._watched = False
-        # Whether the client is closed.
         self.closed = False
         # Why nothing may be sent any more; None while it may.
         self.fault: str | None = None
@@ -58,16 +55,16 @@ class AsyncEntity:
         self._lock = threading.Lock()
 
     @property
-    def state(self) -> State:
+    def state(self) -> EntityState:
         return self._machine.state
 
     @property
     def failed_over(self) -> bool:
         """Whether the primary is not to be tried; looks at the time, too."""
         machine = self._machine
-        if machine.state is State.SUSPECT:
+        if machine.state is EntityState.SUSPECT:
             self.elapse()
-        return machine.state is State.FAILED_OVER
+        return machine.state is EntityState.FAILED_OVER
 
     @property
     def left_s(self) -> float | None:
@@ -77,7 +74,7 @@ class AsyncEntity:
 
     def succeeded(self) -> None:
         """The primary has accepted something for this entity."""
-        if self._machine.state is State.SUSPECT:
+        if self._machine.state is EntityState.SUSPECT:
             with self._lock:
                 changed = self._machine.succeeded()
             if changed:
@@ -88,7 +85,7 @@ class AsyncEntity:
         with self._lock:
             self._cause = cause_of(error)
             changed = self._machine.failed()
-            is_over = self._machine.state is State.FAILED_OVER
+            is_over = self._machine.state is EntityState.FAILED_OVER
             start = changed and not self._watched
             self._watched = self._watched or start
         if changed:
@@ -125,14 +122,16 @@ class AsyncEntity:
     def unwatch(self) -> bool:
         """The watcher asks whether it may go."""
         with self._lock:
-            if self._machine.state is State.HEALTHY or self.closed:
+            if self._machine.state is EntityState.HEALTHY or self.closed:
                 self._watched = False
                 return True
             return False
 
     def refresh(self) -> None:
         """Something has changed that `direct` depends on."""
-        self.direct = self._machine.state is State.HEALTHY and not self.trail and not self.closed and self.fault is None
+        self.direct = (
+            self._machine.state is EntityState.HEALTHY and not self.trail and not self.closed and self.fault is None
+        )
         self.changed.pulse()
 
     def close(self, fault: str | None = None) -> None:

@@ -43,7 +43,7 @@ class Count(NamedTuple):
 Counts = Callable[[Sequence[str]], Mapping[str, Count]] | Callable[[Sequence[str]], Awaitable[Mapping[str, Count]]]
 
 
-class Elder(Protocol):
+class AgeSource(Protocol):
     """Who can be asked for the age of a queue."""
 
     async def oldest_ms(self, path: str) -> int | None:
@@ -51,7 +51,7 @@ class Elder(Protocol):
         ...
 
 
-class Lookout:
+class BacklogMonitor:
     """Looks at the backlog queues of one pair. `waits` says of a queue whether somebody waits there for messages."""
 
     def __init__(
@@ -60,25 +60,20 @@ class Lookout:
         *,
         namespace: str,
         counts: Counts,
-        elder: Elder,
+        ages: AgeSource,
         journal: Journal,
         clock: Clock,
         waits: Callable[[str], bool] = lambda queue: False,
         interval_s: float | None = None,
     ) -> None:
-        # The backlog queues, and the namespace that they are in.
         self._queues = list(queues)
         self._namespace = namespace
-        # Who is asked.
         self._counts = counts
-        self._elder = elder
-        # Where it is written.
+        self._ages = ages
         self._journal = journal
-        # The time of day.
         self._clock = clock
         # Whether a queue is known to be empty.
         self._waits = waits
-        # How often.
         self._interval_s = BACKLOG_LOOK_S if interval_s is None else interval_s
         # What was written last of each queue: messages and dead letters.
         self._last: dict[str, tuple[int, int]] = {}
@@ -137,7 +132,7 @@ class Lookout:
     async def _age_ms(self, queue: str) -> int:
         outcome = OK
         try:
-            since_ms = await self._elder.oldest_ms(queue)
+            since_ms = await self._ages.oldest_ms(queue)
         except TwinbusError:
             # Its depth is worth writing all the same.
             since_ms, outcome = None, "lost"
@@ -156,30 +151,29 @@ class Lookout:
         )
 
 
-class LookoutThread:
-    """A lookout for those who have no event loop; `make` is called on the loop of its thread, and `end` at the end."""
+class BacklogMonitorThread:
+    """A monitor for those who have no event loop; `make` is called on the loop of its thread, and `end` at the end."""
 
-    def __init__(self, make: Callable[[], Lookout], end: Callable[[], Awaitable[None]]) -> None:
-        # Makes the lookout.
+    def __init__(self, make: Callable[[], BacklogMonitor], end: Callable[[], Awaitable[None]]) -> None:
+        # Makes the monitor.
         self._make = make
         # Closes what was opened for it.
         self._end = end
-        # The lookout and its loop; None before it runs.
-        self._lookout: Lookout | None = None
+        # The monitor and its loop; None before it runs.
+        self._monitor: BacklogMonitor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         # Its work; None before it runs.
         self._task: asyncio.Task[None] | None = None
         # Set when both are there.
         self._started = threading.Event()
-        # Its thread.
-        self._thread = threading.Thread(target=self._run, name="twinbus-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="twinbus-backlog-monitor", daemon=True)
 
     def start(self) -> None:
         """Start it, and give the first look a moment: it is to see what is there before anything is moved."""
         self._thread.start()
         self._started.wait()
-        if self._lookout is not None:
-            self._lookout.begun.wait(_FIRST_S)
+        if self._monitor is not None:
+            self._monitor.begun.wait(_FIRST_S)
 
     def stop(self) -> None:
         """Have a last look, and end."""
@@ -198,13 +192,13 @@ class LookoutThread:
             self._started.set()
 
     async def _live(self) -> None:
-        lookout = self._lookout = self._make()
+        monitor = self._monitor = self._make()
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(lookout.run())
+        self._task = asyncio.create_task(monitor.run())
         self._started.set()
         try:
             with suppress(asyncio.CancelledError):
                 await self._task
-            await lookout.finish()
+            await monitor.finish()
         finally:
             await self._end()

@@ -2,6 +2,7 @@
 
 Rules:
 - A piece of work is made once for a call and may be tried many times: it changes nothing that a second try needs.
+- What the SDK's sender returns is handed on: the asyncio client awaits it, the other has it.
 - By way of the backlog it is encoded once, however many queues are tried.
 """
 
@@ -10,8 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.ledger.words import Kind
@@ -21,14 +21,14 @@ from twinbus.paired.envelope import encoded, sessions
 BUSY: Final = object()
 
 
-class AsyncWork(Protocol):
+class Work(Protocol):
     """One call of the application."""
 
     kind: Kind
     went_direct: bool
 
-    async def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
-        """Do it on the primary."""
+    def direct(self, sdk: Any, seconds: float) -> Any:
+        """Do it on the primary, by a sender of the SDK."""
         ...
 
     def payloads(self) -> list[bytes]:
@@ -40,7 +40,7 @@ class AsyncWork(Protocol):
         ...
 
 
-class AsyncSending:
+class Sending:
     """`send_messages`."""
 
     kind = Kind.SEND
@@ -49,11 +49,10 @@ class AsyncSending:
     def __init__(self, message: Any, options: dict[str, Any]) -> None:
         # Message, list or batch, made ready.
         self._message = message
-        # What else the caller gave.
         self._options = options
 
-    async def direct(self, sdk: ServiceBusSender, seconds: float) -> None:
-        await sdk.send_messages(self._message, timeout=seconds, **self._options)
+    def direct(self, sdk: Any, seconds: float) -> Any:
+        return sdk.send_messages(self._message, timeout=seconds, **self._options)
 
     def payloads(self) -> list[bytes]:
         return encoded(self._message)
@@ -62,7 +61,7 @@ class AsyncSending:
         return sessions(self._message)
 
 
-class AsyncScheduling:
+class Scheduling:
     """`schedule_messages`."""
 
     kind = Kind.SCHEDULE
@@ -71,13 +70,11 @@ class AsyncScheduling:
     def __init__(self, messages: Any, when: datetime, options: dict[str, Any]) -> None:
         # Message or list, made ready.
         self._messages = messages
-        # When they are to appear.
         self._when = when
-        # What else the caller gave.
         self._options = options
 
-    async def direct(self, sdk: ServiceBusSender, seconds: float) -> list[int]:
-        return await sdk.schedule_messages(self._messages, self._when, timeout=seconds, **self._options)
+    def direct(self, sdk: Any, seconds: float) -> Any:
+        return sdk.schedule_messages(self._messages, self._when, timeout=seconds, **self._options)
 
     def payloads(self) -> list[bytes]:
         given = self._messages if isinstance(self._messages, list) else [self._messages]
@@ -93,7 +90,7 @@ class AsyncScheduling:
         return message
 
 
-class AsyncBatchMaking:
+class BatchMaking:
     """`create_message_batch`: nothing to divert, but it needs a link that is up."""
 
     kind = Kind.MANAGE
@@ -103,8 +100,8 @@ class AsyncBatchMaking:
         # The size that the caller wants; None for as much as the link takes.
         self.max_size_in_bytes = max_size_in_bytes
 
-    async def direct(self, sdk: ServiceBusSender, seconds: float) -> ServiceBusMessageBatch:
-        return await sdk.create_message_batch(self.max_size_in_bytes)
+    def direct(self, sdk: Any, seconds: float) -> Any:
+        return sdk.create_message_batch(self.max_size_in_bytes)
 
     def payloads(self) -> list[bytes]:
         return []
@@ -113,26 +110,14 @@ class AsyncBatchMaking:
         return set()
 
 
-class AsyncCancelling(AsyncBatchMaking):
+class Cancelling(BatchMaking):
     """`cancel_scheduled_messages`."""
 
     kind = Kind.CANCEL
 
     def __init__(self, numbers: list[int], options: dict[str, Any]) -> None:
-        # What to cancel.
         self._numbers = numbers
-        # What else the caller gave.
         self._options = options
 
-    async def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
-        await sdk.cancel_scheduled_messages(self._numbers, timeout=seconds, **self._options)
-
-
-class AsyncOpening(AsyncBatchMaking):
-    """Nothing but a link that is up."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-
-    async def direct(self, sdk: ServiceBusSender, seconds: float) -> Any:
-        return None
+    def direct(self, sdk: Any, seconds: float) -> Any:
+        return sdk.cancel_scheduled_messages(self._numbers, timeout=seconds, **self._options)
