@@ -396,12 +396,12 @@ async def test_a_send_to_a_backlog_that_is_away_ends_with_the_callers_time(pair:
 def test_the_address_of_administration(namespace: str, address: str) -> None:
     from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
-    from twinbus.paired._async.namespaces import AsyncNamespace
-    from twinbus.paired._sync.namespaces import Namespace
+    from twinbus.paired._async.namespaces import AsyncPairedNamespace
+    from twinbus.paired._sync.namespaces import PairedNamespace
 
     expiry = f"SharedAccessSignature sr=x&sig=y&se={int(time.time()) + 3600}&skn=n"
     for credential in (AzureNamedKeyCredential("n", "k"), AzureSasCredential(expiry)):
-        for kind in (Namespace, AsyncNamespace):
+        for kind in (PairedNamespace, AsyncPairedNamespace):
             admin: Any = kind.of_credential(namespace, credential).admin()
             assert admin._endpoint == f"https://a.example.net{address}"
 

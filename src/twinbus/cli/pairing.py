@@ -80,13 +80,13 @@ def admin_options(ca_file: Path | None) -> dict[str, Any]:
 
 def primary_name(given: str | None, primary: str, ca_file: Path | None) -> str:
     """The name that stands in the names of the backlog queues, as the paired client finds it."""
-    from twinbus.paired._async.namespaces import AsyncNamespace
+    from twinbus.paired._async.namespaces import AsyncPairedNamespace
     from twinbus.paired._async.provision import async_name_of
     from twinbus.paired.options import check_name
 
     try:
         if given is not None:
             return check_name(given)
-        return asyncio.run(async_name_of(AsyncNamespace.of_string(primary), admin_options(ca_file)))
+        return asyncio.run(async_name_of(AsyncPairedNamespace.of_string(primary), admin_options(ca_file)))
     except ValueError as error:
         raise ConfigError(str(error)) from None

@@ -26,7 +26,7 @@ from azure.servicebus.aio import ServiceBusSender
 from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.paired._async.channel import AsyncChannel
 from twinbus.paired._async.diverter import AsyncDiverter
-from twinbus.paired._async.namespaces import AsyncNamespace, Credential
+from twinbus.paired._async.namespaces import AsyncPairedNamespace, Credential
 from twinbus.paired._async.pair import AsyncPair
 from twinbus.paired._async.receiver import PairedServiceBusReceiver
 from twinbus.paired._async.sender import PairedServiceBusSender
@@ -67,9 +67,9 @@ class PairedServiceBusClient:
 
     def __init__(
         self,
-        primary_namespace: str | AsyncNamespace,
+        primary_namespace: str | AsyncPairedNamespace,
         primary_credential: Credential,
-        secondary_namespace: str | AsyncNamespace,
+        secondary_namespace: str | AsyncPairedNamespace,
         secondary_credential: Credential,
         **arguments: Unpack[PairedClientArguments],
     ) -> None:
@@ -112,7 +112,9 @@ class PairedServiceBusClient:
         cls, primary: str, secondary: str, **arguments: Unpack[PairedClientArguments]
     ) -> PairedServiceBusClient:
         """A client of two namespaces given by their connection strings; the arguments are the class's own."""
-        return cls(AsyncNamespace.of_string(primary), None, AsyncNamespace.of_string(secondary), None, **arguments)
+        return cls(
+            AsyncPairedNamespace.of_string(primary), None, AsyncPairedNamespace.of_string(secondary), None, **arguments
+        )
 
     @classmethod
     def from_environment(cls, **arguments: Unpack[PairedClientArguments]) -> PairedServiceBusClient:
@@ -253,8 +255,8 @@ class PairedServiceBusClient:
         return receiver
 
 
-def _namespace(given: str | AsyncNamespace, credential: Credential) -> AsyncNamespace:
-    return AsyncNamespace.of_credential(given, credential) if isinstance(given, str) else given
+def _namespace(given: str | AsyncPairedNamespace, credential: Credential) -> AsyncPairedNamespace:
+    return AsyncPairedNamespace.of_credential(given, credential) if isinstance(given, str) else given
 
 
 def _name(address: NamespaceAddress) -> str:

@@ -20,7 +20,7 @@ from twinbus.clock import Clock
 from twinbus.ledger.words import Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._async.channel import AsyncChannel
-from twinbus.paired._async.pairing import AsyncPairing
+from twinbus.paired._async.pairing import AsyncBacklogSearch
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
@@ -36,7 +36,7 @@ class AsyncDiverter:
         self,
         path: str,
         *,
-        pairing: AsyncPairing,
+        pairing: AsyncBacklogSearch,
         channel: Callable[[str], AsyncChannel],
         options: PairingOptions,
         clock: Clock,

@@ -50,7 +50,7 @@ class AsyncRoutedTransport(AioHttpTransport):  # type: ignore[misc]
             request.url = given
 
 
-class AsyncNamespace:
+class AsyncPairedNamespace:
     """Where a namespace is, and how to enter it."""
 
     def __init__(
@@ -67,7 +67,7 @@ class AsyncNamespace:
         self.bus = bus
 
     @classmethod
-    def of_string(cls, text: str) -> AsyncNamespace:
+    def of_string(cls, text: str) -> AsyncPairedNamespace:
         """By a connection string."""
         endpoint = parse_connection_string(text).endpoint
         emulator = "usedevelopmentemulator=true" in text.lower()
@@ -89,7 +89,7 @@ class AsyncNamespace:
         return cls(address, client, admin, bus)
 
     @classmethod
-    def of_credential(cls, namespace: str, credential: Credential) -> AsyncNamespace:
+    def of_credential(cls, namespace: str, credential: Credential) -> AsyncPairedNamespace:
         """By a host name and a credential of azure-identity or azure-core."""
 
         def client(**options: Any) -> ServiceBusClient:

@@ -19,8 +19,8 @@ from azure.servicebus.aio import ServiceBusClient
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._async.channel import AsyncChannel, close_all
-from twinbus.paired._async.namespaces import AsyncNamespace
-from twinbus.paired._async.pairing import AsyncPairing
+from twinbus.paired._async.namespaces import AsyncPairedNamespace
+from twinbus.paired._async.pairing import AsyncBacklogSearch
 from twinbus.paired._async.pings import AsyncWatcher
 from twinbus.paired._async.receiver import PairedServiceBusReceiver
 from twinbus.paired._async.syphoning import AsyncSyphoning
@@ -41,8 +41,8 @@ class AsyncPair:
 
     def __init__(
         self,
-        primary: AsyncNamespace,
-        secondary: AsyncNamespace,
+        primary: AsyncPairedNamespace,
+        secondary: AsyncPairedNamespace,
         *,
         options: PairingOptions,
         retries: Retries,
@@ -71,7 +71,7 @@ class AsyncPair:
         self._watcher = AsyncWatcher(options, clock, events, classify, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, PairedEntity[AsyncSignal]] = {}
-        self.pairing = AsyncPairing(
+        self.pairing = AsyncBacklogSearch(
             primary,
             secondary,
             options=options,

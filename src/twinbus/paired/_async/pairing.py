@@ -17,7 +17,7 @@ from typing import Any
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event
 from twinbus.limits import PAIRING_PAUSE_S_MAX, PAIRING_PAUSE_S_MIN
-from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired._async.provision import async_find_queues, async_name_of
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import cause_of
@@ -28,13 +28,13 @@ from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import AsyncSignal, AsyncTasks
 
 
-class AsyncPairing:
+class AsyncBacklogSearch:
     """The search for the backlog queues of a pair."""
 
     def __init__(
         self,
-        primary: AsyncNamespace,
-        secondary: AsyncNamespace,
+        primary: AsyncPairedNamespace,
+        secondary: AsyncPairedNamespace,
         *,
         options: PairingOptions,
         primary_admin_options: Mapping[str, Any],

@@ -12,12 +12,12 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
 
-from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired.backlog import SETTINGS, Found
 from twinbus.paired.options import NamespaceAddress, check_name
 
 
-async def async_find_queues(namespace: AsyncNamespace, names: list[str], options: Mapping[str, Any]) -> Found:
+async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str], options: Mapping[str, Any]) -> Found:
     """Have the backlog queues; `options` are the administration client's."""
     found = Found()
     async with namespace.admin(**options) as admin:
@@ -43,7 +43,7 @@ async def async_find_queues(namespace: AsyncNamespace, names: list[str], options
     return found
 
 
-async def async_name_of(namespace: AsyncNamespace, options: Mapping[str, Any]) -> str:
+async def async_name_of(namespace: AsyncPairedNamespace, options: Mapping[str, Any]) -> str:
     """A namespace's name: of its host, or what it says itself, or where it is."""
     address: NamespaceAddress = namespace.address
     if address.label is not None:

@@ -16,7 +16,7 @@ from azure.core.exceptions import ResourceNotFoundError
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import LedgerSource
-from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired.arguments import bus_options
 from twinbus.paired.events import Events, logger
 from twinbus.paired.synchronization import AsyncSignal
@@ -32,8 +32,8 @@ class AsyncSyphoning:
 
     def __init__(
         self,
-        primary: AsyncNamespace,
-        secondary: AsyncNamespace,
+        primary: AsyncPairedNamespace,
+        secondary: AsyncPairedNamespace,
         *,
         events: Events,
         clock: Clock,

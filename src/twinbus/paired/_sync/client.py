@@ -27,7 +27,7 @@ from azure.servicebus import ServiceBusSender
 from twinbus.clock import MonotonicClock, SystemClock
 from twinbus.paired._sync.channel import Channel
 from twinbus.paired._sync.diverter import Diverter
-from twinbus.paired._sync.namespaces import Credential, Namespace
+from twinbus.paired._sync.namespaces import Credential, PairedNamespace
 from twinbus.paired._sync.pair import Pair
 from twinbus.paired._sync.receiver import PairedServiceBusReceiver
 from twinbus.paired._sync.sender import PairedServiceBusSender
@@ -68,9 +68,9 @@ class PairedServiceBusClient:
 
     def __init__(
         self,
-        primary_namespace: str | Namespace,
+        primary_namespace: str | PairedNamespace,
         primary_credential: Credential,
-        secondary_namespace: str | Namespace,
+        secondary_namespace: str | PairedNamespace,
         secondary_credential: Credential,
         **arguments: Unpack[PairedClientArguments],
     ) -> None:
@@ -113,7 +113,7 @@ class PairedServiceBusClient:
         cls, primary: str, secondary: str, **arguments: Unpack[PairedClientArguments]
     ) -> PairedServiceBusClient:
         """A client of two namespaces given by their connection strings; the arguments are the class's own."""
-        return cls(Namespace.of_string(primary), None, Namespace.of_string(secondary), None, **arguments)
+        return cls(PairedNamespace.of_string(primary), None, PairedNamespace.of_string(secondary), None, **arguments)
 
     @classmethod
     def from_environment(cls, **arguments: Unpack[PairedClientArguments]) -> PairedServiceBusClient:
@@ -254,8 +254,8 @@ class PairedServiceBusClient:
         return receiver
 
 
-def _namespace(given: str | Namespace, credential: Credential) -> Namespace:
-    return Namespace.of_credential(given, credential) if isinstance(given, str) else given
+def _namespace(given: str | PairedNamespace, credential: Credential) -> PairedNamespace:
+    return PairedNamespace.of_credential(given, credential) if isinstance(given, str) else given
 
 
 def _name(address: NamespaceAddress) -> str:

@@ -21,7 +21,7 @@ from twinbus.clock import Clock
 from twinbus.ledger.words import Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
-from twinbus.paired._sync.pairing import Pairing
+from twinbus.paired._sync.pairing import BacklogSearch
 from twinbus.paired.classify import cause_of, of_the_message
 from twinbus.paired.envelope import fill
 from twinbus.paired.events import Events
@@ -37,7 +37,7 @@ class Diverter:
         self,
         path: str,
         *,
-        pairing: Pairing,
+        pairing: BacklogSearch,
         channel: Callable[[str], Channel],
         options: PairingOptions,
         clock: Clock,

@@ -49,7 +49,7 @@ class RoutedTransport(RequestsTransport):  # type: ignore[misc]
             request.url = given
 
 
-class Namespace:
+class PairedNamespace:
     """Where a namespace is, and how to enter it."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Namespace:
         self.bus = bus
 
     @classmethod
-    def of_string(cls, text: str) -> Namespace:
+    def of_string(cls, text: str) -> PairedNamespace:
         """By a connection string."""
         endpoint = parse_connection_string(text).endpoint
         emulator = "usedevelopmentemulator=true" in text.lower()
@@ -88,7 +88,7 @@ class Namespace:
         return cls(address, client, admin, bus)
 
     @classmethod
-    def of_credential(cls, namespace: str, credential: Credential) -> Namespace:
+    def of_credential(cls, namespace: str, credential: Credential) -> PairedNamespace:
         """By a host name and a credential of azure-identity or azure-core."""
 
         def client(**options: Any) -> ServiceBusClient:

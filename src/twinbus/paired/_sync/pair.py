@@ -20,8 +20,8 @@ from azure.servicebus import ServiceBusClient
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._sync.channel import Channel, close_all
-from twinbus.paired._sync.namespaces import Namespace
-from twinbus.paired._sync.pairing import Pairing
+from twinbus.paired._sync.namespaces import PairedNamespace
+from twinbus.paired._sync.pairing import BacklogSearch
 from twinbus.paired._sync.pings import Watcher
 from twinbus.paired._sync.receiver import PairedServiceBusReceiver
 from twinbus.paired._sync.syphoning import Syphoning
@@ -42,8 +42,8 @@ class Pair:
 
     def __init__(
         self,
-        primary: Namespace,
-        secondary: Namespace,
+        primary: PairedNamespace,
+        secondary: PairedNamespace,
         *,
         options: PairingOptions,
         retries: Retries,
@@ -72,7 +72,7 @@ class Pair:
         self._watcher = Watcher(options, clock, events, classify, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, PairedEntity[Signal]] = {}
-        self.pairing = Pairing(
+        self.pairing = BacklogSearch(
             primary,
             secondary,
             options=options,

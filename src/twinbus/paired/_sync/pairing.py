@@ -18,7 +18,7 @@ from typing import Any
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event
 from twinbus.limits import PAIRING_PAUSE_S_MAX, PAIRING_PAUSE_S_MIN
-from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired._sync.namespaces import PairedNamespace
 from twinbus.paired._sync.provision import find_queues, name_of
 from twinbus.paired.backlog import Found
 from twinbus.paired.classify import cause_of
@@ -29,13 +29,13 @@ from twinbus.paired.rotation import Rotation
 from twinbus.paired.synchronization import Signal, Tasks
 
 
-class Pairing:
+class BacklogSearch:
     """The search for the backlog queues of a pair."""
 
     def __init__(
         self,
-        primary: Namespace,
-        secondary: Namespace,
+        primary: PairedNamespace,
+        secondary: PairedNamespace,
         *,
         options: PairingOptions,
         primary_admin_options: Mapping[str, Any],

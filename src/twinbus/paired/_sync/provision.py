@@ -13,12 +13,12 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
 
-from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired._sync.namespaces import PairedNamespace
 from twinbus.paired.backlog import SETTINGS, Found
 from twinbus.paired.options import NamespaceAddress, check_name
 
 
-def find_queues(namespace: Namespace, names: list[str], options: Mapping[str, Any]) -> Found:
+def find_queues(namespace: PairedNamespace, names: list[str], options: Mapping[str, Any]) -> Found:
     """Have the backlog queues; `options` are the administration client's."""
     found = Found()
     with namespace.admin(**options) as admin:
@@ -44,7 +44,7 @@ def find_queues(namespace: Namespace, names: list[str], options: Mapping[str, An
     return found
 
 
-def name_of(namespace: Namespace, options: Mapping[str, Any]) -> str:
+def name_of(namespace: PairedNamespace, options: Mapping[str, Any]) -> str:
     """A namespace's name: of its host, or what it says itself, or where it is."""
     address: NamespaceAddress = namespace.address
     if address.label is not None:

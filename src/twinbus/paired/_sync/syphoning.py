@@ -17,7 +17,7 @@ from azure.core.exceptions import ResourceNotFoundError
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import LedgerSource
-from twinbus.paired._sync.namespaces import Namespace
+from twinbus.paired._sync.namespaces import PairedNamespace
 from twinbus.paired.arguments import bus_options
 from twinbus.paired.events import Events, logger
 from twinbus.paired.synchronization import Signal
@@ -33,8 +33,8 @@ class Syphoning:
 
     def __init__(
         self,
-        primary: Namespace,
-        secondary: Namespace,
+        primary: PairedNamespace,
+        secondary: PairedNamespace,
         *,
         events: Events,
         clock: Clock,

@@ -226,9 +226,9 @@ def name_of(connection_string: str, ca_file: Path | None = None) -> str:
     if place.label is not None:
         return place.label
     try:
-        from twinbus.paired._async.namespaces import AsyncNamespace
+        from twinbus.paired._async.namespaces import AsyncPairedNamespace
         from twinbus.paired._async.provision import async_name_of
     except ImportError:
         return place.plain_name
     options = {} if ca_file is None else {"connection_verify": str(ca_file)}
-    return asyncio.run(async_name_of(AsyncNamespace.of_string(connection_string), options))
+    return asyncio.run(async_name_of(AsyncPairedNamespace.of_string(connection_string), options))

@@ -23,7 +23,7 @@ from twinbus.client.envelope import PACKED, PATH
 from twinbus.errors import ConnectionForcedError, DecodeError, EntityNotFoundError, ServiceError
 from twinbus.ledger.words import BACKLOG_MARK
 from twinbus.limits import PEEK_MESSAGES_MAX
-from twinbus.paired._async.namespaces import AsyncNamespace
+from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired.syphon.monitor import Count, Counts
 
 _NAME = re.compile(rf"(?P<primary>.+){re.escape(BACKLOG_MARK)}(?P<index>\d+)", re.IGNORECASE)
@@ -68,7 +68,7 @@ class MessageLook:
 
 def admin_client(connection_string: str, options: Mapping[str, Any]) -> ServiceBusAdministrationClient:
     """The administration API of a namespace."""
-    return AsyncNamespace.of_string(connection_string).admin(**{"retry_total": 1, **options})
+    return AsyncPairedNamespace.of_string(connection_string).admin(**{"retry_total": 1, **options})
 
 
 async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None = None) -> list[QueueLook]:
