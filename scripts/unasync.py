@@ -4,11 +4,12 @@
     python scripts/unasync.py --check    only say which files have drifted, and fail if any has
 
 One logic, two colours: the asyncio files are the source, and a test fails when the others are not what this makes of
-them.
+them. Their rules and comments are told once, in the source.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ PAIRED = Path(__file__).parent.parent / "src" / "twinbus" / "paired"
 SOURCE = PAIRED / "_async"
 TARGET = PAIRED / "_sync"
 
-NOTE = "# Written by scripts/unasync.py from _async/{name}: change that file, not this one.\n"
+NOTE = '"""Written by scripts/unasync.py from _async/{name}: read and change that file, not this one."""\n'
 
 SUBSTITUTIONS = [
     (re.compile(pattern), replacement)
@@ -49,6 +50,8 @@ def sync(text: str, name: str) -> str:
         return '"""The sync twin of `_async`, written by `scripts/unasync.py`."""\n'
     for pattern, replacement in SUBSTITUTIONS:
         text = pattern.sub(replacement, text)
+    text = text.removeprefix(f'"""{ast.get_docstring(ast.parse(text), clean=False)}"""\n')
+    text = "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#"))
     return _formatted(NOTE.format(name=name) + text)
 
 

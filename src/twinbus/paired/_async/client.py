@@ -79,6 +79,9 @@ class PairedServiceBusClient:
         secondary = _namespace(secondary_namespace, secondary_credential)
         check_pair(primary.address, secondary.address, OPEN_PAIRS.primaries())
         sdk = sdk_options(arguments)
+        for side, namespace in (("primary", primary), ("secondary", secondary)):
+            namespace.options = {**sdk, **(arguments.get(f"{side}_options") or {})}  # type: ignore[dict-item]
+            namespace.admin_options = admin_options(arguments, side, options.try_timeout)
         wall_clock = SystemClock()
         on_event, ledger = arguments.get("on_event", ()), arguments.get("ledger")
         events = Events(
@@ -98,10 +101,6 @@ class PairedServiceBusClient:
             clock=MonotonicClock(),
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
-            primary_options={**sdk, **(arguments.get("primary_options") or {})},
-            secondary_options={**sdk, **(arguments.get("secondary_options") or {})},
-            primary_admin_options=admin_options(arguments, "primary", options.try_timeout),
-            secondary_admin_options=admin_options(arguments, "secondary", options.try_timeout),
         )
         # Senders that somebody still holds.
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()

@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ssl import SSLContext
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -65,6 +65,9 @@ class AsyncPairedNamespace:
         self.admin = admin
         # Makes a client of our own, for bulk work: `ca` is a context for TLS, the rest are its options.
         self.bus = bus
+        # Options of the SDK's clients and of its administration clients, as the application wants them.
+        self.options: Mapping[str, Any] = {}
+        self.admin_options: Mapping[str, Any] = {}
 
     @classmethod
     def of_string(cls, text: str) -> AsyncPairedNamespace:

@@ -9,9 +9,8 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any
 from weakref import WeakSet
 
 from azure.servicebus.aio import ServiceBusClient
@@ -51,20 +50,16 @@ class AsyncPair:
         clock: Clock,
         wall_clock: Clock,
         rng: Random,
-        primary_options: Mapping[str, Any],
-        secondary_options: Mapping[str, Any],
-        primary_admin_options: Mapping[str, Any],
-        secondary_admin_options: Mapping[str, Any],
     ) -> None:
         self.options = options
         self.retries = retries
         self.classify = classify
         self.events = events
         self.clock = clock
-        self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
-        self.secondary: ServiceBusClient = secondary.client(**{**secondary_options, "retry_total": 0})
+        self.primary: ServiceBusClient = primary.client(**{**primary.options, "retry_total": 0})
+        self.secondary: ServiceBusClient = secondary.client(**{**secondary.options, "retry_total": 0})
         # Makes receivers, which keep the SDK's own retries.
-        self.receiving: ServiceBusClient = primary.client(**primary_options)
+        self.receiving: ServiceBusClient = primary.client(**primary.options)
         # Receivers that somebody still holds: they are told of a fault.
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = AsyncTasks()
@@ -75,8 +70,6 @@ class AsyncPair:
             primary,
             secondary,
             options=options,
-            primary_admin_options=primary_admin_options,
-            admin_options=secondary_admin_options,
             events=events,
             clock=clock,
             rng=rng,
@@ -101,9 +94,6 @@ class AsyncPair:
                 events=events,
                 clock=clock,
                 wall_clock=wall_clock,
-                primary_options=primary_options,
-                secondary_options=secondary_options,
-                admin_options=secondary_admin_options,
                 on_fault=self._give_up,
             )
 

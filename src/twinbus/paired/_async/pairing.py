@@ -10,9 +10,8 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event
@@ -37,8 +36,6 @@ class AsyncBacklogSearch:
         secondary: AsyncPairedNamespace,
         *,
         options: PairingOptions,
-        primary_admin_options: Mapping[str, Any],
-        admin_options: Mapping[str, Any],
         events: Events,
         clock: Clock,
         rng: Random,
@@ -48,8 +45,6 @@ class AsyncBacklogSearch:
         self._primary = primary
         self._secondary = secondary
         self._options = options
-        self._primary_admin_options = primary_admin_options
-        self._admin_options = admin_options
         self._events = events
         self._clock = clock
         self._rng = rng
@@ -153,12 +148,12 @@ class AsyncBacklogSearch:
 
     async def _find(self) -> Found:
         options = self._options
-        name = options.primary_name or await async_name_of(self._primary, self._primary_admin_options)
+        name = options.primary_name or await async_name_of(self._primary, self._primary.admin_options)
         self._events.primary = name
-        self._events.secondary = await async_name_of(self._secondary, self._admin_options)
+        self._events.secondary = await async_name_of(self._secondary, self._secondary.admin_options)
         names = backlog_names(name, options.backlog_queue_count)
         if options.create_backlog_queues:
-            return await async_find_queues(self._secondary, names, self._admin_options)
+            return await async_find_queues(self._secondary, names)
         found = Found()
         found.names = names
         return found
@@ -190,12 +185,10 @@ class AsyncBacklogSearch:
         """Create backlog queues again that somebody has deleted."""
         try:
             rotation = self.rotation
-            found = (
-                None
-                if rotation is None
-                else await async_find_queues(self._secondary, list(rotation.names), self._admin_options)
-            )
-            if rotation is not None and found is not None and found.made:
+            if rotation is None:
+                return
+            found = await async_find_queues(self._secondary, list(rotation.names))
+            if found.made:
                 logger.warning("created again in the secondary '%s': %s", self._events.secondary, ", ".join(found.made))
                 for name in found.made:
                     rotation.revive(name)

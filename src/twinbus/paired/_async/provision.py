@@ -17,10 +17,10 @@ from twinbus.paired.backlog import SETTINGS, Found
 from twinbus.paired.options import NamespaceAddress, check_name
 
 
-async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str], options: Mapping[str, Any]) -> Found:
-    """Have the backlog queues; `options` are the administration client's."""
+async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str]) -> Found:
+    """Have the backlog queues."""
     found = Found()
-    async with namespace.admin(**options) as admin:
+    async with namespace.admin(**namespace.admin_options) as admin:
         for number, name in enumerate(names):
             try:
                 try:

@@ -7,9 +7,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 from uuid import uuid4
 
 from azure.core.exceptions import ResourceNotFoundError
@@ -38,14 +37,10 @@ class AsyncSyphoning:
         events: Events,
         clock: Clock,
         wall_clock: Clock,
-        primary_options: Mapping[str, Any],
-        secondary_options: Mapping[str, Any],
-        admin_options: Mapping[str, Any],
         on_fault: Callable[[str], None],
     ) -> None:
-        # The namespaces, and how the SDK's clients are told to reach them.
-        self._sides = ((primary, primary_options), (secondary, secondary_options))
-        self._admin_options = admin_options
+        self._primary = primary
+        self._secondary = secondary
         self._events = events
         self._wall_clock = wall_clock
         self._on_fault = on_fault
@@ -63,7 +58,7 @@ class AsyncSyphoning:
             self._syphon.start()
 
     def _make(self) -> Syphon:
-        ports = [BusPort(namespace.bus(**bus_options(options))) for namespace, options in self._sides]
+        ports = [BusPort(each.bus(**bus_options(each.options))) for each in (self._primary, self._secondary)]
         journal = self._events.journal
         events = Events(
             self._events.primary,
@@ -77,9 +72,8 @@ class AsyncSyphoning:
 
     async def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
         """What lies in these backlog queues, for the ledger."""
-        secondary, _ = self._sides[1]
         found = {}
-        async with secondary.admin(**{**self._admin_options, "retry_total": 0}) as admin:
+        async with self._secondary.admin(**{**self._secondary.admin_options, "retry_total": 0}) as admin:
             for name in queues:
                 with suppress(ResourceNotFoundError):
                     queue = await admin.get_queue_runtime_properties(name)

@@ -1,13 +1,4 @@
-# Written by scripts/unasync.py from _async/channel.py: change that file, not this one.
-"""One sender of the SDK, kept usable, for one caller at a time.
-
-Rules:
-- The SDK's senders are not made for several sends at once: whoever uses one has it alone (`Pool`).
-- A link is opened apart from sending, and bounded: the SDK's own time-outs do not cover all of an opening.
-- The SDK does not retry by itself: an opening inside a retry would not be bounded. Its retries are made by the senders.
-- After a failure the SDK's sender is replaced: one that timed out may hold a connection that is dead and does not know.
-  Its connection is cut, so that nothing waits for it any more, and what is left is closed in the background.
-"""
+"""Written by scripts/unasync.py from _async/channel.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
@@ -32,7 +23,6 @@ class Channel:
         self._tasks = tasks
         self.sdk = make()
         self._connections = Connections(self.sdk)
-        # Whether its link is up, as far as we know.
         self.opened = False
 
     def open(self, seconds: float) -> None:
@@ -41,7 +31,6 @@ class Channel:
             bounded(seconds, self.sdk.__enter__, self._connections.cut)
         except TimeoutError as error:
             self.discard()
-            # Applications expect the SDK's errors.
             text = f"The link to '{self.sdk.entity_name}' did not open within {seconds:.1f} seconds."
             raise OperationTimeoutError(message=text) from error
         except Exception as error:

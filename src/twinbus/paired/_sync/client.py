@@ -1,16 +1,4 @@
-# Written by scripts/unasync.py from _async/client.py: change that file, not this one.
-"""The paired client: two namespaces behind the SDK's own names.
-
-    with PairedServiceBusClient.from_connection_strings(primary, secondary) as client:
-        with client.get_queue_sender("orders") as sender:
-            sender.send_messages(ServiceBusMessage("hello"))
-
-Rules:
-- Making one checks everything and connects nothing; entering it, or the first send, starts the search for the backlog
-  queues, which nobody waits for.
-- Senders go on while the primary is down; receivers are the primary's own.
-- A namespace that is the primary of an open pair cannot be another's secondary.
-"""
+"""Written by scripts/unasync.py from _async/client.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
@@ -80,6 +68,9 @@ class PairedServiceBusClient:
         secondary = _namespace(secondary_namespace, secondary_credential)
         check_pair(primary.address, secondary.address, OPEN_PAIRS.primaries())
         sdk = sdk_options(arguments)
+        for side, namespace in (("primary", primary), ("secondary", secondary)):
+            namespace.options = {**sdk, **(arguments.get(f"{side}_options") or {})}  # type: ignore[dict-item]
+            namespace.admin_options = admin_options(arguments, side, options.try_timeout)
         wall_clock = SystemClock()
         on_event, ledger = arguments.get("on_event", ()), arguments.get("ledger")
         events = Events(
@@ -99,12 +90,7 @@ class PairedServiceBusClient:
             clock=MonotonicClock(),
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
-            primary_options={**sdk, **(arguments.get("primary_options") or {})},
-            secondary_options={**sdk, **(arguments.get("secondary_options") or {})},
-            primary_admin_options=admin_options(arguments, "primary", options.try_timeout),
-            secondary_admin_options=admin_options(arguments, "secondary", options.try_timeout),
         )
-        # Senders that somebody still holds.
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
         OPEN_PAIRS.add(self, primary.address)
 
@@ -122,8 +108,6 @@ class PairedServiceBusClient:
         (TWINBUS_FAILOVER_INTERVAL). Arguments count for more."""
         told = cast(PairedClientArguments, from_environment(arguments))
         return cls.from_connection_strings(variable("PRIMARY"), variable("SECONDARY"), **told)
-
-    # --- life -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> PairedServiceBusClient:
         self._pair.live().start()
@@ -161,8 +145,6 @@ class PairedServiceBusClient:
         if not self._pair.forked:
             self._pair.close(reason, [sender.close for sender in self._senders])
 
-    # --- what it makes --------------------------------------------------------------------------------------------
-
     def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
         pair = self._pair.live()
@@ -192,8 +174,6 @@ class PairedServiceBusClient:
         """The sessions of a subscription of the primary, as the SDK lists them."""
         return self._pair.live().receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
 
-    # --- what it knows --------------------------------------------------------------------------------------------
-
     @property
     def fully_qualified_namespace(self) -> str:
         """The primary's host name."""
@@ -220,8 +200,6 @@ class PairedServiceBusClient:
     def entity_states(self) -> dict[str, EntityState]:
         """The state of each entity that has, or had, a sender."""
         return {entity.path: entity.state for entity in self._pair.entities}
-
-    # --- inside ---------------------------------------------------------------------------------------------------
 
     def _sender(self, path: str, make: Callable[[], ServiceBusSender]) -> PairedServiceBusSender:
         pair = self._pair

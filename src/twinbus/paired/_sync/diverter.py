@@ -1,14 +1,4 @@
-# Written by scripts/unasync.py from _async/diverter.py: change that file, not this one.
-"""Sends to the backlog: one for each sender, with a queue of its own choice.
-
-Rules:
-- The queue is picked at random once and kept; when it fails it is out for all senders, and another is picked.
-- A link that was up may have gone stale, since the service takes idle ones down: it gets one fresh try before its queue
-  is said to fail.
-- Everything a queue can refuse is its failure, save what the message itself causes: that goes to the caller.
-- It ends with the caller's time, when what failed last is raised; and when the primary is back, where the messages go
-  instead.
-"""
+"""Written by scripts/unasync.py from _async/diverter.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
@@ -48,16 +38,12 @@ class Diverter:
         self._pairing = pairing
         self._make = channel
         self._try_timeout_s = options.try_timeout
-        # Whether a send waits for a pair that is not made yet.
         self._hold = options.hold_sends
         self._max_in_flight = options.max_in_flight
         self._clock = clock
         self._events = events
-        # Pulsed when something changes that a waiting send should see.
         self._closing = closing
-        # The queue in use; None before the first message.
         self._queue: str | None = None
-        # Connections by queue: one, or a few when sessions have queues of their own.
         self._channels: dict[str, Pool[Channel]] = {}
 
     def send(
@@ -88,19 +74,16 @@ class Diverter:
                 continue
             if left_s <= 0:
                 raise OperationTimeoutError(message="No time was left to send to the backlog.")
-            # Not all of the time goes into one try: the primary may be back before it ends.
             try_s = min(left_s, self._try_timeout_s, max(left_s / 2, TRY_TIMEOUT_S_MIN))
             name = self._choose(rotation, key, queue, tried)
             channels = self._pool(name)
             try:
                 channel = channels.take(try_s)
             except TimeoutError:
-                # They are all in use, which is not the queue's fault.
                 continue
             try:
                 self._send(channel, name, payloads, try_s)
             except Exception as failure:
-                # What breaks because the sender was closed is the closing's.
                 needed()
                 if of_the_message(failure):
                     raise
@@ -149,7 +132,6 @@ class Diverter:
                 return channel.sdk.create_message_batch(max_size_in_bytes)
             except ValueError:
                 needed()
-                # The size that the caller wants is larger than the queue takes.
                 raise
             except Exception as error:
                 failure = channel.seen(error)

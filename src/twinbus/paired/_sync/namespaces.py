@@ -1,16 +1,8 @@
-# Written by scripts/unasync.py from _async/namespaces.py: change that file, not this one.
-"""A namespace as the application names it: by a connection string, or by a host and a credential.
-
-Rules:
-- Nothing is connected here; clients are made when they are needed.
-- The administration client knows keys and signatures only out of connection strings, so such credentials become one.
-- A string with `UseDevelopmentEmulator=true` means plain connections to one port. The SDK keeps to that for messages;
-  its administration client always speaks HTTPS, unless its transport knows better.
-"""
+"""Written by scripts/unasync.py from _async/namespaces.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ssl import SSLContext
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -23,7 +15,6 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from twinbus.client import BusClient
 from twinbus.paired.options import EMULATOR_PORT, NamespaceAddress
 
-# As the SDK's clients take them; None with a connection string.
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential | None
 
 
@@ -33,7 +24,6 @@ class RoutedTransport(RequestsTransport):  # type: ignore[misc]
     def __init__(self, *, by_http: bool, address: str | None, **options: Any) -> None:
         super().__init__(**options)
         self._by_http = by_http
-        # Host and port; None for the namespace's own.
         self._address = None if address is None else urlsplit(address if "//" in address else f"//{address}").netloc
 
     def send(self, request: Any, **options: Any) -> Any:
@@ -45,7 +35,6 @@ class RoutedTransport(RequestsTransport):  # type: ignore[misc]
         try:
             return super().send(request, **options)
         finally:
-            # The SDK may send it again, and insists on HTTPS before it shows a token.
             request.url = given
 
 
@@ -62,8 +51,9 @@ class PairedNamespace:
         self.address = address
         self.client = client
         self.admin = admin
-        # Makes a client of our own, for bulk work: `ca` is a context for TLS, the rest are its options.
         self.bus = bus
+        self.options: Mapping[str, Any] = {}
+        self.admin_options: Mapping[str, Any] = {}
 
     @classmethod
     def of_string(cls, text: str) -> PairedNamespace:
@@ -78,7 +68,6 @@ class PairedNamespace:
             return ServiceBusAdministrationClient.from_connection_string(text, **_routed(options, by_http=emulator))
 
         def bus(ca: SSLContext | None = None, address: str | None = None, **options: Any) -> BusClient:
-            # The emulator's way of connecting is plain whatever there is to trust.
             tls = None if emulator else ca
             return _at(BusClient.from_connection_string(text, tls=tls, **options), address)
 

@@ -1,18 +1,10 @@
-# Written by scripts/unasync.py from _async/pair.py: change that file, not this one.
-"""What all senders of a paired client share: the entities, the backlog, the watchers, the two namespaces.
-
-Rules:
-- Nothing is connected before it is needed; whoever comes first starts the search for the backlog queues.
-- The state of an entity is one, whatever the spelling of its path.
-- Closing ends the watchers, then both namespaces. A fault does the same and tells everybody why.
-"""
+"""Written by scripts/unasync.py from _async/pair.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any
 from weakref import WeakSet
 
 from azure.servicebus import ServiceBusClient
@@ -52,48 +44,35 @@ class Pair:
         clock: Clock,
         wall_clock: Clock,
         rng: Random,
-        primary_options: Mapping[str, Any],
-        secondary_options: Mapping[str, Any],
-        primary_admin_options: Mapping[str, Any],
-        secondary_admin_options: Mapping[str, Any],
     ) -> None:
         self.options = options
         self.retries = retries
         self.classify = classify
         self.events = events
         self.clock = clock
-        self.primary: ServiceBusClient = primary.client(**{**primary_options, "retry_total": 0})
-        self.secondary: ServiceBusClient = secondary.client(**{**secondary_options, "retry_total": 0})
-        # Makes receivers, which keep the SDK's own retries.
-        self.receiving: ServiceBusClient = primary.client(**primary_options)
-        # Receivers that somebody still holds: they are told of a fault.
+        self.primary: ServiceBusClient = primary.client(**{**primary.options, "retry_total": 0})
+        self.secondary: ServiceBusClient = secondary.client(**{**secondary.options, "retry_total": 0})
+        self.receiving: ServiceBusClient = primary.client(**primary.options)
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = Tasks()
         self._watcher = Watcher(options, clock, events, classify, self.primary_channel)
-        # By lower-case path.
         self._entities: dict[str, PairedEntity[Signal]] = {}
         self.pairing = BacklogSearch(
             primary,
             secondary,
             options=options,
-            primary_admin_options=primary_admin_options,
-            admin_options=secondary_admin_options,
             events=events,
             clock=clock,
             rng=rng,
             tasks=self.tasks,
             on_paired=self._paired,
         )
-        # Numbers given to scheduled messages in the backlog: negative, so that no sequence number is like them.
         self._hidden = 0
-        # Guards the two above that several threads may change.
         self._lock = threading.Lock()
         self.closed = False
         self.fault: str | None = None
-        # Whether this is a forked child, whose connections are its parent's.
         self.forked = False
         self._started = False
-        # The syphon and what goes with it; None when it runs elsewhere.
         self._syphoning: Syphoning | None = None
         if options.enable_syphon:
             self._syphoning = Syphoning(
@@ -102,13 +81,8 @@ class Pair:
                 events=events,
                 clock=clock,
                 wall_clock=wall_clock,
-                primary_options=primary_options,
-                secondary_options=secondary_options,
-                admin_options=secondary_admin_options,
                 on_fault=self._give_up,
             )
-
-    # --- the backlog queues ---------------------------------------------------------------------------------------
 
     def start(self) -> Pair:
         """Somebody uses it."""
@@ -154,8 +128,6 @@ class Pair:
         entity.refresh()
         return True
 
-    # --- entities -------------------------------------------------------------------------------------------------
-
     def entity(self, path: str) -> PairedEntity[Signal]:
         with self._lock:
             found = self._entities.get(path.lower())
@@ -191,8 +163,6 @@ class Pair:
     def _watch(self, entity: PairedEntity[Signal]) -> None:
         self.tasks.spawn(self._watcher.watch, entity)
 
-    # --- the end --------------------------------------------------------------------------------------------------
-
     def close(self, fault: str | None, closings: list[Callable[[], None]]) -> None:
         """Close both namespaces; with a reason, everybody who still uses one is told."""
         self.closed = True
@@ -208,12 +178,10 @@ class Pair:
                 self._syphoning.end(side, fault)
             self._syphoning.stop()
         self.tasks.together(*closings)
-        # The SDK's clients close what they have made, and nothing may be made while they do.
         self.tasks.finish()
         self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
         if self.events.journal is not None:
             self.events.journal.close()
-        # It may wait a moment for a listener.
         blocking(self.events.close)
 
     def end_side(self, side: Side, fault: str | None) -> None:
@@ -227,8 +195,6 @@ class Pair:
         if self._syphoning is not None:
             self._syphoning.end(side, fault)
             self.tasks.spawn(self._syphoning.watch)
-
-    # --- who may still use it -------------------------------------------------------------------------------------
 
     @property
     def used(self) -> bool:

@@ -1,19 +1,10 @@
-# Written by scripts/unasync.py from _async/pairing.py: change that file, not this one.
-"""Has the backlog queues, in the background: a secondary that is away must not stop a healthy primary.
-
-Rules:
-- Whoever needs the queues first starts the search; it goes on, with growing pauses, until there is at least one.
-- Every search that fails is an event and a warning. Nothing can be diverted until one succeeds; who wants to divert is
-  told why, or waits if waiting can help.
-- A backlog queue that is deleted later is created again.
-"""
+"""Written by scripts/unasync.py from _async/pairing.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event
@@ -38,8 +29,6 @@ class BacklogSearch:
         secondary: PairedNamespace,
         *,
         options: PairingOptions,
-        primary_admin_options: Mapping[str, Any],
-        admin_options: Mapping[str, Any],
         events: Events,
         clock: Clock,
         rng: Random,
@@ -49,32 +38,21 @@ class BacklogSearch:
         self._primary = primary
         self._secondary = secondary
         self._options = options
-        self._primary_admin_options = primary_admin_options
-        self._admin_options = admin_options
         self._events = events
         self._clock = clock
         self._rng = rng
         self._tasks = tasks
-        # Called once, with the queues there are.
         self._on_paired = on_paired
-        # The backlog queues; None before there are any.
         self.rotation: Rotation | None = None
-        # What came of the last search; None before.
         self.found: Found | None = None
-        # Why the last search failed; None when none has.
         self.failure: PairingError | None = None
-        # Pulsed when a search has ended, when one is wanted at once, and when there will be no more.
         self.changed = Signal()
         self._searches = 0
-        # Whether one is wanted before the pause is over.
         self._wanted = False
-        # Whether the search was started, runs again because a queue is gone, and was ended.
         self._started = False
         self._mending = False
         self._ended = False
-        # Why there is no secondary any more; None while there is one.
         self._closed: str | None = None
-        # Callers of the sync client live in threads of their own.
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -108,7 +86,6 @@ class BacklogSearch:
             left_s = 1.0 if ends_ms is None else (ends_ms - self._clock.now_ms()) / 1000
             if left_s <= 0 or self._ended:
                 raise self.failure or self._unfinished()
-            # Looks again now and then: a pulse between the look and the waiting would be missed.
             self.changed.wait(min(left_s, 0.1))
 
     def usable(self, left_s: float, *, hold: bool) -> Rotation | None:
@@ -154,12 +131,12 @@ class BacklogSearch:
 
     def _find(self) -> Found:
         options = self._options
-        name = options.primary_name or name_of(self._primary, self._primary_admin_options)
+        name = options.primary_name or name_of(self._primary, self._primary.admin_options)
         self._events.primary = name
-        self._events.secondary = name_of(self._secondary, self._admin_options)
+        self._events.secondary = name_of(self._secondary, self._secondary.admin_options)
         names = backlog_names(name, options.backlog_queue_count)
         if options.create_backlog_queues:
-            return find_queues(self._secondary, names, self._admin_options)
+            return find_queues(self._secondary, names)
         found = Found()
         found.names = names
         return found
@@ -191,10 +168,10 @@ class BacklogSearch:
         """Create backlog queues again that somebody has deleted."""
         try:
             rotation = self.rotation
-            found = (
-                None if rotation is None else find_queues(self._secondary, list(rotation.names), self._admin_options)
-            )
-            if rotation is not None and found is not None and found.made:
+            if rotation is None:
+                return
+            found = find_queues(self._secondary, list(rotation.names))
+            if found.made:
                 logger.warning("created again in the secondary '%s': %s", self._events.secondary, ", ".join(found.made))
                 for name in found.made:
                     rotation.revive(name)

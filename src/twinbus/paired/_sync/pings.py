@@ -1,14 +1,4 @@
-# Written by scripts/unasync.py from _async/pings.py: change that file, not this one.
-"""The watcher of an entity in trouble: lets the interval pass, then pings the primary until it answers.
-
-Rules:
-- Pings go out at a steady pace from the failover on; a ping that hangs is given up before it delays the next for long.
-- A ping is an empty message that the service accepts and never delivers. It has a session id, because the entity may
-  need one and does no harm where it does not.
-- A ping that the primary refuses with the caller's own kind of error (no such entity, unauthorised, disabled) is an
-  event; several in a row fail the entity back, so that callers get that error.
-- Each ping comes by a connection of its own: what counts is whether a new sender would get through.
-"""
+"""Written by scripts/unasync.py from _async/pings.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
@@ -44,9 +34,7 @@ class Watcher:
     ) -> None:
         self._interval_s = options.ping_primary_interval
         self._timeout_s = min(options.try_timeout, max(self._interval_s, PING_TIMEOUT_S_MIN))
-        # How many refusals in a row fail the entity back; 0 for never.
         self._refusals_max = options.ping_refusals
-        # Tells a refusal from a primary that is away.
         self._classify = classify
         self._clock = clock
         self._events = events

@@ -1,10 +1,4 @@
-# Written by scripts/unasync.py from _async/provision.py: change that file, not this one.
-"""Looks the backlog queues up in the secondary, and makes those that are not there.
-
-Rules:
-- Each is looked for first; one that appears in between is as good as one that was there.
-- A secondary that cannot be reached is not asked again for every queue.
-"""
+"""Written by scripts/unasync.py from _async/provision.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
@@ -18,10 +12,10 @@ from twinbus.paired.backlog import SETTINGS, Found
 from twinbus.paired.options import NamespaceAddress, check_name
 
 
-def find_queues(namespace: PairedNamespace, names: list[str], options: Mapping[str, Any]) -> Found:
-    """Have the backlog queues; `options` are the administration client's."""
+def find_queues(namespace: PairedNamespace, names: list[str]) -> Found:
+    """Have the backlog queues."""
     found = Found()
-    with namespace.admin(**options) as admin:
+    with namespace.admin(**namespace.admin_options) as admin:
         for number, name in enumerate(names):
             try:
                 try:
@@ -37,7 +31,6 @@ def find_queues(namespace: PairedNamespace, names: list[str], options: Mapping[s
                 found.failures.update(dict.fromkeys(names[number:], error))
                 break
             except AttributeError:
-                # The SDK looks for a queue's description in that of a topic.
                 found.failures[name] = ValueError(f"'{name}' is no queue")
             except AzureError as error:
                 found.failures[name] = error

@@ -1,10 +1,4 @@
-# Written by scripts/unasync.py from _async/receiver.py: change that file, not this one.
-"""The SDK's receivers, which show no pings and say why their pair was given up.
-
-Rules:
-- A receiver is the SDK's own in everything else: it is made by the SDK and only gets another class.
-- A ping is completed, not left: nobody else wants it either.
-"""
+"""Written by scripts/unasync.py from _async/receiver.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
@@ -22,7 +16,6 @@ from twinbus.paired.sdk_internals import deletes
 class PairedServiceBusReceiver(ServiceBusReceiver):
     """A receiver of the primary."""
 
-    # Why the pair was given up; None while it was not.
     _fault: str | None = None
 
     @classmethod

@@ -1,12 +1,4 @@
-# Written by scripts/unasync.py from _async/sender.py: change that file, not this one.
-"""The paired sender: the SDK's own methods, and what they do while the primary is down.
-
-Rules:
-- On a healthy entity a send is the SDK's send, after a look at one flag.
-- A send that fails is tried again as the SDK would, inside one attempt; then it counts as a failure of the entity.
-- While the timer runs, a failing send is held and tried again inside the caller's own time.
-- Failed over, the primary is not tried: the messages go to the backlog.
-"""
+"""Written by scripts/unasync.py from _async/sender.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
@@ -49,24 +41,17 @@ class PairedServiceBusSender:
     ) -> None:
         self._pair = pair
         self._entity = entity
-        # The SDK's senders to the primary, each lent to one send at a time.
         self._channels = channels
-        # The first of them: the SDK checks the name.
         channels.give(channels.make())
-        # As the SDK's.
         sdk = channels.all[0].sdk
         self._entity_name: str = sdk.entity_name
         self._namespace: str = sdk.fully_qualified_namespace
         self._client_identifier: str = sdk.client_identifier
         self._diverter = diverter
         self._now_ms = pair.clock.now_ms
-        # How long one attempt of a send without a timeout may take.
         self._attempt_s = pair.retries.attempt_s(None)
-        # Where operations are counted; None without a ledger.
         self._journal = pair.events.journal
         self._closed = False
-
-    # --- as the SDK's ---------------------------------------------------------------------------------------------
 
     @property
     def entity_name(self) -> str:
@@ -93,7 +78,6 @@ class PairedServiceBusSender:
             try:
                 self._try(None, self._attempt_s)
             except Exception as error:
-                # Nothing is to be sent yet: a primary that is down is no reason to stop.
                 if not self._pair.classify(error):
                     raise
                 self._entity.failed(error)
@@ -122,7 +106,6 @@ class PairedServiceBusSender:
         started_ms = self._now_ms()
         failure: Exception | None = None
         try:
-            # The pool's methods without their calls: this is the way of every message.
             channel = channels.free.pop() if entity.direct else None
         except IndexError:
             channel = None
@@ -196,8 +179,6 @@ class PairedServiceBusSender:
         batch = self._deliver(BatchMaking(max_size_in_bytes), self._now_ms(), None, None)
         return PairedMessageBatch(batch)
 
-    # --- in trouble -----------------------------------------------------------------------------------------------
-
     def _deliver(self, work: Work, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
         """Have `work` done, one way or the other; `failure` is what its first try came to."""
         self._check_open()
@@ -223,19 +204,16 @@ class PairedServiceBusSender:
                 result = self._divert(work, deadline_ms, held)
                 if result is not BUSY:
                     return result
-                # The primary is back.
                 last, failure = failure or last, None
             left_s = (deadline_ms - self._now_ms()) / 1000
             if left_s <= 0:
                 raise failure or last or OperationTimeoutError(message=_NO_TIME)
             if entity.state is EntityState.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
-                # A try would be cut off by the failover.
                 entity.changed.wait(entity.left_s or 0)
                 continue
             try:
                 result = self._try(work, min(left_s, retries.attempt_s(timeout), entity.left_s or left_s))
             except Exception as error:
-                # What breaks because the sender was closed is the closing's.
                 self._check_open()
                 failure = error
                 continue
@@ -274,8 +252,6 @@ class PairedServiceBusSender:
         except TimeoutError:
             return BUSY
         if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is EntityState.HEALTHY:
-            # An opening takes longer than this caller has. What the service says of an entity that does not exist must
-            # not look like a time-out, so the opening goes on, for the next caller.
             self._pair.tasks.within(seconds, lambda: self._open_for_next(channel))
             return BUSY
         try:
@@ -329,7 +305,6 @@ class PairedServiceBusSender:
         sessions = work.sessions() if pair.options.session_order else set()
         key, queue = None, held
         if sessions:
-            # One queue for all sessions of the entity: a batch, which moves as a whole, may hold several.
             key = entity.path
             queue = held or entity.trail.queue_of(sessions)
         used = self._diverter.send(payloads, deadline_ms, needed, key=key, queue=queue)

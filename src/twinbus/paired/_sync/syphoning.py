@@ -1,16 +1,9 @@
-# Written by scripts/unasync.py from _async/syphoning.py: change that file, not this one.
-"""The syphon of a paired client, and the bond that makes its two namespaces end together.
-
-Rules:
-- The syphon starts when the backlog queues are known and ends before the namespaces are closed.
-- When one namespace has ended and the other has not within five seconds, the pair is told why it is given up.
-"""
+"""Written by scripts/unasync.py from _async/syphoning.py: read and change that file, not this one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 from uuid import uuid4
 
 from azure.core.exceptions import ResourceNotFoundError
@@ -39,21 +32,16 @@ class Syphoning:
         events: Events,
         clock: Clock,
         wall_clock: Clock,
-        primary_options: Mapping[str, Any],
-        secondary_options: Mapping[str, Any],
-        admin_options: Mapping[str, Any],
         on_fault: Callable[[str], None],
     ) -> None:
-        # The namespaces, and how the SDK's clients are told to reach them.
-        self._sides = ((primary, primary_options), (secondary, secondary_options))
-        self._admin_options = admin_options
+        self._primary = primary
+        self._secondary = secondary
         self._events = events
         self._wall_clock = wall_clock
         self._on_fault = on_fault
         self._closing = ClosingTogether(clock)
         self._changed = Signal()
         self._queues: list[str] = []
-        # The syphon; None before the start.
         self._syphon: BackgroundSyphon | None = None
 
     def start(self, queues: list[str]) -> None:
@@ -64,23 +52,21 @@ class Syphoning:
             self._syphon.start()
 
     def _make(self) -> Syphon:
-        ports = [BusPort(namespace.bus(**bus_options(options))) for namespace, options in self._sides]
+        ports = [BusPort(each.bus(**bus_options(each.options))) for each in (self._primary, self._secondary)]
         journal = self._events.journal
         events = Events(
             self._events.primary,
             self._events.secondary,
             clock=self._wall_clock,
             listeners=self._events.listeners,
-            # Whoever reads the ledger tells the syphon's operations from the senders'.
             journal=None if journal is None else journal.beside(uuid4().hex, LedgerSource.SYPHON),
         )
         return Syphon(ports[0], ports[1], self._queues, events=events, counts=self._counts)
 
     def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
         """What lies in these backlog queues, for the ledger."""
-        secondary, _ = self._sides[1]
         found = {}
-        with secondary.admin(**{**self._admin_options, "retry_total": 0}) as admin:
+        with self._secondary.admin(**{**self._secondary.admin_options, "retry_total": 0}) as admin:
             for name in queues:
                 with suppress(ResourceNotFoundError):
                     queue = admin.get_queue_runtime_properties(name)

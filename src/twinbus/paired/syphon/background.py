@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from twinbus.limits import SYPHON_STOP_S
+from twinbus.paired.syphon.bounds import UNBOUNDED
+from twinbus.paired.syphon.drain import SyphonRun
 from twinbus.paired.syphon.shared import logger
 from twinbus.paired.syphon.syphon import Syphon
 
@@ -61,46 +63,25 @@ class BackgroundSyphon:
     """A syphon in a thread."""
 
     def __init__(self, make: Make, on_failure: Failed) -> None:
-        # Makes the syphon, on the loop it runs on.
-        self._make = make
+        self._syphon_run = SyphonRun(make)
         self._on_failure = on_failure
-        # The syphon; None before it runs.
-        self.syphon: Syphon | None = None
-        # The loop it runs on; None before it does.
-        self._loop: asyncio.AbstractEventLoop | None = None
-        # Set when it runs, or will not.
-        self._started = threading.Event()
-        # Its thread; None before the start.
+        # None before the start.
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="twinbus-syphon", daemon=True)
             self._thread.start()
-            self._started.wait()
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._live())
+            self._syphon_run.run(bounds=UNBOUNDED)
         except Exception as error:
             logger.exception("the syphon failed")
             self._on_failure(error)
-        finally:
-            self._started.set()
-
-    async def _live(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.syphon = self._make()
-        self._started.set()
-        await self.syphon.run()
 
     def stop(self) -> None:
         """End it in good order."""
-        if self._thread is None:
-            return
-        if self._loop is not None and self.syphon is not None:
-            # It may have ended by itself.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.syphon.stop)
-        if self._thread is not threading.current_thread():
+        self._syphon_run.stop()
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_END_S)

@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twinbus.errors import ServiceError
@@ -19,23 +20,19 @@ Parcel = tuple[bytes, ...]
 Outcomes = list[ServiceError | None]
 
 
+@dataclass(slots=True, eq=False)
 class Held:
-    """A message of a backlog queue, locked for us."""
+    """A message of a backlog queue, locked for us.
 
-    __slots__ = ("enqueued_ms", "expires_ms", "handle", "lock_ms", "payload")
+    The port settles it by its `handle`. Its lock lasts `lock_ms` from one renewal to the next, and ends at `expires_ms`
+    of a clock that only measures. It came to the backlog at `enqueued_ms` of the service's time of day, if known.
+    """
 
-    def __init__(
-        self, payload: bytes, handle: Any, lock_ms: int, expires_ms: int, enqueued_ms: int | None = None
-    ) -> None:
-        self.payload = payload
-        # What the port settles it by.
-        self.handle = handle
-        # How long its lock lasts from one renewal to the next.
-        self.lock_ms = lock_ms
-        # When its lock ends, by a clock that only measures.
-        self.expires_ms = expires_ms
-        # When it came to the backlog, by the service's time of day; None when that is not known.
-        self.enqueued_ms = enqueued_ms
+    payload: bytes
+    handle: Any
+    lock_ms: int
+    expires_ms: int
+    enqueued_ms: int | None = None
 
 
 def lock_left_ms(until_ms: int | None, now_ms: int) -> int:
