@@ -73,13 +73,9 @@ class RemoteOpen:
     __slots__ = ("channel_max", "container_id", "frame_bytes_max", "hostname", "idle_timeout_ms", "properties")
 
     def __init__(self, fields: list[Any]) -> None:
-        # The peer's own name.
         self.container_id = frames.text_field(fields, 0, "open.container-id") or ""
-        # The host it wants to talk to.
         self.hostname = frames.text_field(fields, 1, "open.hostname")
-        # The largest frame it takes.
         self.frame_bytes_max = frames.uint_field(fields, 2, "open.max-frame-size", 0xFFFFFFFF)
-        # The largest channel number it takes.
         self.channel_max = frames.uint_field(fields, 3, "open.channel-max", 65_535)
         # After how much silence it hangs up; 0 for never.
         self.idle_timeout_ms = frames.uint_field(fields, 4, "open.idle-time-out", 0)
@@ -106,19 +102,14 @@ class Connection:
         properties: dict[Any, Any] | None = None,
         require_sasl: bool = True,
     ) -> None:
-        # Which side we are.
         self.role = role
         # The same as a flag.
         self.client = role is Role.CLIENT
-        # Our own name.
         self.container_id = container_id
         # Client: the host we want to talk to.
         self.hostname = hostname
-        # The largest frame we take.
         self.frame_bytes_max = max(frame_bytes_max, FRAME_BYTES_MIN)
-        # The largest channel number we take.
         self.channel_max = channel_max
-        # The largest handle we take.
         self.handle_max = handle_max
         # After how much silence we hang up, as advertised; 0 for never.
         self.idle_timeout_ms = idle_timeout_ms or 0
@@ -165,7 +156,6 @@ class Connection:
         self.open_sent = False
         # Client: frames made before our open could be written.
         self.early: list[bytes] = []
-        # Output in order.
         self.out: list[bytes] = []
         # Sessions that hold something back for merging.
         self.dirty: list[Session] = []
@@ -179,7 +169,6 @@ class Connection:
         self.channels: dict[int, Session] = {}
         # Client: sessions by our channel, from our begin until both sides have ended.
         self.own_channels: dict[int, Session] = {}
-        # Links in all sessions.
         self.link_count = 0
         # Bytes of unfinished deliveries in all sessions.
         self.partial_bytes = 0

@@ -47,7 +47,6 @@ class Begun(Event):
     __slots__ = ("session",)
 
     def __init__(self, session: Session) -> None:
-        # The session that is now up.
         self.session = session
 
 
@@ -57,7 +56,6 @@ class Ended(Event):
     __slots__ = ("error", "session")
 
     def __init__(self, session: Session, error: AmqpError | None) -> None:
-        # The session that is over.
         self.session = session
         # Why; None for an orderly end.
         self.error = error
@@ -79,7 +77,6 @@ class Detached(Event):
     __slots__ = ("closed", "error", "link")
 
     def __init__(self, link: Link, closed: bool, error: AmqpError | None) -> None:
-        # The link that is gone.
         self.link = link
         # Whether the peer destroyed the link rather than suspending it.
         self.closed = closed
@@ -103,7 +100,6 @@ class Transfer(Event):
         size: int,
         state: State | None,
     ) -> None:
-        # The link it came on.
         self.link = link
         # Its number in the session, for `Session.settle`.
         self.delivery_id = delivery_id
@@ -111,7 +107,6 @@ class Transfer(Event):
         self.tag = tag
         # 0 for a message, 0x80013700 for a batch.
         self.message_format = message_format
-        # Whether the sender has settled it already.
         self.settled = settled
         # The bytes of all its frames; None when it was larger than the link allows.
         self.payload = payload
@@ -137,7 +132,6 @@ class Drained(Event):
     __slots__ = ("link",)
 
     def __init__(self, link: Link) -> None:
-        # The link that is drained.
         self.link = link
 
 
@@ -152,13 +146,11 @@ class Disposed(Event):
     def __init__(
         self, session: Session, deliveries: list[tuple[int, Link, bytes]], state: State | None, settled: bool
     ) -> None:
-        # The session they were sent in.
         self.session = session
         # Delivery id, link and tag of each.
         self.deliveries = deliveries
         # What became of them; None when the peer settled without a word.
         self.state = state
-        # Whether the peer has settled them.
         self.settled = settled
 
 
@@ -168,15 +160,12 @@ class Outcome(Event):
     __slots__ = ("first", "last", "session", "settled", "state")
 
     def __init__(self, session: Session, first: int, last: int, state: State | None, settled: bool) -> None:
-        # The session they came in.
         self.session = session
-        # The first delivery id of the range.
         self.first = first
         # The last delivery id of the range, included.
         self.last = last
         # The peer's word on it; a rejection with an error means that the settlement failed.
         self.state = state
-        # Whether the peer has settled them.
         self.settled = settled
 
 

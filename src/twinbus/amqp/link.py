@@ -38,11 +38,9 @@ class Link:
     """One link; `sender` is True when we are the side that sends on it."""
 
     def __init__(self, session: Session, name: str, handle: int, sender: bool) -> None:
-        # The session it lives in.
         self.session = session
         # The connection under the session, one step nearer for the hot path.
         self.connection: Connection = session.connection
-        # The name both sides know it by.
         self.name = name
         # The number we write it with.
         self.handle = handle
@@ -52,13 +50,11 @@ class Link:
         self.sender = sender
         # The owner's object.
         self.context: Any = None
-        # Changed by the table of `phases` only.
         self.phase = ATTACHING
         # Where its messages come from, as the peer last said; None when it said null.
         self.source: Source | None = None
         # Where its messages go, as the peer last said; None when it said null.
         self.target: Target | Coordinator | None = None
-        # The peer's attach properties.
         self.properties: dict[Any, Any] | None = None
         # 0 unsettled, 1 settled, 2 mixed.
         self.snd_settle_mode = 2

@@ -23,7 +23,6 @@ class LargeDelivery:
     ) -> None:
         # The link it is sent on: when that is gone, so is the rest of the delivery.
         self.link = link
-        # The whole message.
         self.payload = payload
         # The transfer of every frame but the last one, and of that one.
         self.performative_more = performative_more

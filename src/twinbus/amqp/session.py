@@ -40,7 +40,6 @@ class Session:
     """One session of a connection, for both roles."""
 
     def __init__(self, connection: Connection, channel: int) -> None:
-        # The connection it lives on.
         self.connection = connection
         # The number we write it with.
         self.channel = channel
@@ -61,21 +60,16 @@ class Session:
         self.links: dict[int, Link] = {}
         # Handles of the peer that were in use and are free again: some clients detach twice.
         self.left: set[int] = set()
-        # Changed by the table of `phases` only.
         self.phase = BEGINNING
 
         # --- the engine's own ---
         # Client: links by our handle, from our attach until both sides have detached.
         self.own_links: dict[int, Link] = {}
-        # The largest handle the peer takes.
         self.remote_handle_max = MASK
         # Bytes 4 to 8 of every frame: data offset, type, channel.
         self.frame_word = 0x02000000 | channel
-        # The number of our first delivery.
         self.first_delivery_id = 0 if connection.client else FIRST_DELIVERY_ID
-        # The number of our next delivery.
         self.next_delivery_id = self.first_delivery_id
-        # The number of our next transfer frame.
         self.next_outgoing_id = 1
         # How many transfer frames the peer takes now.
         self.remote_window = 0

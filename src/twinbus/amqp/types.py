@@ -114,9 +114,7 @@ class Described:
     __slots__ = ("descriptor", "value")
 
     def __init__(self, descriptor: Any, value: Any) -> None:
-        # What the value means.
         self.descriptor = descriptor
-        # The value itself.
         self.value = value
 
     def __eq__(self, other: object) -> bool:

@@ -22,7 +22,6 @@ class ClockWatch:
     __slots__ = ("_clock", "_hosts", "_timer")
 
     def __init__(self, clock: Clock, hosts: Mapping[str, NamespaceHost]) -> None:
-        # The clock they share.
         self._clock = clock
         # The namespaces by name, those that come later included.
         self._hosts = hosts

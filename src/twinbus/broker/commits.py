@@ -30,7 +30,6 @@ class CommitLoop:
     """One for each namespace: its store's only writer."""
 
     def __init__(self, store: Store, name: str, on_failure: Callable[[BaseException], None]) -> None:
-        # Where facts go.
         self._store = store
         # Told once, when the store cannot be written: nothing after that can be promised.
         self._on_failure = on_failure

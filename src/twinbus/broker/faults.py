@@ -172,7 +172,6 @@ class FaultyOwner:
         self._link = link
         # Who does the work when it is done.
         self._owner = owner
-        # What is wrong.
         self._fault = fault
 
     def on_transfer(self, event: Transfer) -> None:

@@ -100,7 +100,6 @@ class NamespaceHost:
         scribe: Scribe | None = None,
         memory: Memory | None = None,
     ) -> None:
-        # The namespace's name.
         self.name = name
         # The time, injected.
         self.clock = clock
@@ -120,15 +119,11 @@ class NamespaceHost:
         }
         # Errors as clients see them.
         self.tracker = Tracker(name, clock)
-        # The disk.
         self.store = Store.open(folder, sync=sync)
-        # Lock tokens.
         self.tokens = LockTokenSource()
-        # Reads incoming messages.
         self.intake = Intake(self.new_id)
         # The largest request a management node takes: a batch of scheduled messages is one.
         self.request_bytes_max = MESSAGE_BYTES_MAX
-        # Shows messages to the rules of subscriptions.
         self.views = StoredViews(self.store.body)
         # The rules' state, read back from the disk.
         self.entities = self._restored()
@@ -142,7 +137,6 @@ class NamespaceHost:
         self.meter = Meter(self, scribe)
         # Outages on purpose.
         self.faults = Faults(self, allow_faults)
-        # Deadlines.
         self.timers = Timers(self)
         # Connections without a token.
         self.strangers = Strangers()
@@ -150,7 +144,6 @@ class NamespaceHost:
         self.wrong_keys = WrongKeys(clock)
         # What clients make it hold.
         self.memory = Memory(Memory() if memory is None else memory)
-        # Live connections.
         self._connections: set[BrokerConnection] = set()
         # Connections whose reading is paused until the disk has caught up.
         self._held_back: set[BrokerConnection] = set()

@@ -46,9 +46,7 @@ class Account:
     def __init__(self, bytes_max: int, parent: Account | None = None) -> None:
         # The account that everything counts in as well; None: the process's own.
         self._parent = parent
-        # No more than this.
         self.bytes_max = bytes_max
-        # What is held now.
         self.held_bytes = 0
 
     def take(self, count: int) -> bool:

@@ -49,7 +49,6 @@ class Server:
     """Serves every namespace of a configuration."""
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, *, sync: bool = True) -> None:
-        # What to serve.
         self._config = config
         # The time, for everything the server does.
         self._clock: Clock = clock if clock is not None else AnchoredClock()
@@ -61,7 +60,6 @@ class Server:
         self.hosts: dict[str, NamespaceHost] = {}
         # Notices when somebody sets the clock.
         self._watch = ClockWatch(self._clock, self.hosts)
-        # Where each of them listens.
         self.endpoints: dict[str, NamespaceEndpoint] = {}
         # The sockets, by namespace.
         self._listeners: list[Listener] = []
@@ -77,7 +75,6 @@ class Server:
         self.on_endpoints: Callable[[], None] | None = None
         # Set when a store failed: nothing can be promised any more, so the process should end.
         self.failed = asyncio.Event()
-        # Why.
         self.failure: BaseException | None = None
 
     async def start(self) -> None:

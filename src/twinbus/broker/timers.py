@@ -26,7 +26,6 @@ class Timers:
         self._host = host
         # The timer that is set, None when there is none.
         self._handle: asyncio.TimerHandle | None = None
-        # When it goes off.
         self._at_ms = 0
 
     def reschedule(self) -> None:

@@ -49,7 +49,6 @@ class BlockingBus:
     """One namespace, asked by blocking calls. `make` is called on the loop's thread, when the first call needs it."""
 
     def __init__(self, make: Callable[[], BusClient], *, attempts_max: int = BLOCKING_ATTEMPTS_MAX) -> None:
-        # Makes the client.
         self._make = make
         # How often a call that may be repeated is tried.
         self._attempts_max = attempts_max

@@ -63,25 +63,19 @@ class BusClient:
     ) -> None:
         # The host to connect to, and the one named in the open.
         self.host = host
-        # The port to connect to.
         self.port = port or _usual_port(bool(tls), websocket)
-        # Whether AMQP goes through a WebSocket.
         self._websocket = websocket
         # The URL of an HTTP proxy, which only WebSockets go through; None for none.
         self._proxy = proxy
         # The context for TLS; None for plain TCP.
         self._tls = ssl.create_default_context() if tls is True else tls or None
-        # Where tokens come from.
         self._tokens = tokens
         # Mechanism and initial response.
         self._sasl = sasl
         # What the audiences of tokens start with.
         self._audience = audience or f"sb://{host}"
-        # Where the time comes from.
         self._clock = clock or SystemClock()
-        # The largest frame we take.
         self._frame_bytes_max = frame_bytes_max
-        # How long opening something may take.
         self._timeout_ms = timeout_ms
         # The connection; None before the first link and after a loss was noticed.
         self._connection: BusConnection | None = None

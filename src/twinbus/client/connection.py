@@ -61,7 +61,6 @@ class BusConnection:
         frame_bytes_max: int,
         properties: dict[str, Any],
     ) -> None:
-        # The protocol engine.
         self.engine = Connection(
             Role.CLIENT,
             container_id=f"twinbus-{uuid4()}",
@@ -69,7 +68,6 @@ class BusConnection:
             frame_bytes_max=frame_bytes_max,
             properties=properties,
         )
-        # The socket.
         self.wire = Wire(
             self.engine, clock, on_events=self._dispatch, on_writable=self._writable, on_lost=self._socket_lost
         )
@@ -81,7 +79,6 @@ class BusConnection:
         self._sasl = sasl
         # Where tokens come from; None for a peer without `$cbs`.
         self._tokens = tokens
-        # Where the time comes from.
         self._clock = clock
         # Everyone who has links.
         self._owners: dict[Endpoint, None] = {}

@@ -19,11 +19,8 @@ class Endpoint:
     """The owner of one link, or of the two of a request-response pair, in a session of its own."""
 
     def __init__(self, connection: BusConnection, path: str) -> None:
-        # The connection it lives on.
         self.connection = connection
-        # The entity at the other end.
         self.path = path
-        # Its session.
         self.session = connection.begin(self)
         # Why it cannot be used any more; None while it can.
         self.error: ServiceError | None = None

@@ -32,11 +32,8 @@ class Management:
     """The management node of one entity, or of the namespace; made by `BusClient.management`."""
 
     def __init__(self, connection: BusConnection, path: str, *, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
-        # The connection it speaks over.
         self._connection = connection
-        # The entity.
         self.path = path
-        # How long an answer may take.
         self._timeout_ms = timeout_ms
 
     # --- sending ----------------------------------------------------------------------------------------------------

@@ -76,7 +76,6 @@ class Receiver(Endpoint):
         self._settling: dict[int, tuple[_Settlements, int]] = {}
         # Whether `close` was called; it ends the iteration.
         self._closing = False
-        # The link.
         self._link = self._await_link(
             self.session.attach_receiver(
                 name,

@@ -34,13 +34,10 @@ class Requests(Endpoint):
         self._sent: dict[int, str] = {}
         # Requests that wait for credit.
         self._blocked: deque[asyncio.Future[None]] = deque()
-        # The number of the next delivery tag.
         self._number = 0
-        # The link that takes requests.
         self._requests = self._await_link(
             self.session.attach_sender(f"{self._reply_to}-requests", source=Source(self._reply_to), target=Target(path))
         )
-        # The link that brings responses.
         self._responses = self._await_link(
             self.session.attach_receiver(self._reply_to, source=Source(path), target=Target(self._reply_to), credit=100)
         )

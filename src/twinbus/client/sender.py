@@ -50,9 +50,7 @@ class Sender(Endpoint):
         self._waiting: deque[asyncio.Future[None]] = deque()
         # Who waits for the last outcome.
         self._idle: list[asyncio.Future[None]] = []
-        # The number of the next delivery tag.
         self._number = 0
-        # The link.
         self._link = self._await_link(
             self.session.attach_sender(name, source=Source(name), target=Target(path), rcv_settle_mode=0)
         )

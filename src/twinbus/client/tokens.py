@@ -40,11 +40,8 @@ class KeyTokens:
     __slots__ = ("_key", "_key_name", "_lifetime_ms")
 
     def __init__(self, key_name: str, key: str, *, lifetime_ms: int = TOKEN_LIFETIME_MS) -> None:
-        # The policy's name.
         self._key_name = key_name
-        # The policy's key.
         self._key = key
-        # How long each token is good for.
         self._lifetime_ms = lifetime_ms
 
     async def token(self, audience: str, now_ms: int) -> Token:
@@ -58,7 +55,6 @@ class SignatureTokens:
     __slots__ = ("_signature",)
 
     def __init__(self, signature: str) -> None:
-        # The ready-made token.
         self._signature = signature
 
     async def token(self, audience: str, now_ms: int) -> Token:

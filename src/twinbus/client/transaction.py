@@ -47,9 +47,7 @@ class Transactions(Endpoint):
         super().__init__(connection, "$coordinator")
         # Requests without an answer, by delivery id.
         self._asked: dict[int, asyncio.Future[State | None]] = {}
-        # Makes delivery tags.
         self._number = 0
-        # The link.
         self._link = self._await_link(
             self.session.attach_sender(
                 f"transactions-{uuid4()}", source=Source("transactions"), target=Coordinator(), rcv_settle_mode=0

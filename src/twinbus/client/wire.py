@@ -27,17 +27,13 @@ class Wire(asyncio.Protocol):
         on_writable: Callable[[], None],
         on_lost: Callable[[Exception | None], None],
     ) -> None:
-        # The protocol engine.
         self._engine = engine
-        # Where the time comes from.
         self._clock = clock
-        # Called with what came in.
         self._on_events = on_events
         # Called when the socket takes more again.
         self._on_writable = on_writable
         # Called once, when the socket is gone.
         self._on_lost = on_lost
-        # The loop it runs on.
         self._loop = asyncio.get_running_loop()
         # The socket; None before it is connected and after it is gone.
         self._transport: asyncio.Transport | None = None

@@ -308,15 +308,10 @@ class _WaitingLink:
     __slots__ = ("_attachment", "_dispatcher", "_link", "_queue", "waiter")
 
     def __init__(self, attachment: Attachment, link: Link, queue: Queue, dispatcher: Dispatcher) -> None:
-        # Answers the attach in the end.
         self._attachment = attachment
-        # The link that waits.
         self._link = link
-        # The entity whose sessions it wants.
         self._queue = queue
-        # Where it stands in line.
         self._dispatcher = dispatcher
-        # Its place in the line.
         self.waiter = SessionWaiter(self._granted, self._ended)
 
     def _ended(self, error: AmqpError) -> None:

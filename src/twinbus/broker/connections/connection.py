@@ -79,7 +79,6 @@ class BrokerConnection(asyncio.Protocol):
     """The asyncio side of one AMQP connection."""
 
     def __init__(self, host: NamespaceHost) -> None:
-        # The namespace this connection came in on.
         self.host = host
         # The AMQP state machine.
         # SASL is optional: no mechanism but PLAIN says who the peer is, tokens do.
@@ -90,7 +89,6 @@ class BrokerConnection(asyncio.Protocol):
         self.address = ""
         # Bytes that a peer without a token may still send; None once it has one, or needs none.
         self._stranger_bytes: int | None = None
-        # What the peer makes us hold.
         self.memory = Memory(host.memory)
         self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
         # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
@@ -112,7 +110,6 @@ class BrokerConnection(asyncio.Protocol):
         self._unread = False
         # Links that something stands behind.
         self._links: set[Link] = set()
-        # Answer links of this connection's request nodes.
         self.replies = ReplyLinks()
         # Set once the peer closed in good order, or we did.
         self._orderly = False
@@ -124,7 +121,6 @@ class BrokerConnection(asyncio.Protocol):
         self._patience: Patience | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        # Transactions that this client has open.
         self.transactions = ConnectionTransactions(self.memory[MemoryKind.TRANSACTIONS])
         # What a fault does to this connection's bytes; None while there was none.
         self._faulty: FaultyStream | None = None

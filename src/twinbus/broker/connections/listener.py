@@ -153,7 +153,6 @@ class _Arrival:
         self._timer = host.loop.call_later(HANDSHAKE_TIMEOUT_MS / 1000, self.cut)
         # Makes the transport, once the first byte is there.
         self._task: asyncio.Task[None] | None = None
-        # Reads the first bytes of the stream.
         self._doorway = Doorway(host, self._end)
 
     def start(self) -> None:

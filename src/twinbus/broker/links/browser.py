@@ -45,7 +45,6 @@ class Browser:
         self.connection = connection
         self._host = connection.host
         self.link = link
-        # Tells of new messages.
         self._dispatcher = dispatcher
         self.queue: Queue = dispatcher.queue
         # The lowest sequence number that was not looked at.

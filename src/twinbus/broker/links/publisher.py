@@ -42,7 +42,6 @@ class Publisher:
         # The namespace, for its clock, intake and commit loop.
         self._host = connection.host
         self.link = link
-        # Knows the links of the entity.
         self._senders = senders
         self.queue = senders.entity
         self._meter = connection.host.meter.entity(self.queue.path)

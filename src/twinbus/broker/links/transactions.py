@@ -76,7 +76,6 @@ class Transaction:
     )
 
     def __init__(self, deadline_ms: int, account: Account) -> None:
-        # Counts the bytes of its messages.
         self._account = account
         # How many that are.
         self._held_bytes = 0
@@ -190,7 +189,6 @@ class ConnectionTransactions:
     __slots__ = ("_account", "_count", "_open")
 
     def __init__(self, account: Account) -> None:
-        # Counts the bytes of their messages.
         self._account = account
         # By id, with the control link each lives on.
         self._open: dict[bytes, tuple[Link, Transaction]] = {}

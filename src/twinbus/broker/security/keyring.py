@@ -58,7 +58,6 @@ class Keyring:
         self._kept: set[_Label] = {(normalised(scope), name.lower()) for scope, name in kept}
         # Where `keys.json` is; None where there is none, as in development mode.
         self._folder = folder
-        # Makes keys.
         self._random = random
         # Told of each policy that changed.
         self.on_change: Callable[[Policy], None] | None = None

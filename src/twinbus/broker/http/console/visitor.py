@@ -25,7 +25,6 @@ class Visitor:
         self._hosts = hosts
         # The one whose port was asked.
         self.here = here
-        # What the browser has opened.
         self.login = login
         # By namespace: what it may do. A list asks for each of its rows.
         self._claims: dict[str, Claim | None] = {}

@@ -31,7 +31,6 @@ class OneReceiver:
     __slots__ = ("_dispatcher", "_future", "session", "waiting")
 
     def __init__(self, dispatcher: Dispatcher) -> None:
-        # Hands out the entity's messages.
         self._dispatcher = dispatcher
         # Resolved with the message, or with None when time ran out.
         self._future: asyncio.Future[LockedMessage | None] = asyncio.get_running_loop().create_future()
