@@ -28,7 +28,7 @@ from measure import load, machine, rss_bytes
 from twinbus_peer import TwinbusPeer
 
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import Attached, Begun, Event, Opened
+from twinbus.amqp.events import AmqpEvent, Attached, Begun, Opened
 from twinbus.amqp.terminus import Source, Target
 from twinbus.limits import HANDSHAKE_TIMEOUT_MS, PEER_STALL_TIMEOUT_MS
 
@@ -77,7 +77,7 @@ class Client:
     def flush(self) -> None:
         self.socket.sendall(self.engine.take_output())
 
-    def wait(self, kind: type[Event]) -> None:
+    def wait(self, kind: type[AmqpEvent]) -> None:
         while True:
             self.flush()
             data = self.socket.recv(1 << 16)

@@ -17,12 +17,12 @@ from collections.abc import Callable
 
 from twinbus.amqp import (
     STATE_ACCEPTED,
+    AmqpEvent,
     AmqpMessage,
     Attached,
     Connection,
     Credit,
     Disposed,
-    Event,
     Link,
     Outcome,
     Role,
@@ -140,7 +140,7 @@ def receive_settle(messages: int, payload: bytes) -> float:
         for event in client.receive(server.take_output()):
             if isinstance(event, Transfer):
                 event.link.session.dispose(event.delivery_id, event.delivery_id, STATE_ACCEPTED, False)
-        events: list[Event] = server.receive(client.take_output())
+        events: list[AmqpEvent] = server.receive(client.take_output())
         for event in events:
             if isinstance(event, Disposed):
                 for delivery_id, _, _ in event.deliveries:

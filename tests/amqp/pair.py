@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from twinbus.amqp import (
+    AmqpEvent,
     Attached,
     Connection,
-    Event,
     Link,
     Role,
     SaslInit,
@@ -83,10 +83,10 @@ class Pair:
         self.server = Connection(Role.SERVER, container_id="server", **(server or {}))
         self.accept = accept or accept_all
         self.chunk = chunk
-        self.on_server: Callable[[Event], None] | None = None
-        self.on_client: Callable[[Event], None] | None = None
-        self.server_events: list[Event] = []
-        self.client_events: list[Event] = []
+        self.on_server: Callable[[AmqpEvent], None] | None = None
+        self.on_client: Callable[[AmqpEvent], None] | None = None
+        self.server_events: list[AmqpEvent] = []
+        self.client_events: list[AmqpEvent] = []
         self.to_server: list[Frame] = []
         self.to_client: list[Frame] = []
         self.client_bytes = bytearray()
@@ -161,7 +161,7 @@ def accept_all(link: Link) -> None:
     link.accept(max_message_size=262_144, credit=0 if link.sender else 1_000)
 
 
-def of(events: list[Event], kind: type) -> list[Any]:
+def of(events: list[AmqpEvent], kind: type) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twinbus.amqp import Connection, Event, Role, Source, Target, UByte, UInt, ULong
+from twinbus.amqp import AmqpEvent, Connection, Role, Source, Target, UByte, UInt, ULong
 from twinbus.amqp.frames import ATTACH, BEGIN, DETACH, DISPOSITION, FLOW, HEADER_AMQP, TRANSFER, frame, open_frame
 from twinbus.amqp.states import composite
 from twinbus.amqp.types import Described
@@ -21,7 +21,7 @@ def opened(*, frame_bytes_max: int = 65_536, **options: Any) -> Connection:
     return engine
 
 
-def put(engine: Connection, data: bytes) -> list[Event]:
+def put(engine: Connection, data: bytes) -> list[AmqpEvent]:
     return engine.receive(data)
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from twinbus.amqp import (
     STATE_ACCEPTED,
+    AmqpEvent,
     Attached,
     Connection,
     Credit,
     Disposed,
-    Event,
     Role,
     SaslInit,
     Source,
@@ -55,7 +55,7 @@ def recorded() -> bytes:
     return bytes(pair.client_bytes)
 
 
-def serve(event: Event) -> None:
+def serve(event: AmqpEvent) -> None:
     """What a broker would do."""
     if isinstance(event, Attached):
         event.link.accept(max_message_size=1_000, credit=0 if event.link.sender else 10)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import Attached, Begun, Closed, Detached, Disposed, Event, Opened, Outcome, Transfer
+from twinbus.amqp.events import AmqpEvent, Attached, Begun, Closed, Detached, Disposed, Opened, Outcome, Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.session import Session
@@ -18,7 +18,7 @@ from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Symbol, UInt
 from twinbus.testing import Broker
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=AmqpEvent)
 
 PATIENCE_S = 10.0
 
@@ -48,7 +48,7 @@ class Peer:
         self.engine = Connection(
             Role.CLIENT, container_id="peer", hostname="localhost", properties={Symbol("product"): product}
         )
-        self.events: list[Event] = []
+        self.events: list[AmqpEvent] = []
         self.lost = False
         try:
             self.engine.start(sasl=sasl)
@@ -105,7 +105,7 @@ class Peer:
                 raise AssertionError(f"no {kind.__name__}; lost={self.lost}, events: {self.events}")
             self.read(left)
 
-    def quiet(self, kind: type[Event], for_s: float = 0.15) -> bool:
+    def quiet(self, kind: type[AmqpEvent], for_s: float = 0.15) -> bool:
         """Whether no event of that kind comes for a while: what must not happen can only be waited for."""
         end = time.monotonic() + for_s
         while (left := end - time.monotonic()) > 0:

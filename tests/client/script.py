@@ -11,12 +11,12 @@ from typing import Any
 
 from twinbus.amqp import (
     STATE_ACCEPTED,
+    AmqpEvent,
     AmqpMessage,
     Attached,
     Connection,
     Credit,
     Disposed,
-    Event,
     Int,
     Link,
     Role,
@@ -53,7 +53,7 @@ class Conversation(asyncio.Protocol):
         if self.engine.closed and self.transport is not None:
             self.transport.close()
 
-    def usual(self, event: Event) -> None:
+    def usual(self, event: AmqpEvent) -> None:
         """What a good broker does: every link is fine, every message is accepted, every token is good."""
         if isinstance(event, Attached):
             event.link.accept(max_message_size=262_144, credit=0 if event.link.sender else 100)
@@ -94,7 +94,7 @@ class Script:
 
     def __init__(
         self,
-        on_event: Callable[[Conversation, Event], Any] = lambda _conversation, _event: False,
+        on_event: Callable[[Conversation, AmqpEvent], Any] = lambda _conversation, _event: False,
         *,
         authenticate: Callable[[SaslInit], bool] = lambda _event: True,
         tls: ssl.SSLContext | None = None,
@@ -105,7 +105,7 @@ class Script:
         self.tls = tls
         self.engine_options = engine_options
         self.conversations: list[Conversation] = []
-        self.events: list[Event] = []
+        self.events: list[AmqpEvent] = []
         self.port = 0
         self.server: asyncio.Server | None = None
 

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from twinbus.amqp import AmqpError, Attached, Closed, Connection, Event, Role, SaslInit
+from twinbus.amqp import AmqpError, AmqpEvent, Attached, Closed, Connection, Role, SaslInit
 from twinbus.client import BusClient, Message
 from twinbus.client.wire import Wire
 from twinbus.clock import SteppedClock
@@ -93,7 +93,7 @@ async def test_a_server_that_says_nothing() -> None:
 
 
 async def test_a_server_that_does_not_answer_an_attach() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         return isinstance(event, Attached)
 
     async with Script(on_event) as server, server.client(timeout_ms=50) as client:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.amqp import AmqpError, AmqpMessage, Event, Int, Symbol, Transfer, state_rejected
+from twinbus.amqp import AmqpError, AmqpEvent, AmqpMessage, Int, Symbol, Transfer, state_rejected
 from twinbus.client import BusClient, Message
 from twinbus.clock import SystemClock
 from twinbus.errors import (
@@ -91,7 +91,7 @@ async def test_many_requests_at_once(client: BusClient, queue: str) -> None:
 
 
 def answering(status: Any, body: Any = None, **properties: Any) -> Script:
-    def on_event(conversation: Conversation, event: Event) -> bool:
+    def on_event(conversation: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             event.link.session.settle(event.delivery_id, b"\x00\x53\x24\x45")
             conversation.respond(event, {"statusCode": status, **properties}, body)
@@ -130,7 +130,7 @@ async def test_messages_in_an_answer_that_are_no_good() -> None:
 async def test_no_answer_in_time_fails_that_request_alone() -> None:
     silent = True
 
-    def on_event(conversation: Conversation, event: Event) -> bool:
+    def on_event(conversation: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             event.link.session.settle(event.delivery_id, b"\x00\x53\x24\x45")
             if not silent:
@@ -150,7 +150,7 @@ async def test_no_answer_in_time_fails_that_request_alone() -> None:
 async def test_an_answer_that_cannot_be_read_gets_the_next_request_a_fresh_pair() -> None:
     broken = True
 
-    def on_event(conversation: Conversation, event: Event) -> bool:
+    def on_event(conversation: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             if broken:
                 link = next(link for link in event.link.session.links.values() if link.sender)
@@ -169,7 +169,7 @@ async def test_an_answer_that_cannot_be_read_gets_the_next_request_a_fresh_pair(
 
 
 async def test_a_rejected_request_fails() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             state = state_rejected(AmqpError("amqp:resource-limit-exceeded", "busy"))
             event.link.session.settle(event.delivery_id, state)
@@ -183,7 +183,7 @@ async def test_a_rejected_request_fails() -> None:
 
 
 async def test_requests_wait_for_credit_and_are_bounded() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         return isinstance(event, Transfer)
 
     async with Script(on_event) as server, server.client() as client:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from twinbus.amqp import STATE_ACCEPTED, AmqpError, Attached, Credit, Disposed, Event, Transfer, state_rejected
+from twinbus.amqp import STATE_ACCEPTED, AmqpError, AmqpEvent, Attached, Credit, Disposed, Transfer, state_rejected
 from twinbus.client import BusClient, Message, Receiver
 from twinbus.errors import (
     ArgumentError,
@@ -84,7 +84,7 @@ async def test_the_iterator_goes_on_until_it_is_closed(client: BusClient, queue:
 async def test_prefetch_never_holds_more_than_it_says() -> None:
     granted: list[int] = []
 
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Credit):
             granted.append(event.link.credit)
             while event.link.sendable():
@@ -113,7 +113,7 @@ async def test_complete_removes(client: BusClient, broker: Broker, queue: str) -
 
 
 async def test_neighbours_are_completed_in_one_frame() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Credit) and event.link.credit:
             for _number in range(event.link.sendable()):
                 event.link.send(Message(b"x").encode(), tag=b"t" * 16, settled=False)
@@ -247,7 +247,7 @@ async def test_receive_and_delete_has_nothing_to_settle(client: BusClient, queue
 
 
 async def test_a_message_settled_twice_fails_the_first_wait() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Credit) and event.link.credit:
             event.link.send(Message(b"x").encode(), tag=b"t" * 16, settled=False)
         return isinstance(event, Disposed)
@@ -266,7 +266,7 @@ async def test_a_message_settled_twice_fails_the_first_wait() -> None:
 
 
 async def test_a_failed_settlement_has_the_service_error() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Credit) and event.link.credit:
             event.link.send(Message(b"x").encode(), tag=b"t" * 16, settled=False)
         if isinstance(event, Disposed):
@@ -284,7 +284,7 @@ async def test_a_failed_settlement_has_the_service_error() -> None:
 
 
 async def test_without_echo_a_settlement_is_done_when_it_is_said() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Credit) and event.link.credit:
             event.link.send(Message(b"x").encode(), tag=b"t", settled=False)
         return False
@@ -314,7 +314,7 @@ async def test_a_lost_connection_ends_the_wait() -> None:
 
 
 async def test_what_was_received_before_the_loss_is_handed_out_first() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Credit) and event.link.credit:
             for number in range(3):
                 event.link.send(Message(str(number)).encode(), tag=b"t" * 16, settled=False)
@@ -330,7 +330,7 @@ async def test_what_was_received_before_the_loss_is_handed_out_first() -> None:
 
 
 async def test_a_peer_that_ignores_credit_is_left() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Attached):
             event.link.accept()
             event.link.session.remote_window = 1_000_000
@@ -352,7 +352,7 @@ async def test_a_peer_that_ignores_credit_is_left() -> None:
 async def test_a_peer_that_cannot_drain_does_not_hang_us(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twinbus.client.receiver.CLIENT_CLOSE_TIMEOUT_MS", 50)
 
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         return isinstance(event, Credit)
 
     async with Script(on_event) as server, server.client() as client:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from twinbus.amqp import STATE_RELEASED, AmqpError, Attached, Event, Transfer, state_rejected
+from twinbus.amqp import STATE_RELEASED, AmqpError, AmqpEvent, Attached, Transfer, state_rejected
 from twinbus.client import BusClient, Message
 from twinbus.errors import (
     ConnectionForcedError,
@@ -82,7 +82,7 @@ async def test_a_message_that_is_too_large_is_not_sent(client: BusClient, queue:
 
 
 async def test_each_message_has_its_own_outcome() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             last = (event.payload or b"")[-1:]
             if last == b"f":
@@ -104,7 +104,7 @@ async def test_each_message_has_its_own_outcome() -> None:
 async def test_the_window_is_never_exceeded() -> None:
     held: list[Transfer] = []
 
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             held.append(event)
             return True
@@ -129,7 +129,7 @@ async def test_the_window_is_never_exceeded() -> None:
 
 
 async def test_senders_wait_for_credit() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Attached):
             event.link.accept(max_message_size=1_000)
             return True
@@ -171,7 +171,7 @@ async def test_a_failing_callback_costs_nobody_else_an_outcome() -> None:
 
 
 async def test_a_lost_connection_is_the_outcome_of_everything_on_its_way() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         return isinstance(event, Transfer)
 
     async with Script(on_event) as server, server.client() as client:
@@ -194,7 +194,7 @@ async def test_a_lost_connection_is_the_outcome_of_everything_on_its_way() -> No
 
 
 async def test_a_detached_link_is_the_outcome_of_everything_on_it() -> None:
-    def on_event(conversation: Conversation, event: Event) -> bool:
+    def on_event(conversation: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             event.link.detach(AmqpError("amqp:link:detach-forced", "idle"))
             return True
@@ -214,7 +214,7 @@ async def test_a_detached_link_is_the_outcome_of_everything_on_it() -> None:
 async def test_a_cancelled_send_leaves_the_sender_good() -> None:
     held: list[Transfer] = []
 
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer) and not held:
             held.append(event)
             return True

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from twinbus.amqp import Attached, Event
+from twinbus.amqp import AmqpEvent, Attached
 from twinbus.client import BusClient, Message
 from twinbus.errors import (
     InternalError,
@@ -109,7 +109,7 @@ async def test_a_plain_receiver_is_refused(client: BusClient, session_queue: str
 
 
 async def test_a_service_that_does_not_say_which_session() -> None:
-    def on_event(_: Conversation, event: Event) -> bool:
+    def on_event(_: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Attached):
             assert event.link.source is not None
             event.link.accept(source=event.link.source.with_filter(None))

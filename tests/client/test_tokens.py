@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from twinbus.amqp import AmqpMessage, Event, Int, Symbol, Transfer
+from twinbus.amqp import AmqpEvent, AmqpMessage, Int, Symbol, Transfer
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import parse
 from twinbus.client import KeyTokens, SignatureTokens, Token
@@ -89,7 +89,7 @@ async def test_a_renewal_that_fails_is_tried_again() -> None:
     clock = SteppedClock()
     refuse = False
 
-    def on_event(conversation: Conversation, event: Event) -> bool:
+    def on_event(conversation: Conversation, event: AmqpEvent) -> bool:
         if refuse and isinstance(event, Transfer):
             conversation.respond(event, {"status-code": Int(500), "status-description": "busy"})
             return True
@@ -110,7 +110,7 @@ async def test_a_renewal_that_fails_is_tried_again() -> None:
 
 
 async def test_a_refused_token_raises() -> None:
-    def on_event(conversation: Conversation, event: Event) -> bool:
+    def on_event(conversation: Conversation, event: AmqpEvent) -> bool:
         if isinstance(event, Transfer):
             conversation.respond(
                 event,

@@ -25,12 +25,12 @@ if atheris is not None and __name__ == "__main__" and "--seconds" not in sys.arg
 
 from twinbus.amqp import (
     STATE_ACCEPTED,
+    AmqpEvent,
     AmqpMessage,
     Attached,
     Connection,
     Credit,
     Disposed,
-    Event,
     Role,
     SaslInit,
     Source,
@@ -59,7 +59,7 @@ def recorded() -> bytes:
 OPENING = recorded()
 
 
-def serve(connection: Connection, event: Event) -> list[Event]:
+def serve(connection: Connection, event: AmqpEvent) -> list[AmqpEvent]:
     """What a broker would do."""
     if isinstance(event, SaslInit):
         return connection.sasl_outcome(True)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from tests.broker.peer import PATIENCE_S, Peer
 from tests.proof.suite import Budget, Suite
 from twinbus.amqp.connection import Connection
-from twinbus.amqp.events import Event
+from twinbus.amqp.events import AmqpEvent
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted
 from twinbus.broker.memory import MemoryKind
@@ -126,7 +126,7 @@ def planted() -> Iterator[None]:
     """A long piece of input has its last byte changed."""
     sound = Connection.receive
 
-    def lossy(self: Connection, data: bytes) -> list[Event]:
+    def lossy(self: Connection, data: bytes) -> list[AmqpEvent]:
         return sound(self, data[:-1] + b"\0" if len(data) > 10_000 else data)
 
     Connection.receive = lossy

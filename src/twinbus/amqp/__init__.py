@@ -3,6 +3,7 @@
 from twinbus.amqp.codec import decode, decode_all, encode, encode_into, skip
 from twinbus.amqp.connection import Connection, RemoteOpen, Role
 from twinbus.amqp.events import (
+    AmqpEvent,
     Attached,
     Begun,
     Closed,
@@ -11,7 +12,6 @@ from twinbus.amqp.events import (
     Disposed,
     Drained,
     Ended,
-    Event,
     Opened,
     Outcome,
     SaslInit,
@@ -83,6 +83,7 @@ __all__ = [
     "STATE_RELEASED",
     "Accepted",
     "AmqpError",
+    "AmqpEvent",
     "AmqpMessage",
     "Array",
     "Attached",
@@ -102,7 +103,6 @@ __all__ = [
     "Disposed",
     "Drained",
     "Ended",
-    "Event",
     "Float32",
     "Int",
     "Link",

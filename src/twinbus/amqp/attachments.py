@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp import frames
 from twinbus.amqp.codec import decode_all
-from twinbus.amqp.events import Attached, Credit, Detached, Drained, Event
+from twinbus.amqp.events import AmqpEvent, Attached, Credit, Detached, Drained
 from twinbus.amqp.link import Link
 from twinbus.amqp.phases import ATTACH, ATTACHED, ATTACHING, DETACH_RECEIVED, DETACHING, LINK_TRANSITIONS, after
 from twinbus.amqp.serial import MASK, serial_difference
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from twinbus.amqp.session import Session
 
 
-def on_flow(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+def on_flow(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     """next-incoming-id, incoming-window, next-outgoing-id, outgoing-window, handle, delivery-count, link-credit,
     available, drain, echo, properties."""
     fields = frames.numbers_of(data, offset, end)
@@ -48,7 +48,7 @@ def on_flow(session: Session, data: bytes, offset: int, end: int, events: list[E
                 events.append(Credit(link))
 
 
-def on_link_flow(session: Session, link: Link, seen: int, granted: int, drain: bool, events: list[Event]) -> None:
+def on_link_flow(session: Session, link: Link, seen: int, granted: int, drain: bool, events: list[AmqpEvent]) -> None:
     if link.sender:
         if granted >= 0:
             ahead = serial_difference(link.delivery_count, seen) if seen >= 0 else link.delivery_count
@@ -63,7 +63,7 @@ def on_link_flow(session: Session, link: Link, seen: int, granted: int, drain: b
         events.append(Drained(link))
 
 
-def on_attach(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+def on_attach(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     raw, _ = frames.raw_fields_of(data, offset, end)
     # Source and target keep their bytes; unsettled (7) is never used, as links are not resumed.
     fields = [None if index in (5, 6, 7) else decode_all(value) for index, value in enumerate(raw)]
@@ -111,7 +111,7 @@ def asked_for(session: Session, name: str, we_send: bool) -> Link:
     raise PeerNotAllowedError("the peer attached a link that we did not ask for")
 
 
-def on_detach(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+def on_detach(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     fields, _ = frames.fields_of(data, offset, end)
     handle = frames.needed_uint_field(fields, 0, "detach.handle")
     if handle in session.left:

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from twinbus.amqp import frames
 from twinbus.amqp.attachments import on_attach, on_detach, on_flow
 from twinbus.amqp.dispositions import on_disposition
-from twinbus.amqp.events import Begun, Closed, Credit, Ended, Event, Opened
+from twinbus.amqp.events import AmqpEvent, Begun, Closed, Credit, Ended, Opened
 from twinbus.amqp.handshake import DECIDING, FRAMES, HEADER, OVER, SASL_OK, SASL_REFUSED, on_header, on_sasl_frame
 from twinbus.amqp.outgoing import Mark
 from twinbus.amqp.phases import BEGIN, CONNECTION_CLOSED, END_RECEIVED, ENDING, SESSION_TRANSITIONS, after
@@ -204,9 +204,9 @@ class Connection:
                 self.put(frames.HEADER_AMQP)
                 self.write_open()
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: bytes) -> list[AmqpEvent]:
         """Take what came from the socket; return what it means."""
-        events: list[Event] = []
+        events: list[AmqpEvent] = []
         if self.closed and self.phase != FRAMES:
             return events
         if self.held_bytes:
@@ -248,9 +248,9 @@ class Connection:
         self.output_bytes = 0
         return b"".join(out)
 
-    def pump(self) -> list[Event]:
+    def pump(self) -> list[AmqpEvent]:
         """Add the next step of large deliveries to the output, when the last one is written; who may send again."""
-        events: list[Event] = []
+        events: list[AmqpEvent] = []
         halted = self.halted
         self.halted = []
         for session in halted:
@@ -316,7 +316,7 @@ class Connection:
         self.halted = []
         self.marks = deque()
 
-    def sasl_outcome(self, ok: bool) -> list[Event]:
+    def sasl_outcome(self, ok: bool) -> list[AmqpEvent]:
         """Server: answer the client's choice, then read what it sent without waiting for the answer."""
         if self.phase != DECIDING:
             return []
@@ -411,14 +411,14 @@ class Connection:
             self.write_open()
         self.put(frames.close_frame(error))
 
-    def _fail(self, error: ProtocolError, events: list[Event]) -> None:
+    def _fail(self, error: ProtocolError, events: list[AmqpEvent]) -> None:
         """The peer broke the protocol: tell it why, tell the owner, and listen no more."""
         reason = AmqpError.of(error)
         if not self.closed:
             self._write_close(reason)
         self.finish(reason, events)
 
-    def finish(self, error: AmqpError | None, events: list[Event]) -> None:
+    def finish(self, error: AmqpError | None, events: list[AmqpEvent]) -> None:
         self._abandon_sessions()
         self.closed = True
         self.phase = OVER
@@ -435,7 +435,7 @@ class Connection:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self, data: bytes, events: list[Event]) -> int:
+    def _read(self, data: bytes, events: list[AmqpEvent]) -> int:
         """Everything before the frames; returns how many bytes were used."""
         offset = 0
         while True:
@@ -467,7 +467,7 @@ class Connection:
             on_sasl_frame(self, data, offset + doff * 4, offset + length, events)
             offset += length
 
-    def _read_frames(self, data: bytes, offset: int, events: list[Event]) -> int:
+    def _read_frames(self, data: bytes, offset: int, events: list[AmqpEvent]) -> int:
         """All whole frames; returns how many bytes were used."""
         size = len(data)
         while size - offset >= 8:
@@ -527,7 +527,7 @@ class Connection:
         data: bytes,
         start: int,
         end: int,
-        events: list[Event],
+        events: list[AmqpEvent],
     ) -> None:
         """Open, begin, end, close, and frames that have no session to go to."""
         if code == frames.CLOSE:
@@ -555,7 +555,7 @@ class Connection:
             # On a session that we have ended everything is dropped until the peer's end.
             raise DecodeError(f"0x{code:02x} is not a performative")
 
-    def _on_open(self, fields: list[Any], events: list[Event]) -> None:
+    def _on_open(self, fields: list[Any], events: list[AmqpEvent]) -> None:
         if self.remote_open is not None:
             raise IllegalStateError("a second open came")
         self.remote_open = RemoteOpen(fields)
@@ -564,7 +564,7 @@ class Connection:
             self.write_open()
         events.append(Opened())
 
-    def _on_begin(self, channel: int, fields: list[Any], events: list[Event]) -> None:
+    def _on_begin(self, channel: int, fields: list[Any], events: list[AmqpEvent]) -> None:
         if channel in self.channels:
             raise IllegalStateError(f"a session has already begun on channel {channel}")
         if len(self.channels) >= self.sessions_max:
@@ -597,7 +597,7 @@ class Connection:
         if not session.ended:
             events.append(Begun(session))
 
-    def _on_end(self, channel: int, session: Session, fields: list[Any], events: list[Event]) -> None:
+    def _on_end(self, channel: int, session: Session, fields: list[Any], events: list[AmqpEvent]) -> None:
         error = frames.error_field(fields, 0)
         ours = session.ended
         if not ours:

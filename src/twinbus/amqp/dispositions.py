@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from twinbus.amqp import frames
-from twinbus.amqp.events import Disposed, Event, Outcome
+from twinbus.amqp.events import AmqpEvent, Disposed, Outcome
 from twinbus.amqp.link import Link
 from twinbus.amqp.phases import ATTACHED
 from twinbus.amqp.serial import MASK, serial_difference
@@ -44,7 +44,7 @@ def _state_tails() -> dict[bytes, State]:
 _STATE_TAILS: Final = _state_tails()
 
 
-def on_disposition(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+def on_disposition(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     """Ordinary dispositions are read by hand, the others in general."""
     stop = offset + 2 + data[offset + 1]
     if data[offset] != 0xC0 or data[offset + 2] < 5 or stop > end:
@@ -92,7 +92,7 @@ def on_disposition(session: Session, data: bytes, offset: int, end: int, events:
         events.append(Outcome(session, first, last, state, settled == 0x41))
 
 
-def on_disposition_in_general(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+def on_disposition_in_general(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     fields, stop = frames.fields_of(data, offset, end)
     if stop != end:
         raise DecodeError("bytes follow a disposition")
@@ -111,7 +111,7 @@ def on_disposition_in_general(session: Session, data: bytes, offset: int, end: i
 
 
 def dispose_of(
-    session: Session, first: int, last: int, state: State | None, settled: bool, events: list[Event]
+    session: Session, first: int, last: int, state: State | None, settled: bool, events: list[AmqpEvent]
 ) -> None:
     """The peer's word on our deliveries `first` to `last`."""
     if not settled and (state is None or isinstance(state, Received)):

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from twinbus.amqp.session import Session
 
 
-class Event:
+class AmqpEvent:
     """The root of all events."""
 
     __slots__ = ()
 
 
-class SaslInit(Event):
+class SaslInit(AmqpEvent):
     """Server: the client picked a mechanism; answer with `Connection.sasl_outcome`."""
 
     __slots__ = ("hostname", "mechanism", "response")
@@ -35,13 +35,13 @@ class SaslInit(Event):
         self.hostname = hostname
 
 
-class Opened(Event):
+class Opened(AmqpEvent):
     """The peer's open has arrived; `Connection.remote_open` holds it."""
 
     __slots__ = ()
 
 
-class Begun(Event):
+class Begun(AmqpEvent):
     """A session is up."""
 
     __slots__ = ("session",)
@@ -50,7 +50,7 @@ class Begun(Event):
         self.session = session
 
 
-class Ended(Event):
+class Ended(AmqpEvent):
     """A session is over, with all its links; `error` is the peer's, or ours when the peer broke the protocol."""
 
     __slots__ = ("error", "session")
@@ -61,7 +61,7 @@ class Ended(Event):
         self.error = error
 
 
-class Attached(Event):
+class Attached(AmqpEvent):
     """Server: the peer asks for a link, answer with accept or refuse. Client: the link is up."""
 
     __slots__ = ("link",)
@@ -71,7 +71,7 @@ class Attached(Event):
         self.link = link
 
 
-class Detached(Event):
+class Detached(AmqpEvent):
     """The peer detached a link; the engine has already answered."""
 
     __slots__ = ("closed", "error", "link")
@@ -84,7 +84,7 @@ class Detached(Event):
         self.error = error
 
 
-class Transfer(Event):
+class Transfer(AmqpEvent):
     """A whole delivery has arrived."""
 
     __slots__ = ("delivery_id", "link", "message_format", "payload", "settled", "size", "state", "tag")
@@ -116,7 +116,7 @@ class Transfer(Event):
         self.state = state
 
 
-class Credit(Event):
+class Credit(AmqpEvent):
     """The credit or the drain flag of a sending link changed."""
 
     __slots__ = ("link",)
@@ -126,7 +126,7 @@ class Credit(Event):
         self.link = link
 
 
-class Drained(Event):
+class Drained(AmqpEvent):
     """Receiving: the peer has answered our drain, no more deliveries come without new credit."""
 
     __slots__ = ("link",)
@@ -135,7 +135,7 @@ class Drained(Event):
         self.link = link
 
 
-class Disposed(Event):
+class Disposed(AmqpEvent):
     """The peer, as receiver, says what became of our deliveries.
 
     When `settled` the engine has forgotten them; otherwise it waits for `Session.answer`.
@@ -154,7 +154,7 @@ class Disposed(Event):
         self.settled = settled
 
 
-class Outcome(Event):
+class Outcome(AmqpEvent):
     """The peer, as sender, answers our settlement of a range of its deliveries."""
 
     __slots__ = ("first", "last", "session", "settled", "state")
@@ -169,7 +169,7 @@ class Outcome(Event):
         self.settled = settled
 
 
-class Closed(Event):
+class Closed(AmqpEvent):
     """The conversation is over: write what `take_output` still holds, then close the socket."""
 
     __slots__ = ("error",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.amqp import frames
-from twinbus.amqp.events import Event, SaslInit
+from twinbus.amqp.events import AmqpEvent, SaslInit
 from twinbus.amqp.states import AmqpError
 from twinbus.amqp.types import Array, Symbol
 from twinbus.errors import IllegalStateError, InvalidFieldError
@@ -28,7 +28,7 @@ SASL_OK: Final = 0
 SASL_REFUSED: Final = 1
 
 
-def on_header(connection: Connection, header: bytes, events: list[Event]) -> None:
+def on_header(connection: Connection, header: bytes, events: list[AmqpEvent]) -> None:
     server = not connection.client
     sasl_next = not connection.sasl_done
     if header == frames.HEADER_AMQP and not (sasl_next and (connection.client or connection.require_sasl)):
@@ -47,7 +47,7 @@ def on_header(connection: Connection, header: bytes, events: list[Event]) -> Non
         connection.finish(AmqpError("amqp:connection:framing-error", "the protocol header is not ours"), events)
 
 
-def on_sasl_frame(connection: Connection, data: bytes, start: int, end: int, events: list[Event]) -> None:
+def on_sasl_frame(connection: Connection, data: bytes, start: int, end: int, events: list[AmqpEvent]) -> None:
     code, offset = frames.descriptor(data, start, end)
     fields, _ = frames.fields_of(data, offset, end)
     if connection.client:
@@ -66,7 +66,7 @@ def on_sasl_frame(connection: Connection, data: bytes, start: int, end: int, eve
     events.append(SaslInit(mechanism, response or b"", frames.text_field(fields, 2, "sasl-init.hostname")))
 
 
-def on_sasl_answer(connection: Connection, code: int, fields: list[Any], events: list[Event]) -> None:
+def on_sasl_answer(connection: Connection, code: int, fields: list[Any], events: list[AmqpEvent]) -> None:
     sasl = connection.sasl
     if sasl is None:
         raise IllegalStateError("a SASL frame came unasked")

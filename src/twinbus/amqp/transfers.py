@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinbus.amqp import frames
 from twinbus.amqp.codec import decode_all
-from twinbus.amqp.events import Event, Transfer
+from twinbus.amqp.events import AmqpEvent, Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.phases import ATTACHED
 from twinbus.amqp.serial import MASK
@@ -46,7 +46,7 @@ def _transfer_tails() -> dict[bytes, bool]:
 _TRANSFER_TAILS: Final = _transfer_tails()
 
 
-def on_transfer(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+def on_transfer(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     """`offset` is where the list starts; ordinary transfers are read by hand, the others in general."""
     stop = offset + 2 + data[offset + 1]
     count = data[offset + 2]
@@ -130,7 +130,7 @@ def on_transfer(session: Session, data: bytes, offset: int, end: int, events: li
     )
 
 
-def on_transfer_in_general(session: Session, data: bytes, offset: int, end: int, events: list[Event]) -> None:
+def on_transfer_in_general(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     raw, stop = frames.raw_fields_of(data, offset, end)
     fields = [decode_all(raw[index]) if index < len(raw) and index != 7 else None for index in range(11)]
     handle = frames.needed_uint_field(fields, 0, "transfer.handle")
@@ -205,7 +205,7 @@ def grow_partial(session: Session, link: Link, piece: bytes) -> None:
     connection.partial_bytes += len(piece)
 
 
-def finish_delivery(session: Session, link: Link, events: list[Event]) -> None:
+def finish_delivery(session: Session, link: Link, events: list[AmqpEvent]) -> None:
     held = link.partial
     size = link.partial_size
     payload = bytes(held) if held is not None and size <= link.size_max and not link.partial_refused else None

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from twinbus.amqp import (
+    AmqpEvent,
     Attached,
     Closed,
     Connection,
@@ -23,7 +24,6 @@ from twinbus.amqp import (
     Disposed,
     Drained,
     Ended,
-    Event,
     Opened,
     Outcome,
     Role,
@@ -225,7 +225,7 @@ class BusConnection:
 
     # --- what comes in ----------------------------------------------------------------------------------------------
 
-    def _dispatch(self, events: list[Event]) -> None:
+    def _dispatch(self, events: list[AmqpEvent]) -> None:
         for event in events:
             if isinstance(event, Transfer):
                 event.link.context.on_transfer(event)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from twinbus.amqp import Connection, Event
+from twinbus.amqp import AmqpEvent, Connection
 from twinbus.clock import Clock
 from twinbus.limits import CLIENT_WRITE_BYTES_HIGH
 
@@ -23,7 +23,7 @@ class Wire(asyncio.Protocol):
         engine: Connection,
         clock: Clock,
         *,
-        on_events: Callable[[list[Event]], None],
+        on_events: Callable[[list[AmqpEvent]], None],
         on_writable: Callable[[], None],
         on_lost: Callable[[Exception | None], None],
     ) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from twinbus.amqp.connection import Connection as Engine
 from twinbus.amqp.connection import Role
 from twinbus.amqp.events import (
+    AmqpEvent,
     Attached,
     Begun,
     Closed,
@@ -21,7 +22,6 @@ from twinbus.amqp.events import (
     Detached,
     Disposed,
     Ended,
-    Event,
     Opened,
     Outcome,
     SaslInit,
@@ -127,7 +127,7 @@ class BrokerConnection(asyncio.Protocol):
         # Puts links on entities; None once the socket is lost.
         self._attachment: Attachment | None = Attachment(self)
         # Which method takes which event.
-        self._handlers: dict[type[Event], Any] = {
+        self._handlers: dict[type[AmqpEvent], Any] = {
             Transfer: self._on_transfer,
             Disposed: self._on_disposed,
             Credit: self._on_credit,
@@ -189,7 +189,7 @@ class BrokerConnection(asyncio.Protocol):
         if self.host.commits.crowded:
             self.host.hold_back(self)
 
-    def _handle(self, events: list[Event]) -> None:
+    def _handle(self, events: list[AmqpEvent]) -> None:
         handlers = self._handlers
         for event in events:
             handlers[type(event)](event)
