@@ -236,7 +236,7 @@ def held(host: NamespaceHost) -> dict[str, Any]:
                     for each in _rows(host, part)
                 ],
             ]
-            for queue in (*namespace.queues(), *subscriptions)
+            for queue in (*namespace.queues(), *(each.queue for each in subscriptions))
             for part in queue.parts
             if part.counts != (0, 0, 0, 0)
         },

@@ -85,7 +85,7 @@ def test_rules_of_the_next_topic_see_what_the_last_one_changed() -> None:
     next_one.add_rule(rule("two", "n = 2 AND sys.Label = 'hot'", "SET n = 3"), house.now, house.facts)
     house.publish("a", n=1)
     house.tick()
-    (copy,) = house.taken(next_one)
+    (copy,) = house.taken(next_one.queue)
     assert copy.changes == {"n": b"3", "\0Label": b'"hot"'}
 
 

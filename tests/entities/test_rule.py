@@ -154,9 +154,9 @@ def test_rules_survive_a_crash() -> None:
     house = TopicHouse()
     house.subscribe("s", SqlFilter("color = @color", {"@color": "blue"}), "SET seen = TRUE")
     house.add_rule("s", "more", CorrelationFilter(label="x", properties={"n": 5}))
-    before = house.sub("s").rules
+    before = house.subscription("s").rules
     house.crash()
-    after = house.sub("s").rules
+    after = house.subscription("s").rules
     assert [(each.name, each.filter, each.action, each.created_ms) for each in before] == [
         (each.name, each.filter, each.action, each.created_ms) for each in after
     ]
@@ -167,15 +167,15 @@ def test_rules_survive_a_crash() -> None:
 def test_a_rule_is_updated_in_its_place() -> None:
     house = TopicHouse()
     house.subscribe("s", "n = 1")
-    created_ms = house.sub("s").rule("$default").created_ms
+    created_ms = house.subscription("s").rule("$default").created_ms
     house.step(seconds=5)
-    house.sub("s").update_rule(rule("$DEFAULT", "n = 2", None, house.now), house.now, house.facts)
+    house.subscription("s").update_rule(rule("$DEFAULT", "n = 2", None, house.now), house.now, house.facts)
     house.commit()
     house.crash()
     house.publish("one", n=1)
     house.publish("two", n=2)
     assert house.finish(house.sub("s")) == ["two"]
-    (updated,) = house.sub("s").rules
+    (updated,) = house.subscription("s").rules
     assert (updated.name, updated.created_ms) == ("$DEFAULT", created_ms)
 
 
@@ -183,13 +183,13 @@ def test_a_rule_is_updated_in_its_place() -> None:
 def test_a_removed_rule_selects_nothing(filter: object) -> None:
     house = TopicHouse()
     house.subscribe("s", filter)
-    subscription = house.sub("s")
+    subscription = house.subscription("s")
     subscription.remove_rule("$Default", house.now, house.facts)
     house.commit()
     house.publish("a", n=1, system={"Label": "x"})
-    assert subscription.counts.active == 0
+    assert subscription.queue.counts.active == 0
     house.crash()
-    assert house.sub("s").rules == []
+    assert house.subscription("s").rules == []
     house.publish("b", n=1, system={"Label": "x"})
     assert house.sub("s").counts.active == 0
 
@@ -197,7 +197,7 @@ def test_a_removed_rule_selects_nothing(filter: object) -> None:
 def test_a_name_can_go_and_come_back_within_one_commit() -> None:
     house = TopicHouse()
     house.subscribe("s")
-    subscription = house.sub("s")
+    subscription = house.subscription("s")
     subscription.remove_rule("$Default", house.now, house.facts)
     subscription.add_rule(rule("$Default", "n = 1"), house.now, house.facts)
     house.commit()
@@ -211,7 +211,7 @@ def test_two_rules_that_take_everything_are_two() -> None:
     house = TopicHouse()
     house.subscribe("s")
     house.add_rule("s", "second", TrueFilter())
-    house.sub("s").remove_rule("second", house.now, house.facts)
+    house.subscription("s").remove_rule("second", house.now, house.facts)
     house.publish("a")
     assert house.finish(house.sub("s")) == ["a"]
 
@@ -219,7 +219,7 @@ def test_two_rules_that_take_everything_are_two() -> None:
 def test_mistakes() -> None:
     house = TopicHouse()
     house.subscribe("s")
-    subscription = house.sub("s")
+    subscription = house.subscription("s")
     before = dict(house.tables.rows[Table.ENTITIES])
     with pytest.raises(EntityExistsError, match=r"Rules/\$default"):
         subscription.add_rule(rule("$default", "n = 1"), house.now, house.facts)
@@ -258,14 +258,14 @@ def test_a_topic_has_a_bounded_number_of_rules() -> None:
 def test_ten_thousand_correlation_filters_are_one_look_up() -> None:
     house = TopicHouse()
     house.subscribe("s", CorrelationFilter(properties={"customer": "c0"}))
-    subscription = house.sub("s")
+    subscription = house.subscription("s")
     for number in range(1, 10_000):
         each = rule(f"r{number}", CorrelationFilter(properties={"customer": f"c{number}"}))
         subscription.add_rule(each, house.now, house.facts)
     house.commit()
     house.publish("a", customer="c9999")
     house.publish("b", customer="c10000")
-    assert house.finish(subscription) == ["a"]
+    assert house.finish(subscription.queue) == ["a"]
     house.crash()
     house.publish("c", customer="c5000")
     assert house.finish(house.sub("s")) == ["c"]

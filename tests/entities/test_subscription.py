@@ -129,5 +129,5 @@ def test_settings_change_and_stay() -> None:
     house.crash()
     assert house.sub("s").settings == wanted
     assert house.sub("s").dead_letters is not None
-    (rule,) = house.sub("s").rules
+    (rule,) = house.subscription("s").rules
     assert (rule.name, rule.filter) == ("$Default", TrueFilter())

@@ -275,7 +275,7 @@ def test_paths_lead_to_every_part() -> None:
     house.namespace.create_topic(TopicSettings(path="a/Subscriptions/b"), house.now, house.facts)
     made = house.namespace.create_subscription(
         SubscriptionSettings(topic="A/subscriptions/B", name="C"), house.now, house.facts
-    )
+    ).queue
     find = house.namespace.entity
     assert find("T") is house.topic
     assert find("q") is house.queue
@@ -375,7 +375,7 @@ def test_a_deleted_name_can_be_used_again_at_once() -> None:
     house.sweep()
     house.crash()
     assert house.sub("s").counts.active == 0
-    assert len(house.sub("s").rules) == 1
+    assert len(house.subscription("s").rules) == 1
 
 
 def test_a_topic_has_a_bounded_number_of_subscriptions() -> None:

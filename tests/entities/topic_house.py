@@ -86,20 +86,24 @@ class TopicHouse(House):
     def topic(self) -> Topic:
         return self.namespace.topic("t")
 
-    def sub(self, name: str) -> Subscription:
+    def subscription(self, name: str) -> Subscription:
         return self.namespace.subscription("t", name)
 
-    def subscribe(self, name: str, filter: Any = None, action: str | None = None, **settings: Any) -> Subscription:
-        """A subscription with one rule, `$Default`."""
+    def sub(self, name: str) -> Queue:
+        """The queue of a subscription."""
+        return self.subscription(name).queue
+
+    def subscribe(self, name: str, filter: Any = None, action: str | None = None, **settings: Any) -> Queue:
+        """The queue of a new subscription with one rule, `$Default`."""
         made = None if filter is None else rule("$Default", filter, action, self.now)
         wanted = SubscriptionSettings(topic="t", name=name, **settings)
         subscription = self.namespace.create_subscription(wanted, self.now, self.facts, made)
-        self.listen(subscription)
+        self.listen(subscription.queue)
         self.commit()
-        return subscription
+        return subscription.queue
 
     def add_rule(self, name: str, rule_name: str, filter: Any, action: str | None = None) -> None:
-        self.sub(name).add_rule(rule(rule_name, filter, action, self.now), self.now, self.facts)
+        self.subscription(name).add_rule(rule(rule_name, filter, action, self.now), self.now, self.facts)
         self.commit()
 
     def publish(self, *names: str, **fields: Any) -> None:

@@ -97,7 +97,7 @@ class TopicMachine(RuleBasedStateMachine):
         rules = self.model.state.rules.get(name)
         if rules is None:
             return
-        subscription = self.house.sub(name)
+        subscription = self.house.subscription(name)
         if f"r{number}" in rules:
             subscription.update_rule(made(f"r{number}", kind), self.house.now, self.house.facts)
         else:
@@ -109,7 +109,7 @@ class TopicMachine(RuleBasedStateMachine):
         rules = self.model.state.rules.get(name)
         if rules:
             gone = sorted(rules)[0]
-            self.house.sub(name).remove_rule(gone, self.house.now, self.house.facts)
+            self.house.subscription(name).remove_rule(gone, self.house.now, self.house.facts)
             del rules[gone]
 
     @rule(name=st.sampled_from(SUBSCRIPTIONS))

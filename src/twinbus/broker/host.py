@@ -341,7 +341,7 @@ class NamespaceHost:
         subscriptions = topic.subscriptions
         self.entities.delete_topic(path, self.clock.now_ms(), self.commits.facts)
         for subscription in subscriptions:
-            self.bury(subscription)
+            self.bury(subscription.queue)
         self._gone(topic)
 
     def create_subscription(self, settings: SubscriptionSettings, rule: Rule | None = None) -> Subscription:
@@ -357,7 +357,7 @@ class NamespaceHost:
     def delete_subscription(self, topic: str, name: str) -> None:
         subscription = self.entities.subscription(topic, name)
         self.entities.delete_subscription(topic, name, self.clock.now_ms(), self.commits.facts)
-        self._gone(subscription)
+        self._gone(subscription.queue)
 
     def add_rule(self, topic: str, name: str, rule: Rule) -> None:
         self.entities.subscription(topic, name).add_rule(rule, self.clock.now_ms(), self.commits.facts)

@@ -147,7 +147,8 @@ class Namespace:
             return entity if isinstance(entity, Queue) else None
         topic_key, found, name = key.rpartition(_SUBSCRIPTIONS_KEY)
         topic = self._entities.get(topic_key) if found else None
-        return topic.find(name) if isinstance(topic, Topic) else None
+        subscription = topic.find(name) if isinstance(topic, Topic) else None
+        return None if subscription is None else subscription.queue
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -197,15 +198,15 @@ class Namespace:
         first = default_rule(now_ms) if rule is None else rule
         topic.selection.check_room(first)
         subscription = self._add_subscription(topic, settings, self._next_id(facts), now_ms)
-        self._write(subscription, SUBSCRIPTION, facts)
+        self._write(subscription.queue, SUBSCRIPTION, facts)
         subscription.add_rule(first, now_ms, facts)
         return subscription
 
     def update_subscription(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> Subscription:
         subscription = self.subscription(settings.topic, settings.name)
         self._check_targets(settings, subscription.settings)
-        subscription.change(settings, now_ms, facts)
-        self._write(subscription, SUBSCRIPTION, facts)
+        subscription.update(settings, now_ms, facts)
+        self._write(subscription.queue, SUBSCRIPTION, facts)
         return subscription
 
     def delete_subscription(self, topic_path: str, name: str, now_ms: int, facts: Facts) -> None:
@@ -220,7 +221,7 @@ class Namespace:
     def _close_subscription(self, subscription: Subscription, now_ms: int, facts: Facts) -> None:
         subscription.drop_rules(facts)
         subscription.topic.release(subscription, now_ms)
-        self._close(subscription, facts)
+        self._close(subscription.queue, facts)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -246,8 +247,8 @@ class Namespace:
     def _delete_idle(self, entity: Queue | Topic, now_ms: int, facts: Facts) -> None:
         if isinstance(entity, Topic):
             self.delete_topic(entity.path, now_ms, facts)
-        elif isinstance(entity, Subscription):
-            self._close_subscription(entity, now_ms, facts)
+        elif entity.subscription is not None:
+            self._close_subscription(entity.subscription, now_ms, facts)
         else:
             self.delete_queue(entity.path, now_ms, facts)
 
@@ -316,9 +317,10 @@ class Namespace:
         self, topic: Topic, settings: SubscriptionSettings, entity_id: int, now_ms: int
     ) -> Subscription:
         dead_letters = self._make_dead_letters(settings, settings.path, entity_id, now_ms)
-        subscription = Subscription(topic, settings, entity_id, self._commons, dead_letters, now_ms)
+        queue = Queue(settings, settings.path, entity_id, self._commons, dead_letters, now_ms)
+        subscription = Subscription(topic, queue)
         topic.adopt(subscription, now_ms)
-        self._register(subscription, dead_letters, now_ms)
+        self._register(queue, dead_letters, now_ms)
         return subscription
 
     def _make_dead_letters(

@@ -54,6 +54,7 @@ from .sweep import deleted_rows, mark_deleted
 from .topic_settings import SubscriptionSettings
 
 if TYPE_CHECKING:
+    from .subscription import Subscription
     from .views import StoredView
 
 DEAD_LETTER_SUFFIX: Final = "/$DeadLetterQueue"
@@ -68,7 +69,6 @@ class Queue:
         "_commons",
         "_default_ttl_ms",
         "_lock_duration_ms",
-        "_settings",
         "accessed_ms",
         "alarm",
         "arrivals",
@@ -89,6 +89,8 @@ class Queue:
         "pings",
         "quota",
         "sessions",
+        "settings",
+        "subscription",
         "transfer_dead_letters",
         "updated_ms",
     )
@@ -111,6 +113,8 @@ class Queue:
         self.transfer_dead_letters: Queue | None = None
         # The queue whose dead-letter or transfer dead-letter queue this is; None: it stands for itself.
         self.owner: Queue | None = None
+        # The subscription that fills it; None: senders do.
+        self.subscription: Subscription | None = None
         self.created_ms = now_ms
         # When its settings last changed.
         self.updated_ms = now_ms
@@ -158,11 +162,6 @@ class Queue:
     # --- what it is -------------------------------------------------------------------------------------------------
 
     @property
-    def settings(self) -> QueueSettings | SubscriptionSettings:
-        """What the owner set; of a dead-letter queue, what was set on the queue it belongs to."""
-        return self._settings
-
-    @property
     def deleted(self) -> bool:
         """It no longer exists; links that still point here must go."""
         return self.gate.deleted
@@ -199,7 +198,7 @@ class Queue:
         """Its transfer dead-letter queue, made when it is first asked for: most queues never need one."""
         if self.transfer_dead_letters is None:
             made = Queue(
-                self._settings,
+                self.settings,
                 self.path + TRANSFER_SUFFIX,
                 self.entity_id + TRANSFER_PART,
                 self._commons,
@@ -223,7 +222,7 @@ class Queue:
         # As in `check_send`; a call more would be felt.
         if not self.gate.sendable:
             self.gate.check_sendable()
-        self.quota.check(checked_bytes(messages, self._settings.max_message_bytes, self.sessions is not None))
+        self.quota.check(checked_bytes(messages, self.settings.max_message_bytes, self.sessions is not None))
         self.accessed_ms = now_ms
         duplicates = self.duplicates
         for new in messages:
@@ -253,7 +252,7 @@ class Queue:
         """Raise what `send` would raise."""
         if not self.gate.sendable:
             self.gate.check_sendable()
-        self.quota.check(checked_bytes(messages, self._settings.max_message_bytes, self.sessions is not None))
+        self.quota.check(checked_bytes(messages, self.settings.max_message_bytes, self.sessions is not None))
 
     def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
         """Store a message that was checked and return its sequence number: the reserved one, if it is scheduled."""
@@ -287,7 +286,7 @@ class Queue:
     def check_relay(self, message: Relayed, view: StoredView) -> None:
         """Raise what stands against taking a message from another entity."""
         self.gate.check_open()
-        limit = self._settings.max_message_bytes
+        limit = self.settings.max_message_bytes
         if message.size > limit:
             raise too_large(message.size, limit)
         if self.sessions is not None and view.system("SessionId") is None:
@@ -562,7 +561,7 @@ class Queue:
 
     def update(self, settings: QueueSettings, now_ms: int, facts: Facts) -> None:
         """Take over new settings."""
-        before = self._settings
+        before = self.settings
         assert isinstance(before, QueueSettings)
         before.check_update(settings)
         self.adopt(settings, now_ms, facts)
@@ -609,7 +608,8 @@ class Queue:
         facts.then.append((self.announce_again, None))
 
     def _apply(self, settings: QueueSettings | SubscriptionSettings) -> None:
-        self._settings = settings
+        # Of a dead-letter queue, those of the queue it belongs to.
+        self.settings = settings
         # Kept apart because every acquire and every send needs them.
         self._lock_duration_ms = settings.lock_duration_ms
         self._default_ttl_ms = settings.default_ttl_ms

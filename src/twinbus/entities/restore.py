@@ -43,7 +43,6 @@ from .records import (
 )
 from .rule import Rule
 from .settings import QueueSettings
-from .subscription import Subscription
 from .sweep import Row
 from .topic import Topic
 from .topic_settings import Settings, SubscriptionSettings, TopicSettings
@@ -200,7 +199,7 @@ def _restore_entity(namespace: Namespace, entity: _Entity, now_ms: int) -> None:
             namespace.set_aside.add(Table.ENTITIES, entity.key, text)
             namespace._last_id = max(namespace._last_id, entity_id)
             return
-        made = namespace._add_subscription(topic, settings, entity_id, now_ms)
+        made = namespace._add_subscription(topic, settings, entity_id, now_ms).queue
     made.created_ms = entity.created_ms
     made.updated_ms = entity.updated_ms
 
@@ -210,15 +209,16 @@ def _restore_rules(namespace: Namespace, rules: list[tuple[bytes, Rule]]) -> Non
     for key, rule in rules:
         owner_id, number = RULE_KEY.unpack(key)
         owner = namespace._by_id.get(owner_id)
-        if not isinstance(owner, Subscription):
+        subscription = owner.subscription if isinstance(owner, Queue) else None
+        if subscription is None:
             text = f"rule '{rule.name}' belongs to subscription {owner_id}, which does not exist"
             namespace.set_aside.add(Table.ENTITIES, key, text)
             namespace._last_id = max(namespace._last_id, owner_id)
         elif latest[key[: ENTITY_KEY.size], rule.name.lower()] != key:
-            text = f"another rule of subscription '{owner.path}' has the name '{rule.name}'"
+            text = f"another rule of subscription '{subscription.path}' has the name '{rule.name}'"
             namespace.set_aside.add(Table.ENTITIES, key, text)
         else:
-            owner.restore_rule(number, rule)
+            subscription.restore_rule(number, rule)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------

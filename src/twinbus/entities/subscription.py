@@ -1,4 +1,4 @@
-"""A subscription: a queue that its topic fills, and the rules that say with what.
+"""A subscription: the rules that say which messages of a topic it takes, and the queue they go to.
 
 Nobody sends to it. A copy has a sequence number of its own and remembers the topic's; its body is the topic's one body,
 shared with the other copies. Rules have rows of their own, so that adding the thousandth writes one small row.
@@ -14,7 +14,6 @@ from twinbus.errors import EntityExistsError, FilterEvaluationError
 from twinbus.limits import UNLIMITED_MS
 from twinbus.store.facts import Facts, Table
 
-from .commons import Commons
 from .dead_letter import with_reason
 from .expiry import earlier
 from .filters import REMOVED
@@ -34,30 +33,27 @@ if TYPE_CHECKING:
 FILTER_REASON: Final = "FilterEvaluationException"
 
 
-class Subscription(Queue):
-    """One subscription of a topic."""
+class Subscription:
+    """One subscription of a topic: the rules, and the queue that their messages go to."""
 
-    __slots__ = ("_last_rule", "_rules", "topic")
+    __slots__ = ("_last_rule", "_rules", "queue", "topic")
 
-    def __init__(
-        self,
-        topic: Topic,
-        settings: SubscriptionSettings,
-        entity_id: int,
-        commons: Commons,
-        dead_letters: Queue,
-        now_ms: int,
-    ) -> None:
-        super().__init__(settings, settings.path, entity_id, commons, dead_letters, now_ms)
-        self.gate.close_to_senders(f"Messages cannot be sent to the subscription '{self.path}': send to its topic.")
+    def __init__(self, topic: Topic, queue: Queue) -> None:
         self.topic = topic
-        # Its rules by lower-case name, with the numbers of their rows.
+        # Holds the copies; receivers, locks and dead letters are its matter.
+        self.queue = queue
+        # Rules by lower-case name, with the numbers of their rows.
         self._rules: dict[str, tuple[int, Rule]] = {}
         self._last_rule = 0
+        queue.subscription = self
+        queue.gate.close_to_senders(f"Messages cannot be sent to the subscription '{queue.path}': send to its topic.")
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.path} {len(self._rules)} rules>"
 
     @property
     def settings(self) -> SubscriptionSettings:
-        settings = self._settings
+        settings = self.queue.settings
         assert isinstance(settings, SubscriptionSettings)
         return settings
 
@@ -65,10 +61,14 @@ class Subscription(Queue):
     def name(self) -> str:
         return self.settings.name
 
-    def change(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> None:
+    @property
+    def path(self) -> str:
+        return self.queue.path
+
+    def update(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> None:
         """Take over new settings."""
         self.settings.check_update(settings)
-        self.adopt(settings, now_ms, facts)
+        self.queue.adopt(settings, now_ms, facts)
 
     # --- rules ------------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Subscription(Queue):
         if rule.name.lower() in self._rules:
             raise EntityExistsError(f"The messaging entity '{self._rule_path(rule.name)}' already exists.")
         self.topic.selection.check_room(rule)
-        self.touch(now_ms)
+        self.queue.touch(now_ms)
         self.restore_rule(self._last_rule + 1, rule)
         self._write_rule(self._last_rule, rule, facts)
 
@@ -94,7 +94,7 @@ class Subscription(Queue):
         number, before = self._rule(rule.name)
         if type(rule.filter) is not type(before.filter):
             self.topic.selection.check_room(rule)
-        self.touch(now_ms)
+        self.queue.touch(now_ms)
         self.topic.selection.remove(before)
         renewed = dataclasses.replace(rule, created_ms=before.created_ms)
         self.restore_rule(number, renewed)
@@ -102,10 +102,10 @@ class Subscription(Queue):
 
     def remove_rule(self, name: str, now_ms: int, facts: Facts) -> None:
         number, rule = self._rule(name)
-        self.touch(now_ms)
+        self.queue.touch(now_ms)
         del self._rules[name.lower()]
         self.topic.selection.remove(rule)
-        facts.delete(Table.ENTITIES, RULE_KEY.pack(self.entity_id, number))
+        facts.delete(Table.ENTITIES, RULE_KEY.pack(self.queue.entity_id, number))
 
     def restore_rule(self, number: int, rule: Rule) -> None:
         """Have a rule whose row is written."""
@@ -117,12 +117,12 @@ class Subscription(Queue):
         """The subscription is going."""
         for number, rule in self._rules.values():
             self.topic.selection.remove(rule)
-            facts.delete(Table.ENTITIES, RULE_KEY.pack(self.entity_id, number))
+            facts.delete(Table.ENTITIES, RULE_KEY.pack(self.queue.entity_id, number))
         self._rules.clear()
 
     def _check_exists(self) -> None:
         """Nothing may be written for a subscription that is gone: no start would find its owner."""
-        if self.deleted:
+        if self.queue.deleted:
             raise not_found(self.path)
 
     def _rule(self, name: str) -> tuple[int, Rule]:
@@ -136,22 +136,23 @@ class Subscription(Queue):
 
     def _write_rule(self, number: int, rule: Rule, facts: Facts) -> None:
         row = json.dumps(rule.to_json(), separators=(",", ":")).encode()
-        facts.rows[Table.ENTITIES, RULE_KEY.pack(self.entity_id, number)] = row
+        facts.rows[Table.ENTITIES, RULE_KEY.pack(self.queue.entity_id, number)] = row
 
     # --- copies -----------------------------------------------------------------------------------------------------
 
     def arrive(self, original: Relayed, choice: Choice, view: StoredView, now_ms: int, facts: Facts) -> None:
         """Take a copy of a message of the topic; its body is counted already."""
-        self.accessed_ms = now_ms
+        queue = self.queue
+        queue.touch(now_ms)
         changes = original.changes
         if choice.changes is not None:
             changes = choice.changes if changes is None else {**changes, **choice.changes}
         copy = Relayed(
-            self.numbers.next(facts),
+            queue.numbers.next(facts),
             original.body_number,
             original.size,
             original.enqueued_ms,
-            earlier(original.expires_ms, self.expires_at(None, original.enqueued_ms)),
+            earlier(original.expires_ms, queue.expires_at(None, original.enqueued_ms)),
             ACTIVE,
             0,
             None,
@@ -166,7 +167,7 @@ class Subscription(Queue):
         if choice.system:
             self._obey(copy, choice.system, now_ms)
         found: str | None = None
-        if self.sessions is not None:
+        if queue.sessions is not None:
             session_id = choice.system.get("SessionId")
             if session_id is None:
                 session_id = _session_of(view)
@@ -174,7 +175,7 @@ class Subscription(Queue):
                 self._bury(copy, SESSION_REASON, SESSION_DESCRIPTION, facts)
                 return
             found = str(session_id)
-        self.take_in(copy, found, facts)
+        queue.take_in(copy, found, facts)
 
     def _obey(self, copy: Relayed, system: dict[str, Any], now_ms: int) -> None:
         """An action set what the rules go by: time to live, or the time at which the copy becomes visible."""
@@ -188,13 +189,14 @@ class Subscription(Queue):
         if ttl_ms is not None:
             wanted = ttl_ms if isinstance(ttl_ms, int) else UNLIMITED_MS
             ceiling = self.topic.settings.default_ttl_ms
-            copy.expires_ms = self.expires_at(min(max(wanted, 0), ceiling), copy.enqueued_ms)
+            copy.expires_ms = self.queue.expires_at(min(max(wanted, 0), ceiling), copy.enqueued_ms)
 
     def _bury(self, copy: Relayed, reason: str, description: str, facts: Facts) -> None:
         """A copy that cannot be taken starts as a dead letter."""
-        assert self.dead_letters is not None
+        dead_letters = self.queue.dead_letters
+        assert dead_letters is not None
         copy.changes = with_reason(copy, reason, description)
-        self.dead_letters.take_in(copy, None, facts)
+        dead_letters.take_in(copy, None, facts)
 
 
 def _session_of(view: StoredView) -> str | None:
@@ -204,3 +206,8 @@ def _session_of(view: StoredView) -> str | None:
     except FilterEvaluationError:
         return None
     return None if session_id is None else str(session_id)
+
+
+def subscription_of(entity: Queue | Topic) -> Subscription | None:
+    """The subscription that fills an entity; None: it is a topic, a queue with senders, or a dead-letter queue."""
+    return entity.subscription if isinstance(entity, Queue) else None

@@ -149,7 +149,7 @@ class Topic:
     @property
     def size_bytes(self) -> int:
         """Bytes of what is scheduled and of all copies."""
-        return self.quota.used_bytes + sum(subscription.size_bytes for subscription in self._by_name.values())
+        return self.quota.used_bytes + sum(subscription.queue.size_bytes for subscription in self._by_name.values())
 
     @property
     def damaged_count(self) -> int:
@@ -338,7 +338,7 @@ class Topic:
             return now_ms + limit_ms
         used_ms = self.accessed_ms
         for subscription in self._by_name.values():
-            for part in subscription.parts:
+            for part in subscription.queue.parts:
                 if part.links > 0:
                     return now_ms + limit_ms
                 used_ms = max(used_ms, part.accessed_ms)

@@ -27,7 +27,7 @@ from twinbus.broker.nodes.management import EntityManagement
 from twinbus.broker.nodes.requests import ReplyLink, RequestLink, RequestNode
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
-from twinbus.entities.subscription import Subscription
+from twinbus.entities.subscription import subscription_of
 from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
@@ -168,7 +168,7 @@ class Attachment:
             self._require(link, path, Right.SEND)
             host.faults.check_attach(path)
             entity = host.entities.entity(path)
-        if isinstance(entity, Subscription):
+        if subscription_of(entity) is not None:
             raise NotAllowedError(f"Messages cannot be sent to '{path}': send to the topic of the subscription.")
         if isinstance(entity, Queue) and entity.owner is not None:
             raise NotAllowedError(f"Messages cannot be sent to '{path}': a dead-letter queue is only received from.")

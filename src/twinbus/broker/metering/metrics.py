@@ -124,7 +124,7 @@ def _entities(host: NamespaceHost) -> tuple[list[Sample], list[Sample]]:
     sizes: list[Sample] = []
     queues = host.entities.queues()
     for topic in host.entities.topics():
-        queues += topic.subscriptions
+        queues += [subscription.queue for subscription in topic.subscriptions]
     for queue in queues[:METRICS_ENTITIES_MAX]:
         labels = _labels(namespace=host.name, entity=queue.path)
         # The state is one more label of the same.

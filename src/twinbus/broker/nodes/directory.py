@@ -90,11 +90,11 @@ class Directory:
 
     def create_subscription(self, request: Request) -> dict[str, Any]:
         made = self._host.create_subscription(settings_of(SubscriptionSettings, request.arguments))
-        return {"subscription": description(made)}
+        return {"subscription": description(made.queue)}
 
     def update_subscription(self, request: Request) -> dict[str, Any]:
         updated = self._host.update_subscription(settings_of(SubscriptionSettings, request.arguments))
-        return {"subscription": description(updated)}
+        return {"subscription": description(updated.queue)}
 
     def delete_subscription(self, request: Request) -> dict[str, Any]:
         self._host.delete_subscription(_text(request, "topic"), _text(request, "name"))
@@ -102,11 +102,11 @@ class Directory:
 
     def get_subscription(self, request: Request) -> dict[str, Any]:
         found = self._host.entities.subscription(_text(request, "topic"), _text(request, "name"))
-        return {"subscription": description(found)}
+        return {"subscription": description(found.queue)}
 
     def list_subscriptions(self, request: Request) -> dict[str, Any]:
         topic = self._host.entities.topic(_text(request, "topic"))
-        return {"subscriptions": [description(each) for each in topic.subscriptions]}
+        return {"subscriptions": [description(each.queue) for each in topic.subscriptions]}
 
     # --- rules ------------------------------------------------------------------------------------------------------
 

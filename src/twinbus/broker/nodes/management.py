@@ -421,9 +421,9 @@ def _named_tokens(request: Request) -> list[bytes]:
 
 
 def _subscription(queue: Queue) -> Subscription:
-    if not isinstance(queue, Subscription):
+    if queue.subscription is None:
         raise NotAllowedError(f"The entity '{queue.path}' is no subscription: only subscriptions have rules.")
-    return queue
+    return queue.subscription
 
 
 def _rule_name(request: Request) -> str:

@@ -12,7 +12,6 @@ from twinbus.auth.policies import Policy, Right, rights_of
 from twinbus.broker.nodes.requests import Request
 from twinbus.broker.security.keyring import WHICH, Which
 from twinbus.entities.queue import Queue
-from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.errors import ArgumentError, NotAllowedError
 
@@ -90,7 +89,7 @@ def _scope(host: NamespaceHost, request: Request) -> str:
         return ""
     entity = host.entities.entity(path)
     if isinstance(entity, Topic) or (
-        isinstance(entity, Queue) and not isinstance(entity, Subscription) and entity.dead_letters is not None
+        isinstance(entity, Queue) and entity.subscription is None and entity.dead_letters is not None
     ):
         return entity.path
     raise NotAllowedError("Policies are for the namespace, a queue or a topic.")

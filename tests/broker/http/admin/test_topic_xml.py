@@ -101,7 +101,7 @@ def test_subscriptions(wanted: SubscriptionSettings) -> None:
     home.create_topic(TopicSettings(path="t"), NOW_MS, Facts())
     make_targets(home, wanted.forward_to, wanted.forward_dead_letters_to)
     subscription = home.create_subscription(wanted, NOW_MS, Facts())
-    text = entry_text(entry_of(subscription, [], SITE), SITE, root=True)
+    text = entry_text(entry_of(subscription.queue, [], SITE), SITE, root=True)
     entry = SubscriptionDescriptionEntry.deserialize(ElementTree.fromstring(text))
     properties = SubscriptionProperties._from_internal_entity(entry.title, entry.content.subscription_description)
     assert properties.name == wanted.name

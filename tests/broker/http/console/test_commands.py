@@ -270,7 +270,7 @@ def test_a_dead_letter_of_a_session_returns_to_it(broker: Broker, window: Window
         queue = host.entities.queue("sessions")
         now_ms, facts = host.clock.now_ms(), host.commits.facts
         session = queue.accept_session("s", now_ms)
-        (message,) = queue.acquire_session(session, 1, now_ms, facts)
+        (message,) = session.acquire(1, now_ms, facts)
         queue.dead_letter(message.token, now_ms, facts, "Bad", None)
         host.commits.request()
 

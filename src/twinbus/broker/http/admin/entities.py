@@ -46,7 +46,7 @@ class Queues:
     def find(self, target: RequestTarget) -> Queue | None:
         """A queue by its own path: dead-letter queues are parts of theirs, and subscriptions have other paths."""
         queue = None if "$" in target.entity else _found(self._host.entities.queue, target.entity)
-        return None if isinstance(queue, Subscription) else queue
+        return queue if queue is not None and queue.subscription is None else None
 
     def all(self, target: RequestTarget) -> Sequence[Queue]:
         return self._host.entities.queues()
@@ -132,10 +132,10 @@ class Subscriptions:
         return self._host.entities.topic(target.entity).subscriptions
 
     def entry(self, found: Subscription, call: Call) -> Entry:
-        return entry_of(found, (), call.site)
+        return entry_of(found.queue, (), call.site)
 
     def state(self, found: Subscription) -> str:
-        return f"{found.updated_ms} {found.settings}"
+        return f"{found.queue.updated_ms} {found.settings}"
 
     def create(self, call: Call, description: Element) -> Subscription:
         topic = self._host.entities.topic(call.target.entity)

@@ -19,7 +19,7 @@ from twinbus.durations import format_ms
 from twinbus.entities.queue import Queue
 from twinbus.entities.setting import DURATION, FLAG, QUEUE, SUBSCRIPTION, TEXT, TOPIC, Setting
 from twinbus.entities.settings import SETTINGS_OF, EntitySettings
-from twinbus.entities.subscription import Subscription
+from twinbus.entities.subscription import subscription_of
 from twinbus.entities.topic import Topic
 
 if TYPE_CHECKING:
@@ -88,13 +88,14 @@ def entry_of(entity: Queue | Topic, policies: Sequence[Policy], site: Site) -> E
     order += [name for name in own if name not in order]
     shown = [(elements | own)[name] for name in order if site.version >= _SINCE.get(name, "")]
     content = description(element_of(kind), *shown)
-    title = entity.name if isinstance(entity, Subscription) else entity.path
+    subscription = subscription_of(entity)
+    title = entity.path if subscription is None else subscription.name
     return Entry(entity.path, title, entity.created_ms, entity.updated_ms, content)
 
 
 def _accessed(entity: Queue | Topic) -> str:
     """When an entity was last used. To the service a subscription is when it is made, a queue or topic is not."""
-    used = isinstance(entity, Subscription) or entity.accessed_ms not in (entity.created_ms, entity.updated_ms)
+    used = subscription_of(entity) is not None or entity.accessed_ms not in (entity.created_ms, entity.updated_ms)
     # The zero of clients' clocks.
     return moment(entity.accessed_ms) if used else "0001-01-01T00:00:00Z"
 

@@ -22,7 +22,7 @@ from twinbus.entities.filters import SqlAction
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import DEFAULT_RULE, Rule
 from twinbus.entities.settings import QueueSettings
-from twinbus.entities.subscription import Subscription
+from twinbus.entities.subscription import subscription_of
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, EncodeError, QuotaExceededError, ServerBusyError
@@ -125,15 +125,16 @@ async def delete(visitor: Visitor, fields: Fields) -> Fields:
     host = visitor.host(_text(fields, "namespace"))
     entity = found_entity(visitor, host, _text(fields, "entity"))
     visitor.need(host, entity.path, Right.MANAGE)
+    subscription = subscription_of(entity)
     rule = _text(fields, "rule")
     if rule:
-        if not isinstance(entity, Subscription):
+        if subscription is None:
             raise ArgumentError(f"'{entity.path}' is no subscription: only subscriptions have rules.")
-        host.remove_rule(entity.topic.path, entity.name, rule)
+        host.remove_rule(subscription.topic.path, subscription.name, rule)
     elif isinstance(entity, Topic):
         host.delete_topic(entity.path)
-    elif isinstance(entity, Subscription):
-        host.delete_subscription(entity.topic.path, entity.name)
+    elif subscription is not None:
+        host.delete_subscription(subscription.topic.path, subscription.name)
     else:
         host.delete_queue(entity.path)
     await _managed(host)

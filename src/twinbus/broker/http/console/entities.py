@@ -16,7 +16,7 @@ from twinbus.broker.http.console.answers import Refused
 from twinbus.broker.http.console.shown import cut, text
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import Rule
-from twinbus.entities.subscription import Subscription
+from twinbus.entities.subscription import subscription_of
 from twinbus.entities.topic import Topic
 from twinbus.limits import CONSOLE_ENTITIES_MAX, CONSOLE_ENTITIES_PAGE, RULES_PAGE_MAX
 
@@ -112,8 +112,9 @@ def entity(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
         "accessed_ms": found.accessed_ms,
         "quota_bytes": found.settings.quota_bytes,
     }
-    if isinstance(found, Subscription):
-        rules = found.rules
+    subscription = subscription_of(found)
+    if subscription is not None:
+        rules = subscription.rules
         shown["rules"] = [_rule(rule) for rule in rules[:RULES_PAGE_MAX]]
         shown["rules_total"] = len(rules)
     return shown
@@ -132,11 +133,12 @@ def found_entity(visitor: Visitor, host: NamespaceHost, path: str) -> Queue | To
 def row(visitor: Visitor, host: NamespaceHost, entity: Queue | Topic) -> dict[str, Any]:
     """What the list shows of an entity."""
     settings = entity.settings
+    subscription = subscription_of(entity)
     shown: dict[str, Any] = {
         "kind": kind_of(entity),
         "path": entity.path,
-        "name": entity.name if isinstance(entity, Subscription) else entity.path,
-        "topic": entity.topic.path if isinstance(entity, Subscription) else None,
+        "name": entity.path if subscription is None else subscription.name,
+        "topic": None if subscription is None else subscription.topic.path,
         "status": settings.status,
         "sessions": settings.requires_session,
         "duplicates": settings.requires_duplicate_detection,
@@ -163,7 +165,7 @@ def row(visitor: Visitor, host: NamespaceHost, entity: Queue | Topic) -> dict[st
 def kind_of(entity: Queue | Topic) -> str:
     if isinstance(entity, Topic):
         return "topic"
-    return "subscription" if isinstance(entity, Subscription) else "queue"
+    return "queue" if entity.subscription is None else "subscription"
 
 
 def number(query: Mapping[str, str], name: str, default: int) -> int:
@@ -180,7 +182,7 @@ def _walk(queues: list[Queue], topics: list[Topic]) -> Iterator[Queue | Topic]:
     yield from queues
     for topic in topics:
         yield topic
-        yield from topic.subscriptions
+        yield from (subscription.queue for subscription in topic.subscriptions)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
