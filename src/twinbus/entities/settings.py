@@ -110,12 +110,7 @@ class EntitySettings:
         emulator=True,
     )
     requires_session: bool = flag(
-        "RequiresSession",
-        RECEIVED_FROM,
-        False,
-        "Every message belongs to a session.",
-        fixed=True,
-        emulator=True,
+        "RequiresSession", RECEIVED_FROM, False, "Every message belongs to a session.", fixed=True, emulator=True
     )
     requires_duplicate_detection: bool = flag(
         "RequiresDuplicateDetection",
@@ -152,12 +147,7 @@ class EntitySettings:
         azure_unit=1024,
     )
     status: str = text(
-        "Status",
-        EVERY,
-        ACTIVE,
-        "Whether clients can send and receive.",
-        choices=STATUSES,
-        metavar="STATUS",
+        "Status", EVERY, ACTIVE, "Whether clients can send and receive.", choices=STATUSES, metavar="STATUS"
     )
     auto_delete_on_idle_ms: int = duration(
         "AutoDeleteOnIdle",
@@ -168,12 +158,7 @@ class EntitySettings:
         "Delete the entity after it is idle this long.",
     )
     forward_to: str | None = text(
-        "ForwardTo",
-        RECEIVED_FROM,
-        None,
-        "Forward messages to this queue or topic.",
-        metavar="ENTITY",
-        emulator=True,
+        "ForwardTo", RECEIVED_FROM, None, "Forward messages to this queue or topic.", metavar="ENTITY", emulator=True
     )
     forward_dead_letters_to: str | None = text(
         "ForwardDeadLetteredMessagesTo",
@@ -191,12 +176,7 @@ class EntitySettings:
     support_ordering: bool = flag("SupportOrdering", (TOPIC,), True, NO_EFFECT)
     filter_before_publishing: bool = flag("FilteringMessagesBeforePublishing", (TOPIC,), False, NO_EFFECT, sdk=False)
     user_metadata: str | None = text(
-        "UserMetadata",
-        EVERY,
-        None,
-        "Your own text about the entity.",
-        highest=USER_METADATA_CHARS_MAX,
-        metavar="TEXT",
+        "UserMetadata", EVERY, None, "Your own text about the entity.", highest=USER_METADATA_CHARS_MAX, metavar="TEXT"
     )
 
     def __post_init__(self) -> None:
