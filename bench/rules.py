@@ -18,7 +18,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 from twinbus.entities import records
-from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.message import NewMessage, QueuedMessage
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
@@ -89,7 +89,7 @@ def costs(depth: int, ttl_ms: int | None, bursts: int) -> dict[str, float]:
     return {name: round(statistics.median(times) / BURST * 1e6, 2) for name, times in found.items()}
 
 
-def token_of(message: Message) -> bytes:
+def token_of(message: QueuedMessage) -> bytes:
     assert message.token
     return message.token
 
@@ -107,7 +107,7 @@ def bytes_each(depth: int, ttl_ms: int | None) -> float:
 def index_rows(count: int, ttl_ms: int | None) -> Iterator[tuple[bytes, bytes]]:
     for seq in range(1, count + 1):
         expires_ms = None if ttl_ms is None else NOW_MS + seq + ttl_ms
-        message = Message(seq, seq, 1000 + seq % 5000, NOW_MS + seq, expires_ms, 0, 0, None, None)
+        message = QueuedMessage(seq, seq, 1000 + seq % 5000, NOW_MS + seq, expires_ms, 0, 0, None, None)
         yield records.key(4, seq), records.pack(message)
 
 

@@ -82,6 +82,17 @@ def test_every_test_asserts_something() -> None:
     assert found == []
 
 
+def test_a_class_name_stands_for_one_thing() -> None:
+    """The synchronous twin of the paired client is generated, and has the names of the asynchronous one."""
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        if "_sync" not in path.parts:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(shown(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_the_tests_of_every_module_are_found_by_name() -> None:
     assert without_tests() == [], "name a test after the module, or list the module in tests/mirror.py"
     assert wrong_entries() == [], "correct tests/mirror.py"

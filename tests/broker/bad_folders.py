@@ -10,7 +10,7 @@ from pathlib import Path
 from twinbus.broker.host import NamespaceHost
 from twinbus.clock import SteppedClock
 from twinbus.entities import records
-from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.message import NewMessage, QueuedMessage
 from twinbus.entities.rule import default_rule
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
@@ -71,7 +71,7 @@ def first(folder: Path, table: Table) -> tuple[bytes, bytes]:
 
 
 def _index_value(body: int) -> bytes:
-    return records.pack(Message(1, body, 7, NOW_MS, None, 0, 0, None, None))
+    return records.pack(QueuedMessage(1, body, 7, NOW_MS, None, 0, 0, None, None))
 
 
 def rule_without_owner(folder: Path) -> set[tuple[Table, bytes]]:

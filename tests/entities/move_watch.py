@@ -15,7 +15,7 @@ from twinbus.entities.arrivals import Arrivals
 from twinbus.entities.dead_letter import DEAD_LETTER_REASON, EXHAUSTED_REASON, EXPIRED_REASON
 from twinbus.entities.entity_ids import DEAD_LETTER_PART, IDS_PER_ENTITY, TRANSFER_PART
 from twinbus.entities.forwarding import HOPS_REASON
-from twinbus.entities.message import GONE, SCHEDULED, Message
+from twinbus.entities.message import GONE, SCHEDULED, QueuedMessage
 from twinbus.entities.messages import Messages
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
@@ -65,7 +65,7 @@ class MoveWatch:
         # Every place and move that was seen.
         self.seen: set[tuple[Place, Move]] = set()
         # Messages that have not left, by id; kept, so that no id is used twice.
-        self._known: dict[int, Message] = {}
+        self._known: dict[int, QueuedMessage] = {}
         # Where each of them was after the last command.
         self._places: dict[int, Place] = {}
         # Those that wait to be shown for the first time, or again as active ones.
@@ -75,7 +75,7 @@ class MoveWatch:
         # Why one was dead-lettered.
         self._reasons: dict[int, Move] = {}
         # The message that left last with its body, and the block of ids of its entity.
-        self._handed: tuple[Message, int] | None = None
+        self._handed: tuple[QueuedMessage, int] | None = None
         # The commands under way, outermost first.
         self._stack: list[tuple[type, str]] = []
 
@@ -85,24 +85,24 @@ class MoveWatch:
         self._places.clear()
         self._unseen.clear()
 
-    def meet(self, message: Message) -> None:
+    def meet(self, message: QueuedMessage) -> None:
         if id(message) not in self._known:
             self._known[id(message)] = message
             self._places[id(message)] = self._place(message)
 
-    def wait(self, message: Message) -> None:
+    def wait(self, message: QueuedMessage) -> None:
         """It is shown with a commit; one that has no token is new, or was scheduled until now."""
         if message.token is None:
             self._unseen.add(id(message))
         self.meet(message)
 
-    def shown(self, messages: list[Message]) -> None:
+    def shown(self, messages: list[QueuedMessage]) -> None:
         self._unseen.difference_update(map(id, messages))
 
-    def leave(self, message: Message, where: Place) -> None:
+    def leave(self, message: QueuedMessage, where: Place) -> None:
         self._left[id(message)] = where
 
-    def hand_over(self, message: Message, entity_id: int) -> None:
+    def hand_over(self, message: QueuedMessage, entity_id: int) -> None:
         commands = {name for _, name in self._stack}
         if "resubmit" in commands:
             where = Place.RESUBMITTED
@@ -111,7 +111,7 @@ class MoveWatch:
         self.leave(message, where)
         self._handed = message, entity_id // IDS_PER_ENTITY
 
-    def take_in(self, entity_id: int, message: Message) -> None:
+    def take_in(self, entity_id: int, message: QueuedMessage) -> None:
         """One of an entity's own dead-letter queues takes what the entity has just handed over."""
         where = {
             DEAD_LETTER_PART: Place.DEAD_LETTERED,
@@ -125,7 +125,7 @@ class MoveWatch:
                 self._reasons[id(source)] = REASONS[reason]
         self._handed = None
 
-    def _place(self, message: Message) -> Place:
+    def _place(self, message: QueuedMessage) -> Place:
         if message.state == GONE:
             return self._left[id(message)]
         if id(message) in self._unseen:
@@ -186,7 +186,7 @@ def watched_moves() -> Iterator[MoveWatch]:
 
         return made
 
-    def set_aside(messages: Messages, message: Message, *_: Any) -> None:
+    def set_aside(messages: Messages, message: QueuedMessage, *_: Any) -> None:
         if message.seq in messages.damaged:
             watch.leave(message, Place.SET_ASIDE)
 

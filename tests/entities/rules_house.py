@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 
 from twinbus.clock import SteppedClock
-from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.message import NewMessage, QueuedMessage
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
@@ -127,22 +127,22 @@ class House:
         self.queue.send([new(name, **fields) for name in names], self.now, self.facts)
         self.commit()
 
-    def acquire(self, count: int = 1, queue: Queue | None = None) -> list[Message]:
+    def acquire(self, count: int = 1, queue: Queue | None = None) -> list[QueuedMessage]:
         return (queue or self.queue).acquire(count, self.now, self.facts)
 
-    def one(self) -> Message:
+    def one(self) -> QueuedMessage:
         (message,) = self.acquire(1)
         return message
 
-    def complete(self, message: Message) -> None:
+    def complete(self, message: QueuedMessage) -> None:
         self.queue.complete(tag(message), self.now, self.facts)
         self.commit()
 
-    def abandon(self, message: Message) -> None:
+    def abandon(self, message: QueuedMessage) -> None:
         self.queue.abandon(tag(message), self.now, self.facts)
         self.commit()
 
-    def defer(self, message: Message) -> None:
+    def defer(self, message: QueuedMessage) -> None:
         self.queue.defer(tag(message), self.now, self.facts)
         self.commit()
 
@@ -151,10 +151,10 @@ class House:
         assert session is not None
         return session
 
-    def body(self, message: Message) -> str:
+    def body(self, message: QueuedMessage) -> str:
         return self.tables.rows[Table.BODIES][message.body_number.to_bytes(8, "big")].decode()
 
-    def names(self, messages: Iterable[Message]) -> list[str]:
+    def names(self, messages: Iterable[QueuedMessage]) -> list[str]:
         return [self.body(message) for message in messages]
 
     def snapshot(self) -> tuple[object, ...]:
@@ -178,6 +178,6 @@ def new(name: str = "m", *, size: int = 100, **fields: object) -> NewMessage:
     return NewMessage(name, name.encode(), size, **fields)  # type: ignore[arg-type]
 
 
-def tag(message: Message) -> bytes:
+def tag(message: QueuedMessage) -> bytes:
     assert message.token
     return message.token

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from twinbus.entities.arrivals import Arrivals
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.store.facts import Facts
 
 
-def message(seq: int) -> Message:
-    return Message(seq, seq, 1, 0, None, 0, 0, None, None)
+def message(seq: int) -> QueuedMessage:
+    return QueuedMessage(seq, seq, 1, 0, None, 0, 0, None, None)
 
 
 def durable(facts: Facts) -> None:

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.entities.available import Available
-from twinbus.entities.message import GONE, Message
+from twinbus.entities.message import GONE, QueuedMessage
 
 
-def message(seq: int) -> Message:
-    return Message(seq, seq, 1, 0, None, 0, 0, None, None)
+def message(seq: int) -> QueuedMessage:
+    return QueuedMessage(seq, seq, 1, 0, None, 0, 0, None, None)
 
 
 @given(st.permutations(range(40)), st.sets(st.integers(0, 39)), st.integers(0, 45), st.integers(0, 45))

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from twinbus.entities.changes import merged
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.errors import ArgumentError
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
 
 
-def message(changes: dict[str, str | bytes] | None) -> Message:
-    return Message(1, 1, 1, 0, None, 0, 0, None, changes)
+def message(changes: dict[str, str | bytes] | None) -> QueuedMessage:
+    return QueuedMessage(1, 1, 1, 0, None, 0, 0, None, changes)
 
 
 def test_new_changes_lie_on_top_and_the_message_keeps_its_own() -> None:

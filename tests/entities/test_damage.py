@@ -7,39 +7,39 @@ from collections.abc import Callable
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.store.facts import Table
 
-Place = Callable[[House], Message]
+Place = Callable[[House], QueuedMessage]
 
 
-def available(house: House) -> Message:
+def available(house: House) -> QueuedMessage:
     found = house.queue.messages.find_at_rest(2)
     assert found is not None
     return found
 
 
-def returned(house: House) -> Message:
+def returned(house: House) -> QueuedMessage:
     _, second = house.acquire(2)
     house.abandon(second)
     return available(house)
 
 
-def locked(house: House) -> Message:
+def locked(house: House) -> QueuedMessage:
     return house.acquire(2)[1]
 
 
-def taken(house: House) -> Message:
+def taken(house: House) -> QueuedMessage:
     return house.queue.take(2, house.now, house.facts)[1]
 
 
-def deferred(house: House) -> Message:
+def deferred(house: House) -> QueuedMessage:
     house.defer(house.acquire(2)[1])
     return available(house)
 
 
-def deferred_and_locked(house: House) -> Message:
+def deferred_and_locked(house: House) -> QueuedMessage:
     house.defer(house.acquire(2)[1])
     (message,) = house.queue.receive_deferred([2], house.now, house.facts, session=None)
     return message

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from twinbus.entities.dead_letter import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, with_reason
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
 
 
-def message(changes: dict[str, str | bytes] | None) -> Message:
-    return Message(1, 1, 1, 0, None, 0, 0, None, changes)
+def message(changes: dict[str, str | bytes] | None) -> QueuedMessage:
+    return QueuedMessage(1, 1, 1, 0, None, 0, 0, None, changes)
 
 
 def test_a_reason_is_added_to_what_was_changed_before() -> None:

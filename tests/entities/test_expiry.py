@@ -7,7 +7,7 @@ from rules_house import House, new, tag
 
 from twinbus.entities.effects import EffectKind
 from twinbus.entities.expiry import Expiry
-from twinbus.entities.message import GONE, Message
+from twinbus.entities.message import GONE, QueuedMessage
 from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX
 from twinbus.store.facts import Table
 
@@ -170,8 +170,8 @@ def test_finished_messages_with_a_long_time_to_live_leave_nothing() -> None:
     assert len(expiry._seconds) <= 64
 
 
-def message(seq: int, expires_ms: int) -> Message:
-    return Message(seq, seq, 1, 0, expires_ms, 0, 0, None, None)
+def message(seq: int, expires_ms: int) -> QueuedMessage:
+    return QueuedMessage(seq, seq, 1, 0, expires_ms, 0, 0, None, None)
 
 
 def test_a_bucket_is_rebuilt_when_half_of_it_is_stale() -> None:

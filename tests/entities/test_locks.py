@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 from twinbus.entities.locks import Locks
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 
 
-def locked(seq: int, until_ms: int) -> Message:
-    message = Message(seq, seq, 1, 0, None, 0, 0, None, None)
+def locked(seq: int, until_ms: int) -> QueuedMessage:
+    message = QueuedMessage(seq, seq, 1, 0, None, 0, 0, None, None)
     message.locked_until_ms = until_ms
     return message
 
 
 def test_earliest_first_over_renewals_and_changed_durations() -> None:
-    locks: Locks[bytes, Message] = Locks()
+    locks: Locks[bytes, QueuedMessage] = Locks()
     assert locks.deadline_ms() is None
     for seq in range(4):
         locks.held[bytes([seq])] = locked(seq, 100 + seq)

@@ -9,7 +9,7 @@ import pytest
 from twinbus.entities import records
 from twinbus.entities.bodies import Bodies
 from twinbus.entities.commons import Commons
-from twinbus.entities.message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Message
+from twinbus.entities.message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, QueuedMessage
 from twinbus.entities.messages import Messages
 from twinbus.entities.views import BlankViews
 from twinbus.errors import MessageLockLostError
@@ -24,11 +24,11 @@ def made(expires: bool = True) -> Messages:
     return Messages(ENTITY, commons, None, expires)
 
 
-def message(seq: int, state: int = ACTIVE, expires_ms: int | None = None) -> Message:
-    return Message(seq, seq, 10, 0, expires_ms, state, 0, None, None)
+def message(seq: int, state: int = ACTIVE, expires_ms: int | None = None) -> QueuedMessage:
+    return QueuedMessage(seq, seq, 10, 0, expires_ms, state, 0, None, None)
 
 
-def arrive(messages: Messages, *arrivals: Message) -> Facts:
+def arrive(messages: Messages, *arrivals: QueuedMessage) -> Facts:
     facts = Facts()
     for each in arrivals:
         messages.take_in(each, facts)

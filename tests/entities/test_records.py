@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.entities import records
-from twinbus.entities.message import Message, Relayed
+from twinbus.entities.message import QueuedMessage, Relayed
 from twinbus.errors import StoreCorruptError
 from twinbus.store.facts import index_key
 
 texts = st.text(max_size=40)
 
 
-def message(**fields: object) -> Message:
+def message(**fields: object) -> QueuedMessage:
     given_fields = {"seq": 7, "body_number": 9, "size": 10, "enqueued_ms": 11, "expires_ms": None, "state": 0}
     rest = {"delivery_count": 0, "session": None, "changes": None}
-    return Message(**(given_fields | rest | fields))  # type: ignore[arg-type]
+    return QueuedMessage(**(given_fields | rest | fields))  # type: ignore[arg-type]
 
 
 @given(

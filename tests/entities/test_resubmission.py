@@ -5,7 +5,7 @@ from rules_house import House, tag
 from topic_house import TopicHouse
 
 from twinbus.entities.dead_letter import DEAD_LETTER_REASON
-from twinbus.entities.message import Message, Relayed
+from twinbus.entities.message import QueuedMessage, Relayed
 from twinbus.entities.queue import Queue
 from twinbus.entities.resubmission import Resubmitted
 from twinbus.errors import ArgumentError, EntityDisabledError
@@ -165,7 +165,7 @@ def test_other_properties_stay() -> None:
     house.queue.dead_letter(tag(message), house.now, house.facts, "Bad", None, {"seen": b"1"})
     house.commit()
     (dead,) = house.dead.messages.available.browse(0, 1)
-    assert isinstance(dead, Message)
+    assert isinstance(dead, QueuedMessage)
     assert dead.changes == {"seen": b"1", DEAD_LETTER_REASON: "Bad"}
     resubmit(house)
     assert house.one().changes == {"seen": b"1"}

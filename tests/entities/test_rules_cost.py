@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from rules_house import House, new, tag
 
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 
 BYTES_MAX = 300
 
@@ -72,7 +72,7 @@ def work_at(depth: int) -> list[int]:
 
 
 def held_messages() -> int:
-    return sum(type(thing) is Message for thing in gc.get_objects())
+    return sum(type(thing) is QueuedMessage for thing in gc.get_objects())
 
 
 def test_a_finished_message_is_freed_without_the_collector() -> None:

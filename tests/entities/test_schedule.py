@@ -4,7 +4,7 @@ import pytest
 from rules_house import House, new
 
 from twinbus.entities.effects import EffectKind
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.schedule import Schedule
 from twinbus.errors import MessageNotFoundError
 from twinbus.limits import TICK_MESSAGES_MAX
@@ -129,7 +129,7 @@ def test_scheduled_messages_of_a_session() -> None:
 def test_cancelled_entries_do_not_pile_up() -> None:
     schedule = Schedule()
     for seq in range(1000):
-        schedule.add(Message(seq, seq, 1, 5000 + seq, None, 2, 0, None, None))
+        schedule.add(QueuedMessage(seq, seq, 1, 5000 + seq, None, 2, 0, None, None))
         if seq % 10:
             schedule.remove(seq)
     assert len(schedule) == 100

@@ -9,7 +9,7 @@ from move_watch import MoveWatch, watched_moves
 from rules_house import House, new, tag
 from topic_house import TopicHouse, post
 
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.states import MEANINGS, TRANSITIONS, Move, Place, place
 from twinbus.limits import FORWARD_HOPS_MAX
 
@@ -49,18 +49,18 @@ def test_only_what_has_left_its_entity_moves_no_more() -> None:
 # --- every move, made -----------------------------------------------------------------------------------------------
 
 
-def locked(house: House, name: str, **fields: object) -> Message:
+def locked(house: House, name: str, **fields: object) -> QueuedMessage:
     house.send(name, **fields)
     return house.one()
 
 
-def deferred(house: House, name: str, **fields: object) -> Message:
+def deferred(house: House, name: str, **fields: object) -> QueuedMessage:
     message = locked(house, name, **fields)
     house.defer(message)
     return message
 
 
-def deferred_locked(house: House, name: str, **fields: object) -> Message:
+def deferred_locked(house: House, name: str, **fields: object) -> QueuedMessage:
     message = deferred(house, name, **fields)
     return house.queue.receive_deferred([message.seq], house.now, house.facts, session=None)[0]
 
@@ -86,7 +86,7 @@ def settled(house: House) -> None:
             house.commit()
 
 
-def again(house: House, message: Message) -> Message:
+def again(house: House, message: QueuedMessage) -> QueuedMessage:
     if place(message) is Place.DEFERRED:
         return house.queue.receive_deferred([message.seq], house.now, house.facts, session=None)[0]
     return house.one()

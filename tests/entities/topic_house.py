@@ -9,7 +9,7 @@ from typing import Any
 from rules_house import House
 
 from twinbus.entities.filters import REMOVED, Changes, Properties, SqlAction, SqlFilter
-from twinbus.entities.message import Message, NewMessage
+from twinbus.entities.message import NewMessage, QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import Rule
 from twinbus.entities.subscription import Subscription
@@ -67,7 +67,7 @@ class JsonViews:
     def of_new(self, new: NewMessage) -> JsonView:
         return JsonView(new.body, None)
 
-    def of_stored(self, message: Message) -> JsonView:
+    def of_stored(self, message: QueuedMessage) -> JsonView:
         return JsonView(self._house.tables.rows[Table.BODIES][body_key(message.body_number)], message.changes)
 
 
@@ -110,7 +110,7 @@ class TopicHouse(House):
         self.topic.send([post(name, **fields) for name in names], self.now, self.facts)
         self.commit()
 
-    def taken(self, queue: Queue) -> list[Message]:
+    def taken(self, queue: Queue) -> list[QueuedMessage]:
         """All messages of a queue, received and deleted, before their bodies go."""
         return queue.acquire(1000, self.now, self.facts)
 
@@ -124,10 +124,10 @@ class TopicHouse(House):
         self.commit()
         return names
 
-    def titles(self, messages: list[Message]) -> list[str]:
+    def titles(self, messages: list[QueuedMessage]) -> list[str]:
         return [self.title(message) for message in messages]
 
-    def title(self, message: Message) -> str:
+    def title(self, message: QueuedMessage) -> str:
         return str(json.loads(self.tables.rows[Table.BODIES][body_key(message.body_number)])["name"])
 
     @property

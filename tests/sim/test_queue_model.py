@@ -27,7 +27,7 @@ from queue_model import ACTIVE, DEAD, DEFERRED, MAIN, SCHEDULED, Held, Model
 from rules_house import House, new
 
 from twinbus.entities import records
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
 from twinbus.entities.states import Place, place
@@ -81,7 +81,7 @@ class QueueMachine(RuleBasedStateMachine):
         # Facts that are closed but not durable, oldest first.
         self.in_flight: list[tuple[int, Facts]] = []
         # Live messages of the real queue by token.
-        self.tokens: dict[bytes, Message] = {}
+        self.tokens: dict[bytes, QueuedMessage] = {}
         # Tokens that must not work any more.
         self.spent: list[bytes] = []
         # Sequence numbers seen, with the order of the message that had them.
@@ -95,7 +95,7 @@ class QueueMachine(RuleBasedStateMachine):
     def now(self) -> int:
         return self.house.now
 
-    def taken(self, source: Queue | MessageSession, queue: str, count: int, lock: bool) -> list[Message]:
+    def taken(self, source: Queue | MessageSession, queue: str, count: int, lock: bool) -> list[QueuedMessage]:
         """Receive messages: locked, or written and removed."""
         if lock:
             return source.acquire(count, self.now, self.house.facts)
@@ -106,7 +106,7 @@ class QueueMachine(RuleBasedStateMachine):
     def real(self, queue: str) -> Queue:
         return self.house.queue if queue == MAIN else self.house.dead
 
-    def received(self, queue: str, real: list[Message], expected: list[Held], *, locked: bool) -> None:
+    def received(self, queue: str, real: list[QueuedMessage], expected: list[Held], *, locked: bool) -> None:
         assert self.house.names(real) == [held.name for held in expected]
         for message, held in zip(real, expected, strict=True):
             assert message.delivery_count == held.count

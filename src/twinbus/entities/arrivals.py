@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from twinbus.store.facts import Facts
 
-from .message import Message
+from .message import QueuedMessage
 
 
 class Arrivals:
@@ -17,15 +17,15 @@ class Arrivals:
 
     __slots__ = ("_facts", "_messages", "_show")
 
-    def __init__(self, show: Callable[[list[Message]], None]) -> None:
+    def __init__(self, show: Callable[[list[QueuedMessage]], None]) -> None:
         # Called with all messages of a commit once it is durable.
         self._show = show
         # The open facts; None: no message waits for facts that are still open.
         self._facts: Facts | None = None
         # The messages that wait for them.
-        self._messages: list[Message] = []
+        self._messages: list[QueuedMessage] = []
 
-    def add(self, message: Message, facts: Facts) -> None:
+    def add(self, message: QueuedMessage, facts: Facts) -> None:
         """Show a message once these facts are durable."""
         if self._facts is facts:
             self._messages.append(message)
@@ -34,7 +34,7 @@ class Arrivals:
             self._messages = [message]
             facts.then.append((self._durable, self._messages))
 
-    def _durable(self, messages: list[Message]) -> None:
+    def _durable(self, messages: list[QueuedMessage]) -> None:
         if self._messages is messages:
             self._facts = None
             self._messages = []

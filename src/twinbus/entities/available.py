@@ -15,12 +15,12 @@ from typing import Final
 
 from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX
 
-from .message import ACTIVE, GONE, Message
+from .message import ACTIVE, GONE, QueuedMessage
 
 _GONE_MIN: Final = 32
 
 
-def _seq(message: Message) -> int:
+def _seq(message: QueuedMessage) -> int:
     return message.seq
 
 
@@ -31,16 +31,16 @@ class Available:
 
     def __init__(self) -> None:
         # Messages that were never locked, by sequence number.
-        self.fresh: deque[Message] = deque()
+        self.fresh: deque[QueuedMessage] = deque()
         # Messages that came back, a heap by sequence number.
-        self.returned: list[tuple[int, Message]] = []
+        self.returned: list[tuple[int, QueuedMessage]] = []
         # How many in the two above are GONE.
         self.gone = 0
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.returned) - self.gone
 
-    def pop(self) -> Message | None:
+    def pop(self) -> QueuedMessage | None:
         """Take out the next one."""
         fresh = self.fresh
         returned = self.returned
@@ -55,15 +55,15 @@ class Available:
                 return message
             self.gone -= 1
 
-    def pick(self, count: int, limit_bytes: int, now_ms: int) -> tuple[list[Message], list[Message]]:
+    def pick(self, count: int, limit_bytes: int, now_ms: int) -> tuple[list[QueuedMessage], list[QueuedMessage]]:
         """Take out the next ones, up to one that reaches the limit, and a bounded number of those that have expired."""
-        picked: list[Message] = []
-        expired: list[Message] = []
+        picked: list[QueuedMessage] = []
+        expired: list[QueuedMessage] = []
         fresh = self.fresh
         returned = self.returned
         size = 0
         while len(picked) < count and size < limit_bytes:
-            message: Message | None
+            message: QueuedMessage | None
             if fresh and not returned:
                 # As in `pop`; a call for each message would be felt.
                 message = fresh.popleft()
@@ -83,21 +83,21 @@ class Available:
             size += message.size
         return picked, expired
 
-    def first(self) -> Message | None:
+    def first(self) -> QueuedMessage | None:
         """The next one, left where it is."""
         message = self.pop()
         if message is not None:
             heappush(self.returned, (message.seq, message))
         return message
 
-    def push(self, message: Message) -> None:
+    def push(self, message: QueuedMessage) -> None:
         """Put in a message whose number may lie below those of others."""
         if not self.fresh or self.fresh[-1].seq < message.seq:
             self.fresh.append(message)
         else:
             heappush(self.returned, (message.seq, message))
 
-    def give_back(self, message: Message) -> None:
+    def give_back(self, message: QueuedMessage) -> None:
         heappush(self.returned, (message.seq, message))
 
     def note_gone(self) -> None:
@@ -109,7 +109,7 @@ class Available:
             heapify(self.returned)
             self.gone = 0
 
-    def find(self, seq: int) -> Message | None:
+    def find(self, seq: int) -> QueuedMessage | None:
         """The message of that number, left where it is; None when it is not here."""
         fresh = self.fresh
         at = bisect_left(fresh, seq, key=_seq)
@@ -120,10 +120,10 @@ class Available:
                 return message
         return None
 
-    def browse(self, from_seq: int, count: int) -> list[Message]:
+    def browse(self, from_seq: int, count: int) -> list[QueuedMessage]:
         """Up to `count` of the never locked ones from a sequence number on, plus all returned ones from there on."""
         start = bisect_left(self.fresh, from_seq, key=_seq)
-        found: list[Message] = []
+        found: list[QueuedMessage] = []
         for message in islice(self.fresh, start, None):
             if len(found) == count:
                 break
@@ -132,7 +132,7 @@ class Available:
         found.extend(entry[1] for entry in self.returned if entry[0] >= from_seq and entry[1].state != GONE)
         return found
 
-    def rest(self) -> Iterator[Message]:
+    def rest(self) -> Iterator[QueuedMessage]:
         """All of them in no order, one by one, once nobody changes this any more."""
         for message in self.fresh:
             if message.state != GONE:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from twinbus.errors import ArgumentError
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
 
-from .message import Message
+from .message import QueuedMessage
 
 # By name: str is a string to encode, bytes an encoded AMQP value.
 PropertyChanges = dict[str, str | bytes]
 
 
-def merged(message: Message, changes: PropertyChanges | None) -> PropertyChanges | None:
+def merged(message: QueuedMessage, changes: PropertyChanges | None) -> PropertyChanges | None:
     """The message's changes with new ones on top; refused, before anything has changed, when they grow too large."""
     if not changes:
         return message.changes

@@ -6,7 +6,7 @@ from typing import Final
 
 from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
 
-from .message import Message
+from .message import QueuedMessage
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
@@ -16,7 +16,7 @@ EXPIRED_DESCRIPTION: Final = "The message expired and was dead lettered."
 EXHAUSTED_REASON: Final = "MaxDeliveryCountExceeded"
 
 
-def with_reason(message: Message, reason: str | None, description: str | None) -> dict[str, str | bytes] | None:
+def with_reason(message: QueuedMessage, reason: str | None, description: str | None) -> dict[str, str | bytes] | None:
     """The message's changes with a reason added, cut to the length that is kept."""
     changes = dict(message.changes) if message.changes else {}
     if reason is not None:

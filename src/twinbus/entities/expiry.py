@@ -13,7 +13,7 @@ from typing import Final
 
 from twinbus.limits import UNLIMITED_MS
 
-from .message import ACTIVE, GONE, Message
+from .message import ACTIVE, GONE, QueuedMessage
 
 _SECONDS_MIN: Final = 64
 
@@ -25,7 +25,7 @@ class Bucket:
 
     def __init__(self) -> None:
         # Every message put in, GONE ones included.
-        self.messages: list[Message] = []
+        self.messages: list[QueuedMessage] = []
         # How many have left since the last rebuild.
         self.stale = 0
 
@@ -42,7 +42,7 @@ class Expiry:
         # Buckets below this second have been emptied.
         self._done_s = 0
 
-    def add(self, message: Message) -> None:
+    def add(self, message: QueuedMessage) -> None:
         expires_ms = message.expires_ms
         assert expires_ms is not None
         second = expires_ms // 1000
@@ -51,14 +51,14 @@ class Expiry:
             bucket = self._open(second)
         bucket.messages.append(message)
 
-    def add_again(self, message: Message) -> None:
+    def add_again(self, message: QueuedMessage) -> None:
         """A message that was locked is available again: if its bucket was emptied meanwhile, it needs a new one."""
         expires_ms = message.expires_ms
         assert expires_ms is not None
         if expires_ms // 1000 < self._done_s:
             self.add(message)
 
-    def forget(self, message: Message) -> None:
+    def forget(self, message: QueuedMessage) -> None:
         """A message that expires has left the queue; it is GONE already."""
         expires_ms = message.expires_ms
         assert expires_ms is not None
@@ -73,13 +73,13 @@ class Expiry:
             if not bucket.messages:
                 del self._buckets[second]
 
-    def due(self, now_ms: int, limit: int) -> list[Message]:
+    def due(self, now_ms: int, limit: int) -> list[QueuedMessage]:
         """Take out up to `limit` messages whose second is over. Locked ones are left out: they expire when unlocked.
 
         A message may lie in here twice: after the clock was set back, buckets that were emptied fill again.
         """
         now_s = now_ms // 1000
-        found: list[Message] = []
+        found: list[QueuedMessage] = []
         while self._seconds and self._seconds[0] < now_s:
             second = self._seconds[0]
             bucket = self._buckets.get(second)

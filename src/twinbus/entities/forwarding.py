@@ -22,7 +22,7 @@ from twinbus.limits import FORWARD_COPIES_MAX, FORWARD_HOPS_MAX
 from twinbus.store.facts import Facts
 
 from .commons import Commons
-from .message import ACTIVE, Message, Relayed
+from .message import ACTIVE, QueuedMessage, Relayed
 from .moves import dead_letter, pick
 from .refusals import not_found
 
@@ -61,7 +61,7 @@ def forward_due(queue: Queue, path: str, commons: Commons, now_ms: int, facts: F
     return forwarded
 
 
-def _forward(queue: Queue, message: Message, path: str, commons: Commons, now_ms: int, facts: Facts) -> int:
+def _forward(queue: Queue, message: QueuedMessage, path: str, commons: Commons, now_ms: int, facts: Facts) -> int:
     """Forward one message, or put it where it stays; return how many copies that made."""
     carried = _carried(queue, message, now_ms)
     if carried.hops > FORWARD_HOPS_MAX:
@@ -81,7 +81,7 @@ def _forward(queue: Queue, message: Message, path: str, commons: Commons, now_ms
     return max(target.relay(carried, view, now_ms, facts), 1)
 
 
-def _carried(queue: Queue, message: Message, now_ms: int) -> Relayed:
+def _carried(queue: Queue, message: QueuedMessage, now_ms: int) -> Relayed:
     """The message as it arrives at the target, which gives it a number."""
     origin_seq, hops, source = message.seq, 1, None
     if isinstance(message, Relayed):

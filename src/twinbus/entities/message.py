@@ -57,7 +57,7 @@ class NewMessage:
         self.ping = ping
 
 
-class Message:
+class QueuedMessage:
     """A message held by a queue."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Message:
         return f"<Message {self.seq} state={self.state} count={self.delivery_count} locked={bool(self.token)}>"
 
 
-class Relayed(Message):
+class Relayed(QueuedMessage):
     """A message that came by way of another entity: a subscription's copy, or one that was forwarded.
 
     A class of its own, so that the messages of plain queues do not carry what only these need.
@@ -144,7 +144,7 @@ class Relayed(Message):
         self.dead_letter_source = dead_letter_source
 
 
-def moved(message: Message, changes: dict[str, str | bytes] | None) -> Message:
+def moved(message: QueuedMessage, changes: dict[str, str | bytes] | None) -> QueuedMessage:
     """The message as it lies in a dead-letter queue: under its own number, free, and without its session."""
     if isinstance(message, Relayed):
         return Relayed(
@@ -161,7 +161,7 @@ def moved(message: Message, changes: dict[str, str | bytes] | None) -> Message:
             message.hops,
             message.dead_letter_source,
         )
-    return Message(
+    return QueuedMessage(
         message.seq,
         message.body_number,
         message.size,

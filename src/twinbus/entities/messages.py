@@ -17,7 +17,7 @@ from .available import Available
 from .commons import Commons
 from .expiry import Expiry
 from .locks import Locks
-from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Message
+from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, QueuedMessage
 from .records import DAMAGED, KEY, pack
 from .schedule import Schedule
 from .session import LOCK_LOST_TEXT, MessageSession
@@ -74,30 +74,30 @@ class Messages:
         # Available messages; unused on a session queue, where each session has its own.
         self.available = Available()
         # Locked messages by token. On a session queue the order means nothing: there the sessions lapse.
-        self.locks: Locks[bytes, Message] = Locks()
+        self.locks: Locks[bytes, QueuedMessage] = Locks()
         # Messages that a receiver gets settled, by sequence number, until their removal is durable.
-        self.taken: dict[int, Message] = {}
+        self.taken: dict[int, QueuedMessage] = {}
         # Messages whose body cannot be read, by sequence number.
-        self.damaged: dict[int, Message] = {}
+        self.damaged: dict[int, QueuedMessage] = {}
         # Deferred messages that are not locked, by sequence number.
-        self.deferred: dict[int, Message] = {}
+        self.deferred: dict[int, QueuedMessage] = {}
         self.schedule = Schedule()
         # Expiry times of active messages.
         self.expiry = Expiry()
 
     # --- arriving ---------------------------------------------------------------------------------------------------
 
-    def write(self, message: Message, facts: Facts) -> None:
+    def write(self, message: QueuedMessage, facts: Facts) -> None:
         """Write a message's index record as it is now."""
         session = message.session
         facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
             message, None if session is None else session.id, message.body_number in self._bodies.references
         )
 
-    def delete_row(self, message: Message, facts: Facts) -> None:
+    def delete_row(self, message: QueuedMessage, facts: Facts) -> None:
         facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
 
-    def take_in(self, message: Message, facts: Facts) -> None:
+    def take_in(self, message: QueuedMessage, facts: Facts) -> None:
         """Write a message whose number is given and whose body is stored; `show` makes it visible."""
         self.bytes += message.size
         session = message.session
@@ -105,7 +105,7 @@ class Messages:
             message, None if session is None else session.id, message.body_number in self._bodies.references
         )
 
-    def show(self, arrivals: list[Message]) -> dict[MessageSession, None]:
+    def show(self, arrivals: list[QueuedMessage]) -> dict[MessageSession, None]:
         """Put messages whose facts are durable where they are found; return the sessions that got some."""
         told: dict[MessageSession, None] = {}
         for message in arrivals:
@@ -135,7 +135,7 @@ class Messages:
                     told[session] = None
         return told
 
-    def _show_aside(self, message: Message) -> None:
+    def _show_aside(self, message: QueuedMessage) -> None:
         """A scheduled or deferred message has become durable."""
         session = message.session
         if message.state == SCHEDULED:
@@ -150,7 +150,7 @@ class Messages:
 
     # --- locks ------------------------------------------------------------------------------------------------------
 
-    def lock(self, messages: list[Message], until_ms: int) -> None:
+    def lock(self, messages: list[QueuedMessage], until_ms: int) -> None:
         """Give messages of one session, or of none, to a receiver; each gets a token."""
         tokens = self._tokens
         held = self.locks.held
@@ -165,7 +165,7 @@ class Messages:
                 assert message.token is not None
                 session.held[message.token] = message
 
-    def unlock(self, message: Message) -> None:
+    def unlock(self, message: QueuedMessage) -> None:
         """Take away the lock; the message is nowhere until it returns or leaves."""
         token = message.token
         assert token is not None
@@ -176,7 +176,7 @@ class Messages:
         if session is not None:
             del session.held[token]
 
-    def locked(self, token: bytes, now_ms: int) -> Message:
+    def locked(self, token: bytes, now_ms: int) -> QueuedMessage:
         """The message behind a live token."""
         message = self.locks.held.get(token)
         if message is None:
@@ -195,7 +195,7 @@ class Messages:
                 raise MessageLockLostError
         return message
 
-    def defer(self, message: Message) -> None:
+    def defer(self, message: QueuedMessage) -> None:
         """An active message becomes a deferred one."""
         if message.state == ACTIVE:
             message.state = DEFERRED
@@ -204,7 +204,7 @@ class Messages:
 
     # --- receive and delete -----------------------------------------------------------------------------------------
 
-    def take(self, messages: list[Message]) -> None:
+    def take(self, messages: list[QueuedMessage]) -> None:
         """They belong to whoever takes them, without a deadline: nothing lapses while a slow reader is sent them."""
         for message in messages:
             message.token = TAKEN
@@ -213,14 +213,14 @@ class Messages:
                 # Later ones of the session wait: these may come back.
                 message.session.returning += 1
 
-    def untake(self, message: Message) -> None:
+    def untake(self, message: QueuedMessage) -> None:
         """Its receiver left before it had the message."""
         del self.taken[message.seq]
         message.token = RETURNING
         if message.session is not None:
             message.session.returning -= 1
 
-    def remove_taken(self, messages: list[Message], facts: Facts) -> dict[MessageSession, None]:
+    def remove_taken(self, messages: list[QueuedMessage], facts: Facts) -> dict[MessageSession, None]:
         """Their receiver has them; return the sessions that go on. `forget_taken` follows the commit."""
         told: dict[MessageSession, None] = {}
         for message in messages:
@@ -230,7 +230,7 @@ class Messages:
             self.remove(message, facts)
         return told
 
-    def forget_taken(self, messages: list[Message]) -> None:
+    def forget_taken(self, messages: list[QueuedMessage]) -> None:
         """The commit has taken their rows away: until it did, only `removed` told who browses that they are gone."""
         for message in messages:
             self.taken.pop(message.seq, None)
@@ -242,7 +242,7 @@ class Messages:
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
-    def leave(self, message: Message) -> None:
+    def leave(self, message: QueuedMessage) -> None:
         """Bookkeeping for a message that leaves this entity for good."""
         if message.state == ACTIVE:
             self.active -= 1
@@ -257,24 +257,24 @@ class Messages:
         if session is not None and self._sessions is not None:
             self._sessions.leave(session)
 
-    def hand_over(self, message: Message, facts: Facts) -> None:
+    def hand_over(self, message: QueuedMessage, facts: Facts) -> None:
         """Let a message leave whose body goes elsewhere."""
         self.leave(message)
         facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
 
-    def remove(self, message: Message, facts: Facts) -> None:
+    def remove(self, message: QueuedMessage, facts: Facts) -> None:
         """Let a message leave, and its body with it."""
         self.leave(message)
         facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
         self._bodies.release(message.body_number, facts)
 
-    def note_gone(self, message: Message) -> None:
+    def note_gone(self, message: QueuedMessage) -> None:
         """A message has left that was not taken out of the available ones before."""
         (self.available if message.session is None else message.session.available).note_gone()
 
     # --- messages whose body cannot be read -------------------------------------------------------------------------
 
-    def put_aside(self, message: Message, facts: Facts) -> bool:
+    def put_aside(self, message: QueuedMessage, facts: Facts) -> bool:
         """Keep a damaged message from everybody, its row marked and its bytes counted. False when it is gone already,
         or on its way back and met again later."""
         if message.state == GONE or message.token == RETURNING:
@@ -299,7 +299,7 @@ class Messages:
         facts.index[KEY.pack(self._entity_id, message.seq)] = row[:1] + bytes((row[1] | DAMAGED,)) + row[2:]
         return True
 
-    def find_at_rest(self, seq: int) -> Message | None:
+    def find_at_rest(self, seq: int) -> QueuedMessage | None:
         """The message of that number, if it is available, deferred or scheduled."""
         found = self.deferred.get(seq) or self.schedule.messages.get(seq) or self.available.find(seq)
         if found is None and self._sessions is not None:
@@ -311,7 +311,7 @@ class Messages:
 
     # --- recovery and deletion --------------------------------------------------------------------------------------
 
-    def restore_many(self, messages: list[Message], size: int) -> None:
+    def restore_many(self, messages: list[QueuedMessage], size: int) -> None:
         """Take back active messages without sessions, in order."""
         self.available.fresh.extend(messages)
         self.active += len(messages)
@@ -322,7 +322,7 @@ class Messages:
                 if message.expires_ms is not None:
                     add(message)
 
-    def restore(self, message: Message, session_id: str | None) -> None:
+    def restore(self, message: QueuedMessage, session_id: str | None) -> None:
         """Take back one message of any kind, in order."""
         self.bytes += message.size
         if session_id is not None and self._sessions is not None:
@@ -342,7 +342,7 @@ class Messages:
         if message.session is not None:
             message.session.aside[message.seq] = message
 
-    def restore_damaged(self, message: Message) -> None:
+    def restore_damaged(self, message: QueuedMessage) -> None:
         self.bytes += message.size
         self.damaged[message.seq] = message
 
@@ -350,7 +350,7 @@ class Messages:
         """The rows of all messages, one by one, once nobody changes this any more: the entity is deleted."""
         yield from index_rows(self._entity_id, self._all())
 
-    def _all(self) -> Iterator[Message]:
+    def _all(self) -> Iterator[QueuedMessage]:
         yield from self.available.rest()
         yield from self.locks.held.values()
         yield from self.locks.older.values()
@@ -365,7 +365,7 @@ class Messages:
         yield from self.damaged.values()
 
 
-def index_rows(entity_id: int, messages: Iterator[Message]) -> Iterator[Row]:
+def index_rows(entity_id: int, messages: Iterator[QueuedMessage]) -> Iterator[Row]:
     """The rows of messages, made one by one: a compiled generator expression would make them all at once."""
     for message in messages:
         yield _INDEX, KEY.pack(entity_id, message.seq), message.body_number

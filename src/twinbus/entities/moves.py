@@ -9,7 +9,7 @@ from twinbus.store.facts import Facts
 
 from .available import Available
 from .dead_letter import EXHAUSTED_REASON, EXPIRED_DESCRIPTION, EXPIRED_REASON, with_reason
-from .message import ACTIVE, Message, moved
+from .message import ACTIVE, QueuedMessage, moved
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def pick(
     queue: Queue, available: Available, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
-) -> list[Message]:
+) -> list[QueuedMessage]:
     """Take out the next messages up to one that reaches the limit; a bounded number of expired ones leave."""
     picked, expired = available.pick(count, limit_bytes, 0 if queue.dead_letters is None else now_ms)
     if expired:
@@ -26,7 +26,7 @@ def pick(
     return picked
 
 
-def expire_picked(queue: Queue, expired: list[Message], facts: Facts) -> None:
+def expire_picked(queue: Queue, expired: list[QueuedMessage], facts: Facts) -> None:
     """Let messages go that were found expired; if these were as many as one call looks at, more may be available."""
     for message in expired:
         expire(queue, message, facts)
@@ -34,7 +34,7 @@ def expire_picked(queue: Queue, expired: list[Message], facts: Facts) -> None:
         facts.then.append((queue.announce_again, expired[-1].session))
 
 
-def expire(queue: Queue, message: Message, facts: Facts) -> None:
+def expire(queue: Queue, message: QueuedMessage, facts: Facts) -> None:
     if queue.settings.dead_letter_on_expiry:
         assert queue.dead_letters is not None
         dead_letter(queue, message, queue.dead_letters, EXPIRED_REASON, EXPIRED_DESCRIPTION, facts)
@@ -43,7 +43,7 @@ def expire(queue: Queue, message: Message, facts: Facts) -> None:
 
 
 def dead_letter(
-    queue: Queue, message: Message, target: Queue, reason: str | None, description: str | None, facts: Facts
+    queue: Queue, message: QueuedMessage, target: Queue, reason: str | None, description: str | None, facts: Facts
 ) -> None:
     """Move a message to one of the queue's own dead-letter queues; only its index record moves."""
     changes = with_reason(message, reason, description)
@@ -51,7 +51,7 @@ def dead_letter(
     target.take_in(moved(message, changes), None, facts)
 
 
-def give_back(queue: Queue, message: Message, counts: bool, changed: bool, now_ms: int, facts: Facts) -> None:
+def give_back(queue: Queue, message: QueuedMessage, counts: bool, changed: bool, now_ms: int, facts: Facts) -> None:
     """An unlocked message goes back to its old place, unless its deliveries or its time are used up."""
     dead_letters = queue.dead_letters
     if dead_letters is None:

@@ -32,7 +32,7 @@ from .entity_ids import DEAD_LETTER_PART, IDS_PER_ENTITY, MAIN_PART, TRANSFER_PA
 from .expiry import earlier, expires_at
 from .forwarding import forward_due
 from .gate import Gate
-from .message import ACTIVE, SCHEDULED, Message, NewMessage, Relayed
+from .message import ACTIVE, SCHEDULED, NewMessage, QueuedMessage, Relayed
 from .messages import Counts, Messages, index_rows
 from .moves import dead_letter, expire_picked, free_session, give_back, pick
 from .quota import Quota
@@ -116,19 +116,16 @@ class Queue:
         # The subscription that fills it; None: senders do.
         self.subscription: Subscription | None = None
         self.created_ms = now_ms
-        # When its settings last changed.
         self.updated_ms = now_ms
         # When it was last used: idle deletion counts from here.
         self.accessed_ms = now_ms
         # Links attached to it, kept by their owner: a queue with links is not idle.
         self.links = 0
-        # Pings accepted and dropped.
         self.pings = 0
         # Called after a commit that made messages, or free sessions, available.
         self.on_available: Callable[[Queue], None] | None = None
         # Called when a session's lock has lapsed.
         self.on_session_lost: Callable[[Queue, MessageSession], None] | None = None
-        # Called when the queue was deleted.
         self.on_deleted: Callable[[Any], None] | None = None
         self._commons = commons
         # The same as in `_commons`: every send needs it.
@@ -274,7 +271,7 @@ class Queue:
         bodies = self._bodies
         body = bodies.store(new.body, facts)
         size = bodies.size(new.size)
-        message = Message(seq, body, size, enqueued_ms, expires_ms, state, 0, session, None)
+        message = QueuedMessage(seq, body, size, enqueued_ms, expires_ms, state, 0, session, None)
         # As in `take_in`: a call more would be felt.
         self.messages.bytes += size
         facts.index[KEY.pack(self.entity_id, seq)] = pack(message, new.session_id if session is not None else None)
@@ -314,7 +311,7 @@ class Queue:
         self.take_in(message, None if self.sessions is None else str(view.system("SessionId")), facts)
         return 1
 
-    def take_in(self, message: Message, session_id: str | None, facts: Facts) -> None:
+    def take_in(self, message: QueuedMessage, session_id: str | None, facts: Facts) -> None:
         """Hold a message whose number is given and whose body is stored."""
         if session_id is not None and self.sessions is not None:
             message.session = self.sessions.join(session_id)
@@ -340,7 +337,9 @@ class Queue:
             return self.sessions.first() is not None
         return len(self.messages.available) > 0
 
-    def acquire(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+    def acquire(
+        self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
+    ) -> list[QueuedMessage]:
         """Lock the next messages, up to one that reaches the limit. Those that have expired leave on the way."""
         if not self.gate.receivable or self.sessions is not None:
             self._refuse_plain_receive()
@@ -356,7 +355,7 @@ class Queue:
                 self.alarm.wake(until)
         return picked
 
-    def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+    def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[QueuedMessage]:
         """Receive and delete, first half: nobody else gets these messages until `remove_taken` or `return_taken`."""
         if not self.gate.receivable or self.sessions is not None:
             self._refuse_plain_receive()
@@ -365,7 +364,7 @@ class Queue:
         self.messages.take(picked)
         return picked
 
-    def remove_taken(self, messages: list[Message], facts: Facts) -> None:
+    def remove_taken(self, messages: list[QueuedMessage], facts: Facts) -> None:
         """Receive and delete, second half: the receiver has them, so they leave for good."""
         if self.gate.deleted:
             return
@@ -374,7 +373,7 @@ class Queue:
         if told:
             self._announce(told)
 
-    def return_taken(self, messages: list[Message], now_ms: int, facts: Facts) -> None:
+    def return_taken(self, messages: list[QueuedMessage], now_ms: int, facts: Facts) -> None:
         """The receiver left before it had them: they are for others, and no delivery is counted."""
         if self.gate.deleted:
             return
@@ -384,7 +383,7 @@ class Queue:
 
     def receive_deferred(
         self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, session: MessageSession | None
-    ) -> list[Message]:
+    ) -> list[QueuedMessage]:
         """Lock deferred messages by number: all must be there. Expired ones leave and are not returned."""
         return receive_by_number(self, sequence_numbers, now_ms, facts, session)
 
@@ -507,7 +506,7 @@ class Queue:
         """Ids of sessions with messages or a state; with a time, of those whose state was set after it."""
         return self._need_sessions().names(updated_after_ms, skip, top)
 
-    def peek_session(self, session_id: str, from_seq: int, count: int, now_ms: int) -> list[Message]:
+    def peek_session(self, session_id: str, from_seq: int, count: int, now_ms: int) -> list[QueuedMessage]:
         """Browse a session's messages in any place, by sequence number."""
         self.accessed_ms = now_ms
         session = self._need_sessions().by_id.get(session_id)
@@ -622,7 +621,7 @@ class Queue:
             # Sessions are never forwarded: their order would be lost.
             self.forward_path = settings.forward_to
 
-    def _unlocked(self, token: bytes, now_ms: int, changes: PropertyChanges | None) -> Message:
+    def _unlocked(self, token: bytes, now_ms: int, changes: PropertyChanges | None) -> QueuedMessage:
         """The message behind a live token, without its lock and with these changes."""
         messages = self.messages
         message = messages.locked(token, now_ms)
@@ -632,12 +631,12 @@ class Queue:
         message.changes = changed
         return message
 
-    def _forget_taken(self, messages: list[Message]) -> None:
+    def _forget_taken(self, messages: list[QueuedMessage]) -> None:
         self.messages.forget_taken(messages)
 
     # --- what waits for a commit ------------------------------------------------------------------------------------
 
-    def _show(self, arrivals: list[Message]) -> None:
+    def _show(self, arrivals: list[QueuedMessage]) -> None:
         if self.gate.deleted:
             self._commons.sweep.add(index_rows(self.entity_id, iter(arrivals)))
             return

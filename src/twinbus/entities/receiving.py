@@ -10,7 +10,7 @@ from twinbus.limits import BATCH_DELETE_MESSAGES_MAX
 from twinbus.store.facts import Facts
 
 from .available import Available
-from .message import Message
+from .message import QueuedMessage
 from .moves import expire, pick
 from .refusals import SESSION_NEEDED_TEXT
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def acquire_in_session(
     session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int
-) -> list[Message]:
+) -> list[QueuedMessage]:
     """Lock a session's next messages: none while an earlier one is on its way back."""
     picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
     if picked:
@@ -30,14 +30,18 @@ def acquire_in_session(
     return picked
 
 
-def take_in_session(session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+def take_in_session(
+    session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int
+) -> list[QueuedMessage]:
     """Receive and delete a session's next messages, first half."""
     picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
     session.queue.messages.take(picked)
     return picked
 
 
-def _pick_in_session(session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int) -> list[Message]:
+def _pick_in_session(
+    session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int
+) -> list[QueuedMessage]:
     queue = session.queue
     queue.gate.check_receivable()
     session.check(now_ms)
@@ -49,7 +53,7 @@ def _pick_in_session(session: MessageSession, count: int, now_ms: int, facts: Fa
 
 def receive_by_number(
     queue: Queue, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, session: MessageSession | None
-) -> list[Message]:
+) -> list[QueuedMessage]:
     """Lock deferred messages: all must be there. Expired ones leave and are not returned."""
     queue.gate.check_receivable()
     if queue.sessions is not None:
@@ -57,7 +61,7 @@ def receive_by_number(
             raise NotAllowedError(SESSION_NEEDED_TEXT)
         session.check(now_ms)
     deferred = queue.messages.deferred
-    found: list[Message] = []
+    found: list[QueuedMessage] = []
     for seq in dict.fromkeys(sequence_numbers):
         message = deferred.get(seq)
         if message is None or message.session is not session:
@@ -68,7 +72,7 @@ def receive_by_number(
     if session is not None:
         assert session.locked_until_ms is not None
         until = session.locked_until_ms
-    received: list[Message] = []
+    received: list[QueuedMessage] = []
     for message in found:
         del deferred[message.seq]
         if session is not None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from twinbus.errors import StoreCorruptError
 
-from .message import Message, Relayed
+from .message import QueuedMessage, Relayed
 
 VERSION: Final = 1
 
@@ -76,7 +76,7 @@ def key(entity_id: int, seq: int) -> bytes:
     return KEY.pack(entity_id, seq)
 
 
-def pack(message: Message, session_id: str | None = None, shared: bool = False) -> bytes:
+def pack(message: QueuedMessage, session_id: str | None = None, shared: bool = False) -> bytes:
     flags = message.state
     expires_ms = message.expires_ms
     changes = message.changes
@@ -146,10 +146,10 @@ def unpack(value: bytes) -> Record:
     )
 
 
-def message_of(seq: int, record: Record) -> Message:
+def message_of(seq: int, record: Record) -> QueuedMessage:
     """The message of a record, without its session."""
     if record.origin_seq is None:
-        return Message(
+        return QueuedMessage(
             seq,
             record.body_number,
             record.size,

@@ -20,7 +20,7 @@ from twinbus.store.facts import Table
 
 from .entity_ids import IDS_PER_ENTITY, TRANSFER_PART
 from .findings import Findings
-from .message import ACTIVE, GONE, SCHEDULED, Message, Relayed
+from .message import ACTIVE, GONE, SCHEDULED, QueuedMessage, Relayed
 from .queue import Queue
 from .records import (
     ENTITY_KEY,
@@ -244,7 +244,7 @@ def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> N
     queue: Queue | Topic | None = None
     plain = False
     size_total = 0
-    messages: list[Message] = []
+    messages: list[QueuedMessage] = []
     for key, value in index:
         try:
             entity_id, seq = unpack_key(key)
@@ -263,7 +263,7 @@ def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> N
         if flags == ACTIVE and plain and version == VERSION:
             size_total += size
             messages.append(
-                Message(seq, body, shared_size(size), enqueued_ms, expires_ms or None, ACTIVE, count, None, None)
+                QueuedMessage(seq, body, shared_size(size), enqueued_ms, expires_ms or None, ACTIVE, count, None, None)
             )
         elif flags == _COPY and plain and version == VERSION and len(value) == _COPY_BYTES:
             origin_seq, hops, _ = unpack_relay(value, HEAD.size)
@@ -295,7 +295,7 @@ def _restore_index(namespace: Namespace, index: Rows, leftovers: Leftovers) -> N
         _restore_many(queue, messages, size_total)
 
 
-def _restore_many(queue: Queue | Topic, messages: list[Message], size: int) -> None:
+def _restore_many(queue: Queue | Topic, messages: list[QueuedMessage], size: int) -> None:
     queue.numbers.reserve(messages[-1].seq)
     queue.messages.restore_many(messages, size)
 

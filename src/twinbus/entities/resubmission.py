@@ -16,7 +16,7 @@ from twinbus.store.facts import Facts
 
 from .dead_letter import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from .filters import Changes
-from .message import ACTIVE, Message, Relayed
+from .message import ACTIVE, QueuedMessage, Relayed
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -66,7 +66,7 @@ def resubmit_dead_letters(
     return Resubmitted(len(found) - refused, refused, max(map(_seq, found), default=after_seq))
 
 
-def _take_back(queue: Queue, part: Queue, message: Message, views: Views, now_ms: int, facts: Facts) -> bool:
+def _take_back(queue: Queue, part: Queue, message: QueuedMessage, views: Views, now_ms: int, facts: Facts) -> bool:
     view = views.of_stored(message)
     ttl_ms = None if message.expires_ms is None else max(message.expires_ms - message.enqueued_ms, 0)
     expires_ms = queue.expires_at(ttl_ms, now_ms)
@@ -108,5 +108,5 @@ def _take_back(queue: Queue, part: Queue, message: Message, views: Views, now_ms
     return True
 
 
-def _seq(message: Message) -> int:
+def _seq(message: QueuedMessage) -> int:
     return message.seq

@@ -8,7 +8,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from .message import Message
+from .message import QueuedMessage
 
 _HEAP_MIN: Final = 64
 
@@ -20,27 +20,27 @@ class Schedule:
 
     def __init__(self) -> None:
         # Scheduled messages by sequence number.
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, QueuedMessage] = {}
         # (time, sequence number), cancelled ones included.
         self._heap: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self.messages)
 
-    def add(self, message: Message) -> None:
+    def add(self, message: QueuedMessage) -> None:
         self.messages[message.seq] = message
         heappush(self._heap, (message.enqueued_ms, message.seq))
 
-    def remove(self, seq: int) -> Message:
+    def remove(self, seq: int) -> QueuedMessage:
         message = self.messages.pop(seq)
         if len(self._heap) > _HEAP_MIN and len(self._heap) > 2 * len(self.messages):
             self._heap = [(kept.enqueued_ms, kept.seq) for kept in self.messages.values()]
             heapify(self._heap)
         return message
 
-    def due(self, now_ms: int, limit: int) -> list[Message]:
+    def due(self, now_ms: int, limit: int) -> list[QueuedMessage]:
         """Take out up to `limit` messages whose time has come, earliest first."""
-        found: list[Message] = []
+        found: list[QueuedMessage] = []
         while self._heap and self._heap[0][0] <= now_ms and len(found) < limit:
             seq = heappop(self._heap)[1]
             message = self.messages.pop(seq, None)

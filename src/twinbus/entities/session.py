@@ -11,7 +11,7 @@ from twinbus.limits import ACQUIRE_BYTES_MAX
 from twinbus.store.facts import Facts
 
 from .available import Available
-from .message import GONE, Message
+from .message import GONE, QueuedMessage
 from .receiving import acquire_in_session, take_in_session
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class MessageSession:
         # Its messages that can be received now.
         self.available = Available()
         # Its locked messages, by token.
-        self.held: dict[bytes, Message] = {}
+        self.held: dict[bytes, QueuedMessage] = {}
         # Its deferred and scheduled messages, by sequence number.
-        self.aside: dict[int, Message] = {}
+        self.aside: dict[int, QueuedMessage] = {}
         # All its messages, in whatever place; the session is kept while there are any.
         self.members = 0
         # Its messages whose return is not durable yet: until it is, later ones must wait.
@@ -67,11 +67,13 @@ class MessageSession:
         # Set by the receiver's owner: called when messages became available while locked.
         self.on_available: Callable[[MessageSession], None] | None = None
 
-    def acquire(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+    def acquire(
+        self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
+    ) -> list[QueuedMessage]:
         """Lock the next messages, in order, up to one that reaches the limit."""
         return acquire_in_session(self, count, now_ms, facts, limit_bytes)
 
-    def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[Message]:
+    def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[QueuedMessage]:
         """Receive and delete the next messages, in order, first half: see `Queue.take`."""
         return take_in_session(self, count, now_ms, facts, limit_bytes)
 
@@ -89,7 +91,7 @@ class MessageSession:
         """It has messages that are available, locked or on their way back."""
         return bool(len(self.available) or self.held or self.returning)
 
-    def browse(self, from_seq: int, count: int) -> list[Message]:
+    def browse(self, from_seq: int, count: int) -> list[QueuedMessage]:
         """Its messages in any place, by sequence number."""
         found = self.available.browse(from_seq, count)
         found.extend(message for message in self.held.values() if message.seq >= from_seq)
@@ -100,5 +102,5 @@ class MessageSession:
         return f"<MessageSession {self.id!r} locked={self.locked} members={self.members}>"
 
 
-def _seq(message: Message) -> int:
+def _seq(message: QueuedMessage) -> int:
     return message.seq

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Message
+from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, QueuedMessage
 
 
 class Place(enum.Enum):
@@ -157,7 +157,7 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
 }
 
 
-def place(message: Message) -> Place:
+def place(message: QueuedMessage) -> Place:
     """The place of a message whose arrival is durable; of one that has left, only that it is gone."""
     if message.state == GONE:
         return Place.REMOVED

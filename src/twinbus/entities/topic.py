@@ -21,7 +21,7 @@ from .duplicates import Duplicates
 from .effects import Effect, EffectKind, note
 from .expiry import earlier, expires_at
 from .gate import Gate
-from .message import ACTIVE, SCHEDULED, Message, NewMessage, Relayed
+from .message import ACTIVE, SCHEDULED, NewMessage, QueuedMessage, Relayed
 from .messages import Counts, Messages, index_rows
 from .quota import Quota
 from .refusals import too_large
@@ -201,7 +201,7 @@ class Topic:
         if new.scheduled_ms is not None and scheduled:
             expires_ms = expires_at(new.ttl_ms, self.settings.default_ttl_ms, new.scheduled_ms)
             body = bodies.store(new.body, facts)
-            message = Message(seq, body, size, new.scheduled_ms, expires_ms, SCHEDULED, 0, None, None)
+            message = QueuedMessage(seq, body, size, new.scheduled_ms, expires_ms, SCHEDULED, 0, None, None)
             self.messages.take_in(message, facts)
             self._arrivals.add(message, facts)
             return seq
@@ -344,7 +344,7 @@ class Topic:
                 used_ms = max(used_ms, part.accessed_ms)
         return used_ms + limit_ms
 
-    def _show(self, arrivals: list[Message]) -> None:
+    def _show(self, arrivals: list[QueuedMessage]) -> None:
         """Scheduled messages have become durable."""
         if self.gate.deleted:
             self._commons.sweep.add(index_rows(self.entity_id, iter(arrivals)))

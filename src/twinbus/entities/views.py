@@ -10,7 +10,7 @@ import uuid
 from typing import Any, Protocol
 
 from .filters import Changes, Properties
-from .message import Message, NewMessage
+from .message import NewMessage, QueuedMessage
 
 
 class StoredView(Protocol):
@@ -42,7 +42,7 @@ class Views(Protocol):
     def of_new(self, new: NewMessage) -> StoredView:
         """A message that is not stored yet."""
 
-    def of_stored(self, message: Message) -> StoredView:
+    def of_stored(self, message: QueuedMessage) -> StoredView:
         """A message whose body is durable, with the changes made to it since."""
 
 
@@ -79,5 +79,5 @@ class BlankViews:
     def of_new(self, new: NewMessage) -> StoredView:
         return BlankView()
 
-    def of_stored(self, message: Message) -> StoredView:
+    def of_stored(self, message: QueuedMessage) -> StoredView:
         return BlankView()

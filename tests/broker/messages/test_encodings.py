@@ -23,7 +23,7 @@ from twinbus.broker.messages.intake import Intake
 from twinbus.broker.messages.message_view import TopicMessageView
 from twinbus.broker.messages.stored import render
 from twinbus.entities.filters import CorrelationFilter
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.testing import Broker
 
 SUBSCRIPTIONS: dict[str, tuple[Any, str | None]] = {
@@ -174,7 +174,7 @@ def test_every_reader_sees_the_same_message(broker: Broker, peer: Peer, links: d
 def test_what_lies_in_an_old_store_is_read(case: Case, changes: dict[str, str | bytes]) -> None:
     """Stored forms keep the sender's bytes, so readers of the store meet every encoding, too."""
     new = Intake(lambda: "made").message(case.payload, 0, 2**40)
-    message = Message(1, 1, len(case.payload), 0, None, 0, 0, None, dict(changes))
+    message = QueuedMessage(1, 1, len(case.payload), 0, None, 0, 0, None, dict(changes))
     same(AmqpMessage.decode(render(new.body, message)), case, **changes)
     view = TopicMessageView(lambda _: new.body, None, new.size, message)
     assert view.system("Label") == case.subject

@@ -16,7 +16,7 @@ from twinbus.broker.messages.changes import SYSTEM, changed
 from twinbus.broker.messages.intake import Intake
 from twinbus.broker.messages.message_view import StoredViews, TopicMessageView
 from twinbus.entities.filters import REMOVED, SYSTEM_PROPERTIES, Changes
-from twinbus.entities.message import Message, NewMessage, Relayed
+from twinbus.entities.message import NewMessage, QueuedMessage, Relayed
 from twinbus.errors import FilterEvaluationError, StoreCorruptError
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, UNLIMITED_MS
 
@@ -134,7 +134,7 @@ def test_a_damaged_body_fails_the_rules_and_nothing_else() -> None:
     def damaged(number: int) -> bytes:
         raise StoreCorruptError("damaged")
 
-    view = StoredViews(damaged).of_stored(Message(1, 9, 10, NOW, None, 0, 0, None, None))
+    view = StoredViews(damaged).of_stored(QueuedMessage(1, 9, 10, NOW, None, 0, 0, None, None))
     with pytest.raises(FilterEvaluationError):
         _ = view.properties
     with pytest.raises(FilterEvaluationError):

@@ -12,7 +12,7 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Int, Symbol, Timestamp, UInt, ULong
 from twinbus.broker.messages.intake import BATCH_FORMAT, Intake
 from twinbus.broker.messages.stored import render
-from twinbus.entities.message import DEFERRED, GONE, Message, Relayed
+from twinbus.entities.message import DEFERRED, GONE, QueuedMessage, Relayed
 from twinbus.errors import ArgumentError, DecodeError
 from twinbus.limits import BATCH_MESSAGES_MAX, TIME_MS_MAX, UNLIMITED_MS
 
@@ -33,15 +33,15 @@ def message(**fields: Any) -> AmqpMessage:
     return made
 
 
-def held(**fields: Any) -> Message:
-    made = Message(42, 7, 100, NOW, None, 0, 0, None, None)
+def held(**fields: Any) -> QueuedMessage:
+    made = QueuedMessage(42, 7, 100, NOW, None, 0, 0, None, None)
     made.locked_until_ms = NOW + 60_000
     for name, value in fields.items():
         setattr(made, name, value)
     return made
 
 
-def through(sent: AmqpMessage, kept: Message | None = None, token: bytes | None = TOKEN) -> AmqpMessage:
+def through(sent: AmqpMessage, kept: QueuedMessage | None = None, token: bytes | None = TOKEN) -> AmqpMessage:
     new = intake().message(sent.encode(), NOW, UNLIMITED_MS)
     return AmqpMessage.decode(render(new.body, kept if kept is not None else held(), token))
 
@@ -221,7 +221,7 @@ def test_a_message_that_was_scheduled_says_so_when_it_is_received() -> None:
     sent = message(message_annotations={Symbol("x-opt-scheduled-enqueue-time"): Timestamp(NOW + 5_000)})
     new = intake().message(sent.encode(), NOW, UNLIMITED_MS)
 
-    def state(kept: Message, token: bytes | None) -> int | None:
+    def state(kept: QueuedMessage, token: bytes | None) -> int | None:
         return (AmqpMessage.decode(render(new.body, kept, token)).message_annotations or {}).get("x-opt-message-state")
 
     assert state(held(), TOKEN) == 2

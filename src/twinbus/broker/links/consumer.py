@@ -18,7 +18,7 @@ from twinbus.amqp.states import (
 from twinbus.broker.links.settlement import kind_of, settle
 from twinbus.broker.messages.damage import UNREADABLE, put_aside, whole
 from twinbus.broker.messages.stored import render
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
 from twinbus.errors import ServiceError, SessionLockLostError
@@ -75,7 +75,7 @@ class Consumer:
         # Receive-and-delete: messages are sent settled, and removed when they are written.
         self.deleting = deleting
         # Receive-and-delete: messages that are sent and not written to the socket yet, by sequence number.
-        self._taken: dict[int, Message] = {}
+        self._taken: dict[int, QueuedMessage] = {}
         # Whether the dispatcher has it in its line.
         self.waiting = False
         # Set while a fault keeps messages from it.
@@ -136,7 +136,7 @@ class Consumer:
             self._deliver(messages)
         return len(messages)
 
-    def _deliver(self, messages: list[Message]) -> None:
+    def _deliver(self, messages: list[QueuedMessage]) -> None:
         send = self.link.send
         deleting = self.deleting
         messages, bodies = whole(self._host, self.queue, messages)
@@ -173,7 +173,7 @@ class Consumer:
         else:
             self.connection.flush_soon()
 
-    def on_written(self, messages: list[Message]) -> None:
+    def on_written(self, messages: list[QueuedMessage]) -> None:
         """Receive-and-delete: the socket has taken these messages, so they leave the queue."""
         if self.gone:
             return  # the peer left before they were written: others get them

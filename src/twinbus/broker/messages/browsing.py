@@ -10,14 +10,14 @@ from twinbus.store.facts import Table, index_key, index_numbers
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
-    from twinbus.entities.message import Message
+    from twinbus.entities.message import QueuedMessage
     from twinbus.entities.queue import Queue
     from twinbus.entities.topic import Topic
 
 
 def browse(
     host: NamespaceHost, queue: Queue | Topic, first: int, count: int, *, damaged: bool = False
-) -> list[Message]:
+) -> list[QueuedMessage]:
     """Up to `count` messages from a sequence number on, from the store's index: its keys are in that order already.
 
     Damaged messages that are set aside are left out, unless they are asked for.
@@ -25,7 +25,7 @@ def browse(
     """
     stop = index_key(queue.entity_id + 1, 0)
     now_ms = host.clock.now_ms()
-    found: list[Message] = []
+    found: list[QueuedMessage] = []
     while len(found) < count:
         rows = host.store.page(Table.INDEX, index_key(queue.entity_id, first), stop, count - len(found))
         if not rows:

@@ -10,7 +10,7 @@ from twinbus.errors import DamagedBodyError, ProtocolError
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
-    from twinbus.entities.message import Message
+    from twinbus.entities.message import QueuedMessage
     from twinbus.entities.queue import Queue
     from twinbus.entities.topic import Topic
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 UNREADABLE = (ProtocolError, ValueError, IndexError, TypeError, OverflowError, struct.error)
 
 
-def put_aside(host: NamespaceHost, queue: Queue | Topic, message: Message, why: Exception) -> None:
+def put_aside(host: NamespaceHost, queue: Queue | Topic, message: QueuedMessage, why: Exception) -> None:
     """Keep a message from everybody, in the store."""
     if queue.messages.put_aside(message, host.commits.facts):
         logger.error(
@@ -40,13 +40,13 @@ def put_aside_at_rest(host: NamespaceHost, queue: Queue | Topic, seq: int, why: 
         put_aside(host, queue, message, why)
 
 
-def whole(host: NamespaceHost, queue: Queue, messages: list[Message]) -> tuple[list[Message], list[bytes]]:
+def whole(host: NamespaceHost, queue: Queue, messages: list[QueuedMessage]) -> tuple[list[QueuedMessage], list[bytes]]:
     """Those of the messages whose bodies can be read, and these; the others are put aside."""
     try:
         return messages, host.store.bodies([message.body_number for message in messages])
     except DamagedBodyError:
         pass
-    found: list[Message] = []
+    found: list[QueuedMessage] = []
     bodies: list[bytes] = []
     for message in messages:
         try:

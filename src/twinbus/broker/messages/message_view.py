@@ -21,7 +21,7 @@ from twinbus.broker.messages.changes import ANNOTATIONS, FIELDS, REMOVED, SYSTEM
 from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES
 from twinbus.entities.filters import REMOVED as GONE
 from twinbus.entities.filters import Changes, Properties, fold
-from twinbus.entities.message import Message, NewMessage, Relayed
+from twinbus.entities.message import NewMessage, QueuedMessage, Relayed
 from twinbus.errors import EncodeError, FilterEvaluationError, ProtocolError, StoreError
 from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
 
@@ -68,7 +68,7 @@ class TopicMessageView:
         body: Callable[[int], bytes],
         stored: bytes | None,
         size: int,
-        message: Message | None,
+        message: QueuedMessage | None,
     ) -> None:
         # Reads a body by its number.
         self._body = body
@@ -251,7 +251,7 @@ class StoredViews:
     def of_new(self, new: NewMessage) -> TopicMessageView:
         return TopicMessageView(self._body, new.body, new.size, None)
 
-    def of_stored(self, message: Message) -> TopicMessageView:
+    def of_stored(self, message: QueuedMessage) -> TopicMessageView:
         return TopicMessageView(self._body, None, message.size, message)
 
 

@@ -26,7 +26,7 @@ from twinbus.broker.messages.stored_head import (
     TTL_LONG,
     WAS_SCHEDULED,
 )
-from twinbus.entities.message import ACTIVE, DEFERRED, GONE, SCHEDULED, Message, Relayed
+from twinbus.entities.message import ACTIVE, DEFERRED, GONE, SCHEDULED, QueuedMessage, Relayed
 
 
 def _symbol(name: str, code: int) -> bytes:
@@ -83,7 +83,7 @@ def _header(flags: int, priority: int, ttl: int, delivery_count: int) -> bytes:
     return b"\x00\x53\x70\xc0" + bytes((len(body) + 1, 5)) + body
 
 
-def render(stored: bytes, message: Message, token: bytes | None = None) -> bytes:
+def render(stored: bytes, message: QueuedMessage, token: bytes | None = None) -> bytes:
     """The message as a receiver gets it, with its lock when `token` is given. A taken one is shown as active."""
     if message.changes is not None:
         stored = changed(stored, message.changes)

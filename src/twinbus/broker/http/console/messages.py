@@ -23,7 +23,7 @@ from twinbus.broker.messages.browsing import browse
 from twinbus.broker.messages.damage import put_aside_at_rest
 from twinbus.broker.messages.stored import render
 from twinbus.entities.dead_letter import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
-from twinbus.entities.message import DEFERRED, SCHEDULED, Message
+from twinbus.entities.message import DEFERRED, SCHEDULED, QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
 from twinbus.errors import DamagedBodyError, MessageNotFoundError, ProtocolError
@@ -137,7 +137,7 @@ def _place(visitor: Visitor, query: Mapping[str, str]) -> tuple[NamespaceHost, Q
     return host, part_of(entity, query.get("part", MAIN))
 
 
-def _one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[Message, bytes]:
+def _one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[QueuedMessage, bytes]:
     with host.store.snapshot():
         found = browse(host, queue, seq, 1, damaged=True)
         if not found or found[0].seq != seq:
@@ -151,7 +151,7 @@ def _one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[Message, 
     return found[0], payload
 
 
-def _head(message: Message) -> dict[str, Any]:
+def _head(message: QueuedMessage) -> dict[str, Any]:
     return {
         # A number past 2^53 is not one in a browser.
         "seq": str(message.seq),
@@ -163,7 +163,7 @@ def _head(message: Message) -> dict[str, Any]:
     }
 
 
-def _row(message: Message, payload: bytes) -> dict[str, Any]:
+def _row(message: QueuedMessage, payload: bytes) -> dict[str, Any]:
     shown = _head(message)
     decoded = _decoded(payload)
     if decoded is None:

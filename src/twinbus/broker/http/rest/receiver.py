@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.session import MessageSession
 from twinbus.errors import EntityNotFoundError, ServiceError
 from twinbus.store.facts import Facts
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class LockedMessage(NamedTuple):
     """A message and the token of its lock."""
 
-    message: Message
+    message: QueuedMessage
     token: bytes
 
 
