@@ -64,7 +64,7 @@ class Body(StrEnum):
     NONE = "none"
 
 
-def described(message: ReceivedMessage, body: Body = Body.AUTO) -> dict[str, Any]:
+def message_fields(message: ReceivedMessage, body: Body = Body.AUTO) -> dict[str, Any]:
     """A message as a JSON object; fields without a value are left out. A section that cannot be decoded is in
     `unreadable`, encoded."""
     unreadable = message.decode_readable()
@@ -138,7 +138,7 @@ def _body_fields(message: ReceivedMessage, body: Body) -> dict[str, Any]:
 
 def block(message: ReceivedMessage, body: Body = Body.AUTO) -> str:
     """A message for people: a heading, its properties, its body."""
-    fields = described(message, Body.NONE)
+    fields = message_fields(message, Body.NONE)
     heading = [f"#{fields.pop('sequence_number')}", plain(str(fields.pop("message_id", "-")))]
     heading.append(time_text(fields.pop("enqueued_ms", None)))
     state = fields.pop("state")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from twinbus.cli.message_view import Body, block, content_of, described
+from twinbus.cli.message_view import Body, block, content_of, message_fields
 
 if TYPE_CHECKING:
     from twinbus.client import ReceivedMessage
@@ -48,7 +48,7 @@ class Output:
 
     def _shown(self, message: ReceivedMessage) -> bytes:
         if self._as_json:
-            return json.dumps(described(message, self._body), ensure_ascii=False).encode(errors="replace") + b"\n"
+            return json.dumps(message_fields(message, self._body), ensure_ascii=False).encode(errors="replace") + b"\n"
         if self._raw:
             content = content_of(message)
             return (content if isinstance(content, bytes) else str(content).encode()) + self._separator

@@ -9,7 +9,7 @@ import typer
 
 from twinbus.cli import work
 from twinbus.cli.entity import Dead, Entity, Subscription, path_of
-from twinbus.cli.message_view import Body, described, excerpt, plain
+from twinbus.cli.message_view import Body, excerpt, message_fields, plain
 from twinbus.cli.output import Output
 from twinbus.cli.settings import time_text
 from twinbus.cli.target import TargetNamespace, connected
@@ -87,7 +87,7 @@ async def peeked(
 def _show(messages: list[ReceivedMessage], dead: bool) -> None:
     rows = []
     for message in messages:
-        fields = described(message, Body.NONE)
+        fields = message_fields(message, Body.NONE)
         row = [str(message.sequence_number), plain(str(fields.get("message_id", "-")))]
         row += [plain(str(fields.get("session_id", "-"))), fields["state"], time_text(message.enqueued_ms)]
         row += [plain(str(fields.get("dead_letter_reason", "-")))] if dead else []

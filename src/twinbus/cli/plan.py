@@ -118,7 +118,7 @@ def plan(
 
         write_chart(answer, chart)
     if as_json:
-        show_json(described(answer, drawn))
+        show_json(plan_fields(answer, drawn))
     else:
         _show(answer, drawn)
     for each in (*answer.warnings, *silence):
@@ -142,7 +142,7 @@ def _drawn(answer: Plan, trials: int, seed: int, master: str | None) -> tuple[Dr
         return draw(spark, answer.load, trials=trials, seed=seed), []
 
 
-def described(answer: Plan, drawn: Drawn | None) -> dict[str, Any]:
+def plan_fields(answer: Plan, drawn: Drawn | None) -> dict[str, Any]:
     """The answer for programs: seconds, bytes, shares of one, amounts as text so that no digit is lost."""
     found = _plain(asdict(answer))
     found["spread"]["probabilities"] = [

@@ -89,7 +89,7 @@ def report(
 
     _write(output, page(found, SystemClock().now_ms() / 1000))
     if as_json:
-        show_json(described(found))
+        show_json(report_fields(found))
     else:
         _show(found)
     typer.echo(f"page: {output}", err=as_json)
@@ -162,7 +162,7 @@ def _write(output: Path, text: str) -> None:
             raise
 
 
-def described(found: CostReport) -> dict[str, Any]:
+def report_fields(found: CostReport) -> dict[str, Any]:
     """The report for programs: times are seconds since 1970, amounts are texts so that no digit is lost."""
     from twinbus.spark.report.sentence import headline, sentence
 

@@ -171,11 +171,11 @@ def _found(target: TargetNamespace, place: dict[str, str], name: str) -> dict[st
 
 
 def _listed(target: TargetNamespace, place: dict[str, str]) -> list[dict[str, Any]]:
-    found = [described(each["rule-description"]) for each in target.ask("list-rules", place)["rules"]]
+    found = [rule_fields(each["rule-description"]) for each in target.ask("list-rules", place)["rules"]]
     return sorted(found, key=lambda rule: str(rule["name"]).lower())
 
 
-def described(rule: Any) -> dict[str, Any]:
+def rule_fields(rule: Any) -> dict[str, Any]:
     """A rule for people and programs, from an answer of the directory; Azure's is one already."""
     if isinstance(rule, dict):
         return rule

@@ -21,7 +21,8 @@ from twinbus.broker.nodes.rule_wire import sql_filter
 from twinbus.entities.filters import SqlAction
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import DEFAULT_RULE, Rule
-from twinbus.entities.settings import QueueSettings
+from twinbus.entities.setting import FLAG
+from twinbus.entities.settings import SETTINGS, QueueSettings
 from twinbus.entities.subscription import subscription_of
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
@@ -53,6 +54,7 @@ _QUEUE = (
 )
 _TOPIC = ("requires_duplicate_detection", "default_ttl_ms", "max_megabytes")
 _SUBSCRIPTION = tuple(name for name in _QUEUE if name not in ("requires_duplicate_detection", "max_megabytes"))
+_FLAGS = {setting.name for setting in SETTINGS if setting.kind == FLAG}
 # What a form may set of a message, by the names of the REST data plane.
 _PROPERTIES = {
     "message_id": "MessageId",
@@ -205,7 +207,7 @@ def _settings(fields: Fields, names: tuple[str, ...]) -> Fields:
     for name, value in given.items():
         if name not in names:
             raise ArgumentError(f"'{str(name)[:64]}' cannot be set here.")
-        if not isinstance(value, bool | int) or isinstance(value, bool) != name.startswith(("requires", "dead_letter")):
+        if not isinstance(value, bool | int) or isinstance(value, bool) != (name in _FLAGS):
             raise ArgumentError(f"'{name}' has a value of the wrong type.")
     return given
 
