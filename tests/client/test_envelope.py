@@ -1,4 +1,4 @@
-"""Points 22 and 23 on encoded messages: what is moved, what stays, what is refused."""
+"""The envelope of encoded messages: what is moved, what stays, what is refused."""
 
 from __future__ import annotations
 

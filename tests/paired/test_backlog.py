@@ -1,4 +1,4 @@
-"""Points 16 and 17: the backlog queues are found or created when namespaces are paired."""
+"""The backlog queues are found or created when namespaces are paired."""
 
 from __future__ import annotations
 

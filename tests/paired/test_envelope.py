@@ -1,4 +1,4 @@
-"""Points 22, 23 and 25 on the SDK's messages, through a real broker: any message the SDK can build comes back equal."""
+"""The envelope on the SDK's messages, through a real broker: any message the SDK can build comes back equal."""
 
 from __future__ import annotations
 

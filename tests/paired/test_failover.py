@@ -1,4 +1,4 @@
-"""Points 18 to 25, 27 and 32 to 34, end to end: real brokers, real sockets, both colours of the client."""
+"""Failover and fail-back end to end: real brokers, real sockets, both colours of the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points 15 and 16: options and names, refused before anything is connected."""
+"""Options and names of a pair, refused before anything is connected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points 21 and 35: the rotation of the backlog queues, with a stepped clock and a seeded chance."""
+"""The rotation of the backlog queues, with a stepped clock and a seeded chance."""
 
 from __future__ import annotations
 
