@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "twinbus"
-BASE = {"errors", "limits", "clock", "durations", "spelling"}
+BASE = {"errors", "limits", "clock", "durations", "spelling", "build"}
 
 # Part -> the parts of ours it may import, itself apart.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
     "clock": set(),
+    "build": set(),
     "durations": {"errors", "limits"},
     "websocket": {"limits"},
     "spelling": set(),

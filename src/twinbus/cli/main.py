@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from twinbus import __version__
+from twinbus.build import build
 from twinbus.cli.backlog import backlogs
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
@@ -100,7 +101,7 @@ _INTERRUPTED = 130
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"twinbus {__version__}")
+        typer.echo(f"twinbus {__version__} ({build()})")
         raise typer.Exit
 
 

@@ -22,6 +22,7 @@ from twinbus.broker.configuration.config import is_loopback
 from twinbus.broker.memory import MemoryKind
 from twinbus.broker.metering.histogram import Histogram
 from twinbus.broker.metering.meter import OTHERS
+from twinbus.build import build
 from twinbus.errors import UnauthorizedError
 from twinbus.limits import METRICS_ENTITIES_MAX
 
@@ -57,7 +58,9 @@ def render_metrics(host: NamespaceHost) -> str:
 def metric_families(host: NamespaceHost) -> Iterator[str]:
     """The same in pieces of a few milliseconds: between them others may have their turn."""
     here = _labels(namespace=host.name)
-    yield _family("twinbus_info", "gauge", "The version that runs.", [(_labels(version=__version__), 1)])
+    yield _family(
+        "twinbus_info", "gauge", "The version and build that run.", [(_labels(version=__version__, build=build()), 1)]
+    )
     # Labels are the larger part of the work: they are made once, not for each family.
     counters = [
         (_labels(namespace=host.name, entity=entity, kind=counter.kind.value, outcome=counter.outcome), counter)
