@@ -289,18 +289,19 @@ def test_many_runs_leave_few_files(spark: SparkSession, tmp_path: Path, monkeypa
 
 def test_other_readers_of_delta_tables_read_every_table(spark: SparkSession, tmp_path: Path) -> None:
     first, second = make(tmp_path, 11)
-    run(spark, [tmp_path], tmp_path / "tables", STANDARD)
-    tables = LedgerTables(spark, tmp_path / "tables")
+    place = tmp_path / "die Tabellen für uns"
+    run(spark, [tmp_path], place, STANDARD)
+    tables = LedgerTables(spark, place)
     for name in schemas.TABLES:
         ours = tables.partitions(name, None)
-        folder = str(tmp_path / "tables" / name)
+        folder = str(place / name)
         theirs = DeltaTable(folder).to_pyarrow_table()
         assert theirs.num_rows == ours.count() > 0
         assert set(theirs.column_names) == set(ours.columns)
     model = Model([*first, *second], STANDARD)
     database = duckdb.connect()
     for name in ("operations", "charges"):
-        database.register(name, DeltaTable(str(tmp_path / "tables" / name)).to_pyarrow_dataset())
+        database.register(name, DeltaTable(str(place / name)).to_pyarrow_dataset())
     found = database.sql("SELECT * EXCLUDE (minute, day), epoch_ms(minute) FROM operations").fetchall()
     told = {(moment(row[-1]), *row[:6]): row[6:9] for row in found}
     assert told == model.operations()

@@ -87,12 +87,13 @@ class DeltaFolder:
     def files(self, table: str, partitions: Iterable[str] | None = None) -> list[str]:
         """A table's files, of some partitions or all."""
         try:
-            found = DeltaTable(self.folder / table).file_uris()
+            actions = DeltaTable(self.folder / table).get_add_actions()
         except TableNotFoundError:
             return []
-        paths = [Path(each.removeprefix("file://")) for each in found]
+        # Not as addresses: those of a folder with a space in its name are escaped.
+        paths = [self.folder / table / each for each in actions.column("path").to_pylist()]
         wanted = None if partitions is None else set(partitions)
-        return [str(path) for path in paths if wanted is None or partition_of(path) in wanted]
+        return sorted(str(path) for path in paths if wanted is None or partition_of(path) in wanted)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
