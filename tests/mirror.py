@@ -73,7 +73,7 @@ TESTED_BY: dict[str, str] = {
     "paired/syphon/test_background.py": "shared",
     "paired/syphon/test_syphon.py": "port survey",
     "plan/test_plan.py": "bill load outage",
-    "spark/ledger/test_pipeline.py": "charges delta folds job migration schemas staged tables",
+    "spark/ledger/test_pipeline.py": "charges folds job migration schemas staged tables",
     "spark/report/test_page.py": "charts listing",
     "spark/report/test_gather.py": "facts queries",
     "spark/report/test_drawing.py": "palette",
