@@ -6,7 +6,7 @@ Requests go to `$management` at the root and need the Manage right. They take an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinbus.amqp.types import Int
@@ -15,7 +15,9 @@ from twinbus.broker.nodes.policy_requests import delete_policy, list_policies, r
 from twinbus.broker.nodes.requests import Request
 from twinbus.broker.nodes.rule_wire import described, rule_of
 from twinbus.entities.queue import Queue
+from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError, UnsupportedError
@@ -50,64 +52,6 @@ class Directory:
         body = command(self, request)
         self._host.commits.facts.then.append((_answer, (request, body)))
 
-    # --- queues -----------------------------------------------------------------------------------------------------
-
-    def create_queue(self, request: Request) -> dict[str, Any]:
-        return {"queue": description(self._host.create_queue(settings_of(QueueSettings, request.arguments)))}
-
-    def update_queue(self, request: Request) -> dict[str, Any]:
-        return {"queue": description(self._host.update_queue(settings_of(QueueSettings, request.arguments)))}
-
-    def delete_queue(self, request: Request) -> dict[str, Any]:
-        self._host.delete_queue(_text(request, "name"))
-        return {}
-
-    def get_queue(self, request: Request) -> dict[str, Any]:
-        return {"queue": description(self._host.entities.queue(_text(request, "name")))}
-
-    def list_queues(self, request: Request) -> dict[str, Any]:
-        return {"queues": [description(queue) for queue in self._host.entities.queues()]}
-
-    # --- topics -----------------------------------------------------------------------------------------------------
-
-    def create_topic(self, request: Request) -> dict[str, Any]:
-        return {"topic": topic_description(self._host.create_topic(settings_of(TopicSettings, request.arguments)))}
-
-    def update_topic(self, request: Request) -> dict[str, Any]:
-        return {"topic": topic_description(self._host.update_topic(settings_of(TopicSettings, request.arguments)))}
-
-    def delete_topic(self, request: Request) -> dict[str, Any]:
-        self._host.delete_topic(_text(request, "name"))
-        return {}
-
-    def get_topic(self, request: Request) -> dict[str, Any]:
-        return {"topic": topic_description(self._host.entities.topic(_text(request, "name")))}
-
-    def list_topics(self, request: Request) -> dict[str, Any]:
-        return {"topics": [topic_description(topic) for topic in self._host.entities.topics()]}
-
-    # --- subscriptions ----------------------------------------------------------------------------------------------
-
-    def create_subscription(self, request: Request) -> dict[str, Any]:
-        made = self._host.create_subscription(settings_of(SubscriptionSettings, request.arguments))
-        return {"subscription": description(made.queue)}
-
-    def update_subscription(self, request: Request) -> dict[str, Any]:
-        updated = self._host.update_subscription(settings_of(SubscriptionSettings, request.arguments))
-        return {"subscription": description(updated.queue)}
-
-    def delete_subscription(self, request: Request) -> dict[str, Any]:
-        self._host.delete_subscription(_text(request, "topic"), _text(request, "name"))
-        return {}
-
-    def get_subscription(self, request: Request) -> dict[str, Any]:
-        found = self._host.entities.subscription(_text(request, "topic"), _text(request, "name"))
-        return {"subscription": description(found.queue)}
-
-    def list_subscriptions(self, request: Request) -> dict[str, Any]:
-        topic = self._host.entities.topic(_text(request, "topic"))
-        return {"subscriptions": [description(each.queue) for each in topic.subscriptions]}
-
     # --- rules ------------------------------------------------------------------------------------------------------
 
     def create_rule(self, request: Request) -> dict[str, Any]:
@@ -140,33 +84,27 @@ def settings_of(kind: type[S], fields: dict[Any, Any]) -> S:
     return kind.from_json(plain)
 
 
-def description(queue: Queue) -> dict[str, Any]:
-    """A queue's or subscription's settings and numbers."""
-    counts = queue.counts
-    return {
-        **queue.settings.to_json(),
-        "created_ms": queue.created_ms,
-        "updated_ms": queue.updated_ms,
-        "accessed_ms": queue.accessed_ms,
-        "size_bytes": queue.size_bytes,
+def description(entity: Queue | Subscription | Topic) -> dict[str, Any]:
+    """An entity's settings and numbers."""
+    if isinstance(entity, Subscription):
+        entity = entity.queue
+    counts = entity.counts
+    told = {
+        **entity.settings.to_json(),
+        "created_ms": entity.created_ms,
+        "updated_ms": entity.updated_ms,
+        "accessed_ms": entity.accessed_ms,
+        "size_bytes": entity.size_bytes,
+    }
+    if isinstance(entity, Topic):
+        counted = {"scheduled_messages": counts.scheduled, "subscriptions": entity.subscription_count}
+        return told | {name: Int(count) for name, count in counted.items()}
+    return told | {
         "active_messages": Int(counts.active),
         "scheduled_messages": Int(counts.scheduled),
         "deferred_messages": Int(counts.deferred),
         "dead_letter_messages": Int(counts.dead_letter),
-        "transfer_dead_letter_messages": Int(queue.transfer_dead_letter_count),
-    }
-
-
-def topic_description(topic: Topic) -> dict[str, Any]:
-    """A topic's settings and numbers."""
-    return {
-        **topic.settings.to_json(),
-        "created_ms": topic.created_ms,
-        "updated_ms": topic.updated_ms,
-        "accessed_ms": topic.accessed_ms,
-        "size_bytes": topic.size_bytes,
-        "scheduled_messages": Int(topic.scheduled_count),
-        "subscriptions": Int(topic.subscription_count),
+        "transfer_dead_letter_messages": Int(entity.transfer_dead_letter_count),
     }
 
 
@@ -193,17 +131,51 @@ def _answer(answer: tuple[Request, dict[str, Any]]) -> None:
 
 _Operation = Callable[[Directory, Request], dict[str, Any]]
 
+
+def _names(kind: str, request: Request) -> list[str]:
+    """What an entity of that kind is called by."""
+    return [_text(request, field) for field in (("topic", "name") if kind == SUBSCRIPTION else ("name",))]
+
+
+def _commands(kind: str) -> dict[str, _Operation]:
+    """Those that create, update and delete an entity of that kind; the host has a method for each."""
+
+    def changed(verb: str) -> _Operation:
+        def run(directory: Directory, request: Request) -> dict[str, Any]:
+            settings = settings_of(_SETTINGS[kind], request.arguments)
+            return {kind: description(getattr(directory._host, f"{verb}_{kind}")(settings))}
+
+        return run
+
+    def delete(directory: Directory, request: Request) -> dict[str, Any]:
+        getattr(directory._host, f"delete_{kind}")(*_names(kind, request))
+        return {}
+
+    return {f"create-{kind}": changed("create"), f"update-{kind}": changed("update"), f"delete-{kind}": delete}
+
+
+def _questions(kind: str) -> dict[str, _Operation]:
+    def get(directory: Directory, request: Request) -> dict[str, Any]:
+        return {kind: description(getattr(directory._host.entities, kind)(*_names(kind, request)))}
+
+    def found(directory: Directory, request: Request) -> dict[str, Any]:
+        entities = directory._host.entities
+        if kind == SUBSCRIPTION:
+            listed: Iterable[Queue | Subscription | Topic] = entities.topic(_text(request, "topic")).subscriptions
+        else:
+            listed = entities.queues() if kind == QUEUE else entities.topics()
+        return {f"{kind}s": [description(each) for each in listed]}
+
+    return {f"get-{kind}": get, f"list-{kind}s": found}
+
+
+_SETTINGS: dict[str, type[Any]] = {QUEUE: QueueSettings, TOPIC: TopicSettings, SUBSCRIPTION: SubscriptionSettings}
+
 # Answered when what they do is on disk.
 _COMMANDS: dict[str, _Operation] = {
-    "create-queue": Directory.create_queue,
-    "update-queue": Directory.update_queue,
-    "delete-queue": Directory.delete_queue,
-    "create-topic": Directory.create_topic,
-    "update-topic": Directory.update_topic,
-    "delete-topic": Directory.delete_topic,
-    "create-subscription": Directory.create_subscription,
-    "update-subscription": Directory.update_subscription,
-    "delete-subscription": Directory.delete_subscription,
+    **_commands(QUEUE),
+    **_commands(TOPIC),
+    **_commands(SUBSCRIPTION),
     "create-rule": Directory.create_rule,
     "delete-rule": Directory.delete_rule,
     "set-policy": lambda directory, request: set_policy(directory._host, request),
@@ -213,12 +185,9 @@ _COMMANDS: dict[str, _Operation] = {
 
 # Answered at once.
 _QUESTIONS: dict[str, _Operation] = {
-    "get-queue": Directory.get_queue,
-    "list-queues": Directory.list_queues,
-    "get-topic": Directory.get_topic,
-    "list-topics": Directory.list_topics,
-    "get-subscription": Directory.get_subscription,
-    "list-subscriptions": Directory.list_subscriptions,
+    **_questions(QUEUE),
+    **_questions(TOPIC),
+    **_questions(SUBSCRIPTION),
     "list-rules": Directory.list_rules,
     "list-policies": lambda directory, request: list_policies(directory._host, request),
     "export": lambda directory, request: export_page(directory._host, request),
