@@ -166,11 +166,11 @@ def with_properties(**aliases: Any) -> bytes:
         (with_properties(x_ms_path="q", x_ms_timetolive="soon"), "milliseconds"),
         (with_properties(x_ms_path="q", x_ms_scheduledenqueuetimeutc="noon"), "must be a time"),
         (with_properties(x_ms_path="q", x_twinbus_restore="!"), "not base64"),
-        (with_properties(x_ms_path="q", x_twinbus_restore="AAAA"), "does not read"),
+        (with_properties(x_ms_path="q", x_twinbus_restore="AAAA"), "cannot be decoded"),
         (with_properties(x_ms_path="q", x_twinbus_restore=7), "must be a string"),
         (with_properties(x_ms_path="q", x_twinbus_packed="rar"), "not known"),
         (with_properties(x_ms_path="q", x_twinbus_packed="zlib"), "cut off"),
-        (b"\x00", "does not read"),
+        (b"\x00", "cannot be decoded"),
     ],
 )
 def test_what_cannot_be_restored_says_why(payload: bytes, text: str) -> None:

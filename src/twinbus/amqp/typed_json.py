@@ -10,8 +10,8 @@
 | everything else | `{"amqp": "base64 of its encoding"}` |
 
 Rules:
-- What goes in comes out with the same type and the same value, numbers that JSON has no word for included.
-- Text that is not JSON is taken as the string it is: who writes `hello` means `"hello"`.
+- A value keeps its type and its value both ways, NaN and infinities included.
+- Text that is not JSON is a string: `hello` means `"hello"`.
 """
 
 from __future__ import annotations
@@ -160,5 +160,5 @@ def _refuse(name: str) -> Any:
 
 
 _PARSER: Final = json.JSONDecoder(parse_constant=_refuse)
-# A number that begins with zero is no number of JSON's; zero itself goes the long way.
+# JSON has no number that begins with zero; zero itself goes through the parser.
 _DIGITS: Final = frozenset("123456789")

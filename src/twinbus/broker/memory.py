@@ -50,7 +50,7 @@ class Account:
         self.held_bytes = 0
 
     def take(self, count: int) -> bool:
-        """Hold so many bytes more; False, and nothing is held, where that would be too many."""
+        """Hold `count` more bytes; False, and nothing is held, if that exceeds the maximum."""
         if self.held_bytes + count > self.bytes_max:
             return False
         if self._parent is not None and not self._parent.take(count):
@@ -59,7 +59,7 @@ class Account:
         return True
 
     def give(self, count: int) -> None:
-        """Hold so many bytes less."""
+        """Release `count` bytes."""
         self.held_bytes -= count
         if self._parent is not None:
             self._parent.give(count)

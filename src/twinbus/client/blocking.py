@@ -70,7 +70,7 @@ class BlockingBus:
         self.close()
 
     def close(self) -> None:
-        """Close everything in good order; a later call opens it anew."""
+        """Close the client; a later call opens it again."""
         loop, thread, client = self._loop, self._thread, self._client
         self._loop = self._thread = self._client = None
         self._receivers, self._senders = {}, {}

@@ -1,7 +1,7 @@
 """Credentials as the official SDK takes them, as sources of tokens.
 
 Three rules. A credential is told by what it can do, not by its class: nothing of azure-core is imported. A blocking
-`get_token` runs on a thread, because it may ask a server. A signature is read anew each time: its owner may change it.
+`get_token` runs on a thread, because it may ask a server. A signature is read each time, as its owner may change it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def describe(
     try:
         tree = ElementTree.fromstring(text)
     except (ParseError, ValueError):
-        raise InternalError("The administration API's answer does not read.") from None
+        raise InternalError("The administration API's answer cannot be decoded.") from None
     found = {
         element.tag.removeprefix(_SCHEMA): element.text or ""
         for element in tree.iter()

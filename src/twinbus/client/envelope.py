@@ -191,7 +191,7 @@ def unwrap(payload: bytes) -> Restored:
     try:
         return _unwrap(payload)
     except DecodeError as error:
-        raise EnvelopeError(f"The message does not read: {error}.") from error
+        raise EnvelopeError(f"The message cannot be decoded: {error}.") from error
 
 
 def _unwrap(payload: bytes) -> Restored:
@@ -266,7 +266,7 @@ def _kept(own: dict[str, Any]) -> tuple[bytes | None, tuple[bytes, bytes], bool]
         _check_head(head)
     times = kept[1], kept[2]
     if any(time != NULL and not _is_timestamp(time) for time in times):
-        raise EnvelopeError(f"{RESTORE} holds a time that is no time.")
+        raise EnvelopeError(f"{RESTORE} holds a value that is not a timestamp.")
     return head, times, decode(kept[3])[0] is True
 
 

@@ -42,7 +42,7 @@ def sent_again(payload: bytes, message_id: str | None = None) -> bytes:
     plain = without(_undelivered(payload, keep=frozenset({PARTITION_KEY})), MARKS)
     found = locate(plain)
     fields = items(plain, found.properties)
-    # When it expires is counted anew from its time to live.
+    # The broker computes the expiry again from the time to live.
     fields = [NULL if at == ABSOLUTE_EXPIRY else each for at, each in enumerate(fields)]
     if message_id is not None:
         fields = [encode(message_id), *fields[1:]]

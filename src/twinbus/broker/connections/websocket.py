@@ -53,7 +53,7 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
     finally:
         transport.lose()
         connection.connection_lost(None)
-        # It may be saying good-bye to the peer, or wait for one that reads nothing.
+        # It may be closing the WebSocket, or wait for a peer that reads nothing.
         _, late = await asyncio.wait((writer,), timeout=2 * SHUTDOWN_TIMEOUT_MS / 1000)
         if late:
             writer.cancel()

@@ -2,8 +2,8 @@
 
 Changes come by name with an encoded AMQP value, or text to encode; an empty value removes. A plain name is an
 application property. A name after a NUL is a system property: only a rule's action can change one. Everything that is
-not changed keeps its bytes. What a sender wrote so that it does not read is left out of what is rebuilt: a message that
-was accepted must be deliverable.
+not changed keeps its bytes. What cannot be decoded is left out of what is rebuilt: a message that was accepted must be
+deliverable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a subscription's rules see of a message, decoded out of its stored form piece by piece, as it is asked for.
 
 A topic whose subscriptions take everything never decodes anything; a filter on the label decodes the properties once,
-for all filters. What does not read, because a sender wrote it so or the disk damaged it, is a FilterEvaluationError:
+for all filters. What cannot be decoded, because of its sender or a damaged disk, is a FilterEvaluationError:
 the messages of others must go on.
 """
 
@@ -114,7 +114,7 @@ class TopicMessageView:
             try:
                 self._properties = Properties(self._application_properties())
             except _UNREADABLE as error:
-                raise FilterEvaluationError("The application properties of the message do not read.") from error
+                raise FilterEvaluationError("The application properties of the message cannot be decoded.") from error
         return self._properties
 
     def system(self, name: str) -> Any:
@@ -130,7 +130,7 @@ class TopicMessageView:
                 return value if value is None or isinstance(value, int) else plain_text(value)
             return self._of_broker(name)
         except _UNREADABLE as error:
-            raise FilterEvaluationError(f"The {name} of the message does not read.") from error
+            raise FilterEvaluationError(f"The {name} of the message cannot be decoded.") from error
 
     def encode(self, changes: Changes) -> dict[str, str | bytes]:
         """Values keep their AMQP type where the property had one that can hold them."""

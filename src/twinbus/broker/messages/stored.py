@@ -2,8 +2,8 @@
 
 A stored message is a head of fixed size, the sender's own message and delivery annotations as encoded pairs, and the
 *tail*: properties, application properties, body and footer, byte for byte as they came. On delivery only the header and
-the annotations are built anew; the tail is copied once. What was changed since (by a settlement, by a rule's action) is
-put in first: see `changes.py`.
+the annotations are built; the tail is copied once. What was changed since (by a settlement, by a rule's action) is put
+in first: see `changes.py`.
 """
 
 from __future__ import annotations
