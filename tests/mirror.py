@@ -59,7 +59,6 @@ TESTED_BY: dict[str, str] = {
     "entities/test_expiry.py": "due",
     "entities/test_queue.py": "receiving refusals",
     "entities/test_schedule.py": "scheduling",
-    "entities/test_session.py": "sessions",
     "entities/test_topic.py": "selection topic_settings",
     "entities/test_settings.py": "setting",
     "entities/test_namespace.py": "effects entity_ids sweep",

@@ -117,3 +117,14 @@ def test_nobody_raises_a_bare_exception() -> None:
                 if ast.unparse(name) in ("Exception", "BaseException"):
                     found.append(f"{shown(path)}:{node.lineno}")
     assert found == []
+
+
+def test_the_rules_inherit_one_level_at_most() -> None:
+    """Queues and topics own their parts: whoever reads one of them looks for no method in an ancestor's ancestor."""
+    bases: dict[str, list[str]] = {}
+    for path in (ROOT / "src" / "twinbus" / "entities").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    deep = [name for name, own in bases.items() for base in own if any(up in bases for up in bases.get(base, []))]
+    assert deep == []
