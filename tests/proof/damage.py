@@ -118,7 +118,7 @@ def opened(folder: Path) -> dict[str, Any]:
                 # One call gives a bounded number of bytes, and a damaged size counts.
                 for message in iter(lambda queue=queue: next(iter(queue.acquire(1, NOW_MS, Facts())), None), None):
                     try:
-                        stored = store.body(message.body)
+                        stored = store.body(message.body_number)
                     except DamagedBodyError:
                         named = True
                         continue
