@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rules_house import House
 
-from twinbus.entities.message import Message
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.records import session_key
 from twinbus.entities.session import MessageSession
 from twinbus.entities.sessions import Sessions
@@ -21,7 +21,7 @@ def made() -> Sessions:
 def waiting(sessions: Sessions, name: str, seq: int) -> MessageSession:
     """A session with one available message."""
     session = sessions.join(name)
-    session.available.push(Message(seq, seq, 1, 0, None, 0, 0, session, None))
+    session.available.push(QueuedMessage(seq, seq, 1, 0, None, 0, 0, session, None))
     return session
 
 
