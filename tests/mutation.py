@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import json
 import os
 import shutil
@@ -168,17 +169,25 @@ def killed(folder: Path, tests: list[str]) -> bool:
     child = os.fork()
     if child == 0:
         os.chdir(folder)
-        sys.path[:0] = [str(folder / "src"), str(folder)]
         sys.dont_write_bytecode = True
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1)
         os.dup2(nothing, 2)
         signal.alarm(CHILD_TIMEOUT_S)
-        import pytest
+        code = 99
+        try:
+            import pytest
 
-        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--timeout", str(TEST_TIMEOUT_S)]
-        os._exit(int(pytest.main([*options, *tests])))
-    return os.waitpid(child, 0)[1] != 0
+            options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--timeout", str(TEST_TIMEOUT_S)]
+            options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+            code = int(pytest.main([*options, *tests]))
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    # 1: a test failed. 2: it could not even be imported. Below 0: a signal, such as that of the timeout.
+    if code > 2:
+        raise SystemExit(f"pytest ended with {code}: {' '.join(tests)}")
+    return code != 0
 
 
 def main() -> int:
@@ -194,15 +203,14 @@ def main() -> int:
         known = options.known or Path(scratch) / "known"
         known.mkdir(parents=True, exist_ok=True)
         knowledge = Knowledge(known)
-        # They take a while to import, and every child needs them.
-        import aiohttp  # noqa: F401
-        import azure.servicebus.aio.management  # noqa: F401
-        import requests  # noqa: F401
-
         copy = Path(scratch) / "copy"
         for name in ("src", "tests", "scripts"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
+        # From here on the copy is what is imported. What every child needs, and no mutant changes, is imported once.
+        sys.path[:0] = [str(copy / "src"), str(copy)]
+        for name in ("twinbus.testing", "twinbus.client", "azure.servicebus.aio.management", "aiohttp", "requests"):
+            importlib.import_module(name)
         mutants = [
             (path.relative_to(ROOT), index)
             for path in sorted((ROOT / PACKAGE).rglob("*.py"))
