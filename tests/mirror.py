@@ -64,7 +64,6 @@ TESTED_BY: dict[str, str] = {
     "entities/test_namespace.py": "effects entity_ids sweep",
     "entities/test_restore.py": "audit findings",
     "ledger/test_writer.py": "files totals words",
-    "paired/test_events.py": "journal",
     "paired/test_found.py": "errors",
     "paired/test_fork.py": "registry",
     "paired/syphon/test_bounds.py": "drain budget tally",
