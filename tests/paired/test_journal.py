@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,22 @@ def test_looks_at_the_backlog(journal: Journal, clock: SteppedClock, tmp_path: P
     assert (record.namespace, record.entity, record.depth, record.depth_bytes) == ("b", "q", 3, 30)
     assert (record.oldest_ms, record.dead) == (5, 1)
     assert record.start_ms == record.end_ms == START_MS + 7
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda journal: journal.event(Event.FAILED_OVER, "a", "q"),
+        lambda journal: journal.latency("a", "orders", "q", [1]),
+        lambda journal: journal.backlog("b", "q", depth=3, depth_bytes=30, oldest_ms=5, dead=1),
+    ],
+    ids=["event", "latency", "backlog"],
+)
+def test_whatever_comes_first_is_written_by_a_thread(count: Callable[[Journal], None], tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "run", SteppedClock(START_MS))
+    count(journal)
+    assert journal.started
+    assert len(written(journal, tmp_path)) == 1
 
 
 def test_its_thread_begins_with_the_first_count(tmp_path: Path) -> None:

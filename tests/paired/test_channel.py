@@ -1,0 +1,84 @@
+"""One sender of the SDK, kept usable: what is open, what replaces it, and what a failure is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+)
+
+from tests.paired.pairs import Pair, call
+from twinbus.paired import PairFaultedError
+
+
+async def test_a_channel_is_opened_used_and_closed(pair: Pair) -> None:
+    async with pair.client() as client:
+        channel = client._pair.primary_channel("orders")
+        assert channel.opened is False
+        await call(channel.open, 20)
+        assert channel.opened is True
+        await call(channel.sdk.send_messages, ServiceBusMessage("x"))
+        channel.check()
+        assert channel.opened is True, "the link is up"
+        await call(channel.close)
+        assert channel.opened is False
+        error = channel.seen(ValueError("shut down"))
+        assert isinstance(error, ServiceBusConnectionError)
+        assert isinstance(error.inner_exception, ValueError)
+    await pair.in_primary(1)
+
+
+async def test_what_is_discarded_is_replaced(pair: Pair) -> None:
+    async with pair.client() as client:
+        channel = client._pair.primary_channel("orders")
+        await call(channel.open, 20)
+        broken = channel.sdk
+        await call(channel.discard)
+        assert channel.opened is False
+        assert channel.sdk is not broken
+        for _ in range(500):
+            if broken._shutdown.is_set():
+                break
+            await asyncio.sleep(0.01)
+        assert broken._shutdown.is_set(), "closed in the background"
+        await call(channel.open, 20)
+        await call(channel.sdk.send_messages, ServiceBusMessage("x"))
+        await call(channel.leave)
+        assert channel.opened is False
+    await pair.in_primary(1)
+
+
+async def test_an_opening_that_fails_leaves_a_new_sender(pair: Pair) -> None:
+    async with pair.client() as client:
+        channel = client._pair.primary_channel("nowhere")
+        first = channel.sdk
+        with pytest.raises(MessagingEntityNotFoundError):
+            await call(channel.open, 20)
+        assert channel.opened is False
+        assert channel.sdk is not first
+
+
+async def test_an_opening_that_hangs_is_a_timeout(pair: Pair) -> None:
+    async with pair.client() as client:
+        channel = client._pair.primary_channel("orders")
+        first = channel.sdk
+        with (
+            pair.primary.fault("silent"),
+            pytest.raises(OperationTimeoutError, match=r"'orders' did not open within 0.5"),
+        ):
+            await call(channel.open, 0.5)
+        assert channel.opened is False
+        assert channel.sdk is not first
+
+
+async def test_a_pair_that_was_given_up_tells_its_first_reason(pair: Pair) -> None:
+    async with pair.client() as client:
+        await call(client.fault, "first reason")
+        await call(client.fault, "second reason")
+        with pytest.raises(PairFaultedError, match="first reason"):
+            client.get_queue_sender("orders")
