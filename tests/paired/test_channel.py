@@ -10,6 +10,7 @@ from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusConnectionError,
+    ServiceBusError,
 )
 
 from tests.paired.pairs import Pair, call
@@ -82,3 +83,12 @@ async def test_a_pair_that_was_given_up_tells_its_first_reason(pair: Pair) -> No
         await call(client.fault, "second reason")
         with pytest.raises(PairFaultedError, match="first reason"):
             client.get_queue_sender("orders")
+
+
+async def test_a_cancellation_is_use_of_a_client(pair: Pair) -> None:
+    client = pair.make()
+    assert not client._pair.used
+    with pytest.raises(ServiceBusError):
+        await call(client.get_queue_sender("orders").cancel_scheduled_messages, 999)
+    assert client._pair.used, "a forked child must not go on with it"
+    await call(client.close)
