@@ -167,8 +167,8 @@ PROGRAMS = (
         "rust",
         "fe2o3-amqp 0.14.1 (Rust)",
         ("cargo",),
-        (("cargo", "build", "--release", "--quiet"),),
-        ("target/release/compat",),
+        (("cargo", "build", "--quiet"),),
+        ("target/debug/compat",),
         {
             "administration": "an AMQP client: it has none",
             "peek": "an AMQP client: it browses no other way than by requests of its own",
