@@ -18,8 +18,9 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError
 from tests.paired.pairs import FAST, Pair, call, opened
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
+from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
 from twinbus.paired import EntityState, PairedServiceBusClient, PairingOptions
-from twinbus.paired.arguments import admin_options, from_environment, pairing_options, variable
+from twinbus.paired.arguments import admin_options, bus_options, from_environment, pairing_options, variable
 
 HOSTS = ("contoso.servicebus.windows.net", "fabrikam.servicebus.windows.net")
 
@@ -157,6 +158,7 @@ TYPED = """
 from datetime import timedelta
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
 from twinbus.paired import PairedServiceBusClient, PairingOptions, EntityState
 from twinbus.paired.aio import PairedServiceBusClient as AsyncClient
 
@@ -263,3 +265,21 @@ def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWINBUS_PRIMARY", "  ")
     with pytest.raises(ValueError, match="TWINBUS_PRIMARY is not set"):
         variable("PRIMARY")
+
+
+def test_our_own_client_goes_the_way_of_the_sdks() -> None:
+    plain = {"timeout_ms": SYPHON_CONNECT_TIMEOUT_MS}
+    assert bus_options({"retry_total": 5}) == plain
+    assert bus_options({"transport_type": TransportType.Amqp}) == plain
+    assert bus_options({"transport_type": TransportType.AmqpOverWebsocket}) == {**plain, "websocket": True}
+    address = {"custom_endpoint_address": "sb://gateway:443"}
+    assert bus_options(address) == {**plain, "address": "sb://gateway:443", "websocket": True}
+    by_tcp = {**address, "transport_type": TransportType.Amqp}
+    assert bus_options(by_tcp) == {**plain, "address": "sb://gateway:443"}
+    for host in ("proxy", "http://proxy"):
+        proxy = {"proxy_hostname": host, "proxy_port": 8080, "username": "who", "password": "p@ss"}
+        assert bus_options({"http_proxy": proxy}) == {
+            **plain,
+            "websocket": True,
+            "proxy": "http://who:p%40ss@proxy:8080",
+        }

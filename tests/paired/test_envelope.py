@@ -202,10 +202,15 @@ def test_what_does_not_fit_even_so_says_by_how_much(backlog: Backlog) -> None:
     batch = backlog.sender.create_message_batch()
     noise = uuid.uuid4().bytes
     body = b"".join(uuid.uuid5(uuid.NAMESPACE_OID, f"{noise!r}{n}").bytes for n in range(batch.max_size_in_bytes // 16))
-    with pytest.raises(MessageSizeExceededError, match=r"'orders' cannot go .*Nothing was sent") as raised:
+    with pytest.raises(
+        MessageSizeExceededError, match=r"^The message of .* for 'orders' cannot go .*Nothing was sent"
+    ) as raised:
         fill(batch, encoded(ServiceBusMessage(body)), "orders")
     assert len(batch) == 0
     told = re.search(r"(\d+) bytes remain, (\d+) more than the (\d+)", str(raised.value))
     assert told is not None
     remain, more, limit = map(int, told.groups())
     assert (remain - limit, limit) == (more, batch.max_size_in_bytes)
+    with pytest.raises(MessageSizeExceededError, match=r"^The 2 messages of \d+ bytes for 'orders' cannot go"):
+        fill(batch, encoded([ServiceBusMessage(body), ServiceBusMessage("small")]), "orders")
+    assert len(batch) == 0
