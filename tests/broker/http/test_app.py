@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
+import ssl
 import uuid
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +17,7 @@ from tests.broker.http.rest.test_api import ask
 from tests.broker.peer import Peer, text
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.states import Accepted
+from twinbus.broker.http.app import unwritten_bytes
 from twinbus.broker.http.rest.api import BATCH_TYPE
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
@@ -73,3 +77,13 @@ def test_a_queue_disabled_under_its_receivers(broker: Broker) -> None:
         broker.call(lambda server: server.hosts["contoso"].update_queue(settings))
         assert isinstance(peer.send(peer.sender("q"), text("kept")), Accepted)
         assert peer.quiet(Transfer)
+
+
+async def test_a_tls_transport_that_is_gone_has_nothing_to_write() -> None:
+    protocol = SSLProtocol(asyncio.get_running_loop(), asyncio.Protocol(), ssl.create_default_context(), None)
+    transport = protocol._get_app_transport()
+    transport.close()
+    transport.close()
+    with pytest.raises(AttributeError):
+        transport.get_write_buffer_size()
+    assert unwritten_bytes(transport) == 0

@@ -136,7 +136,7 @@ class HttpApp:
             return refusal.response()
         finally:
             # Also for the answer itself: a peer that does not read it is cut as well. One that is gone needs no timer.
-            if transport is not None and (not transport.is_closing() or transport.get_write_buffer_size()):
+            if transport is not None and (not transport.is_closing() or unwritten_bytes(transport)):
                 self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -267,7 +267,7 @@ class HttpApp:
         try:
             await response.prepare(request)
             await response.write_eof()
-            return not transport.is_closing() and transport.get_write_buffer_size() == 0
+            return not transport.is_closing() and unwritten_bytes(transport) == 0
         except ConnectionError:
             return False
         finally:
@@ -353,6 +353,14 @@ class _Refusal(Exception):
         # Whatever else the peer still sends is not worth reading.
         response.force_close()
         return response
+
+
+def unwritten_bytes(transport: asyncio.WriteTransport) -> int:
+    """What a transport has not written yet; nothing, once a TLS transport is closed for good."""
+    try:
+        return transport.get_write_buffer_size()
+    except AttributeError:
+        return 0
 
 
 def _known_name(host: str, known: frozenset[str]) -> bool:
