@@ -7,6 +7,7 @@ the process at some damaged pages by an assertion of its own: these are counted 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -160,7 +161,8 @@ def apart(work: Callable[[], dict[str, Any]], patience_s: int = 60) -> dict[str,
     child = os.fork()
     if child == 0:
         try:
-            # What an assertion prints belongs to nobody.
+            # What an assertion prints belongs to nobody, and pytest's handler would add the whole stack.
+            faulthandler.disable()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             signal.alarm(patience_s)
             try:
