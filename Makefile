@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench faults fuzz proof compat matrix compliance compiled docs
+.PHONY: help setup demo test spark lint types bench faults fuzz proof compat matrix compliance compiled docs
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -27,8 +27,11 @@ setup: $(STAMP) ## make the virtual environment with everything the other target
 demo: $(STAMP) ## kill a message bus under load, lose nothing, and write the report
 	$(BIN)/twinbus demo $(ARGS)
 
-test: $(STAMP) ## run the tests, in two processes (WORKERS=0: in one)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+test: $(STAMP) ## run the tests but those on Spark, in two processes (WORKERS=0: in one)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),--ignore=tests/spark)
+
+spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/spark $(ARGS)
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -216,3 +217,14 @@ def test_the_plugin_imports_nothing_heavy() -> None:
         for alias in node.names
     }
     assert at_once <= {"__future__", "collections.abc", "contextlib", "typing", "pytest"}
+
+
+def test_no_module_beside_a_program_hides_one_of_python() -> None:
+    # Spark runs a job as a file, and then its folder comes first where modules are looked for.
+    hidden = [
+        str(path.relative_to(SOURCE))
+        for job in SOURCE.rglob("job.py")
+        for path in job.parent.iterdir()
+        if path.stem in sys.stdlib_module_names
+    ]
+    assert hidden == []

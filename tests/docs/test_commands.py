@@ -15,7 +15,22 @@ from tests.docs.setting import scene, setting_of
 from tests.docs.shell import Shell
 
 # Languages of blocks; a shell's own name would be a way around this test.
-LANGUAGES = {"", "console", "python", "json", "toml", "yaml", "text", "ini", "svg", "sql", "xml", "javascript", "make"}
+LANGUAGES = {
+    "",
+    "console",
+    "python",
+    "json",
+    "toml",
+    "yaml",
+    "text",
+    "ini",
+    "svg",
+    "sql",
+    "xml",
+    "javascript",
+    "make",
+    "mermaid",
+}
 # Commands that no test can run.
 NOT_RUN_MAX = 2
 

@@ -11,7 +11,7 @@ from tests.spark.ledger.made import START_MS, Writer, odd
 from twinbus.errors import LedgerError
 from twinbus.ledger.records import OperationLines, OperationReader, Operations, decode, encode
 from twinbus.ledger.words import Kind, LedgerSource
-from twinbus.spark.ledger.numbers import NumberSet
+from twinbus.spark.ledger.number_set import NumberSet
 from twinbus.spark.ledger.reading import file_rows
 
 # Pieces that turn up where they do not belong.

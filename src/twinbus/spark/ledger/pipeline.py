@@ -42,7 +42,7 @@ from twinbus.spark.ledger.tables import LedgerTables, frame_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from twinbus.spark.ledger.numbers import NumberSet
+    from twinbus.spark.ledger.number_set import NumberSet
 
 FOLLOW_S: Final = 10.0
 # Below this the session is opened `brisk`.

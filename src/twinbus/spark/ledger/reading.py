@@ -24,7 +24,7 @@ from twinbus.ledger.files import lines
 from twinbus.ledger.records import LedgerRecord, OperationReader, Operations, decode, run_and_number
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
 from twinbus.spark.ledger import schemas
-from twinbus.spark.ledger.numbers import NumberSet
+from twinbus.spark.ledger.number_set import NumberSet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from twinbus.spark.ledger import reading, schemas
 from twinbus.spark.ledger.delta import DeltaFolder
-from twinbus.spark.ledger.numbers import NumberSet
+from twinbus.spark.ledger.number_set import NumberSet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.spark.ledger.numbers import NumberSet
+from twinbus.spark.ledger.number_set import NumberSet
 
 numbers = st.lists(st.integers(0, 40), max_size=40)
 
