@@ -8,6 +8,12 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 WORKERS ?= 2
 
+# Tests that start Spark and take long: `make spark` runs them, `make test` the others.
+PAGE := tests/docs/test_commands.py::test_every_command_does_what_the_page_says
+SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_spark_syphon_kill.py \
+	tests/docs/test_spark_programs.py tests/cli/test_ledger.py \
+	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test spark lint types bench faults fuzz proof compat matrix compliance compiled docs
 
@@ -28,10 +34,10 @@ demo: $(STAMP) ## kill a message bus under load, lose nothing, and write the rep
 	$(BIN)/twinbus demo $(ARGS)
 
 test: $(STAMP) ## run the tests but those on Spark, in two processes (WORKERS=0: in one)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),--ignore=tests/spark)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(addprefix --deselect=,$(SPARK)))
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/spark $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK))
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .
