@@ -3,7 +3,7 @@
 Rules:
 - Looking is peeking: it needs Listen, counts as a peek for each message, and touches no lock.
 - What is shown of a body is bounded; the whole of it is a download, never a page.
-- A message that does not read is shown as the bytes it is.
+- A message that cannot be decoded is shown as bytes.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ export function messageList(content, page, namespace, entity, part) {
     "aria-label": `Message ${row.seq}`,
     onclick: () => trying(() => detail(where, row.seq)),
   }, row.seq);
-  const preview = (row) => (row.damaged ? el("strong", {}, "damaged, set aside") : row.unreadable ? el("em", {}, "does not read") : el("code", { class: "preview" }, row.preview));
+  const preview = (row) => (row.damaged ? el("strong", {}, "damaged, set aside") : row.unreadable ? el("em", {}, "unreadable") : el("code", { class: "preview" }, row.preview));
 
   function plainTable() {
     const columns = [["Number", "number"], ["Message id"], ["Enqueued"], ["Deliveries", "number"], ["Size", "number"], ["Body", "wide"]];
@@ -188,7 +188,7 @@ async function detail(where, seq) {
     "div",
     { class: "detail" },
     found.reason || found.description ? el("p", { class: "banner" }, el("strong", {}, found.reason ?? ""), found.description ? ` ${found.description}` : "") : null,
-    found.unreadable ? el("p", { class: "banner" }, "The message does not read as AMQP: here are its bytes.") : null,
+    found.unreadable ? el("p", { class: "banner" }, "The message is not valid AMQP. Its bytes are shown below.") : null,
     bodyView(found.body, address("body", { ...where, seq })),
     pairs("Application properties", found.application),
     pairs("Properties", found.properties),
