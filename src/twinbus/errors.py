@@ -40,10 +40,10 @@ An error of one package only is defined there:
     ├── EncodeError                  a value has no AMQP form; the caller's mistake
     ├── StoreError                   the disk or the data folder says no
     │   ├── StoreLockedError             another process holds the data folder
-    │   └── StoreCorruptError            a checksum or a record does not read back
+    │   └── StoreCorruptError            a checksum does not match, or a record cannot be decoded
     │       └── DamagedBodyError             the body of one message; all others can be read
     ├── EnvelopeError                a message of a backlog queue cannot be restored; the text says why
-    ├── LedgerError                  a line of a ledger does not read; the text says what is wrong with it
+    ├── LedgerError                  a line of a ledger is invalid; the text says why
     └── ConfigError                  a setting, flag or file is wrong; the text names it and the fix
 
 "The service says no" and "the peer broke the rules" are two trees: the first is answered to the caller who
@@ -242,7 +242,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreCorruptError(StoreError):
-    """A checksum or a record does not read back."""
+    """A checksum does not match, or a record cannot be decoded."""
 
 
 class DamagedBodyError(StoreCorruptError):
@@ -250,7 +250,7 @@ class DamagedBodyError(StoreCorruptError):
 
 
 class EnvelopeError(TwinbusError):
-    """A message of a backlog queue has no destination, or what it was rewritten from does not read."""
+    """A message of a backlog queue has no destination, or its original form cannot be decoded."""
 
 
 class LedgerError(TwinbusError):

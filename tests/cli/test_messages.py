@@ -152,9 +152,9 @@ def test_lines_that_come_by_a_pipe_are_sent_as_they_come(bus: Broker, process: P
         ("[]", "Line 2 is no JSON object"),
         ('{"bdy": 1}', "Line 2 has the unknown field 'bdy'. Did you mean 'body'?"),
         ('{"body_value": 1}', "which cannot be sent"),
-        ('{"body_base64": "%"}', "body_base64 does not read"),
+        ('{"body_base64": "%"}', "body_base64 is not valid base64"),
         ('{"ttl_ms": "1h"}', "whole number of milliseconds"),
-        ('{"application_properties": {"a": {"$uuid": "x"}}}', "A value $uuid does not read"),
+        ('{"application_properties": {"a": {"$uuid": "x"}}}', "The value of $uuid is invalid"),
     ],
 )
 def test_a_line_that_is_none_says_which(twinbus: Command, tmp_path: Path, line: str, problem: str) -> None:

@@ -59,7 +59,7 @@ def list_backlog(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the backlog queues: how many messages, for whom, how old, and the reasons of dead letters.
+    """List the backlog queues with their messages, destinations, ages and dead-letter reasons.
 
     \b
     Example:

@@ -249,6 +249,6 @@ def _body_of(fields: dict[str, Any], number: int) -> bytes:
         try:
             return base64.b64decode(coded, validate=True)
         except (ValueError, TypeError):
-            raise ConfigError(f"Line {number}: body_base64 does not read.") from None
+            raise ConfigError(f"Line {number}: body_base64 is not valid base64.") from None
     body = fields.get("body", "")
     return body.encode() if isinstance(body, str) else json.dumps(body, ensure_ascii=False).encode()

@@ -87,7 +87,7 @@ def from_json(value: Any) -> Any:
             if kind == "$text":
                 return str(inner)
         except (ValueError, TypeError, AttributeError):
-            raise ConfigError(f"A value {kind} does not read.") from None
+            raise ConfigError(f"The value of {kind} is invalid.") from None
     if isinstance(value, dict):
         return {key: from_json(each) for key, each in value.items()}
     return [from_json(each) for each in value] if isinstance(value, list) else value

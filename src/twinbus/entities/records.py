@@ -128,7 +128,7 @@ def unpack(value: bytes) -> Record:
             origin_seq, hops, length = RELAY.unpack_from(value, offset)
             source = _slice(value, offset + RELAY.size, length).decode(*_TEXT) or None
     except (struct.error, UnicodeDecodeError, IndexError) as error:
-        raise StoreCorruptError(f"An index record of {len(value)} bytes does not read back: {error}.") from error
+        raise StoreCorruptError(f"An index record of {len(value)} bytes cannot be decoded: {error}.") from error
     return Record(
         flags & STATE_MASK,
         delivery_count,
@@ -213,7 +213,7 @@ def unpack_session(value: bytes) -> tuple[str, int, bytes]:
         offset = _SESSION_HEAD.size
         session_id = _slice(value, offset, length).decode(*_TEXT)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
-        raise StoreCorruptError(f"A session record of {len(value)} bytes does not read back: {error}.") from error
+        raise StoreCorruptError(f"A session record of {len(value)} bytes cannot be decoded: {error}.") from error
     return session_id, updated_ms, bytes(value[offset + length :])
 
 
@@ -227,7 +227,7 @@ def unpack_duplicate(value: bytes) -> tuple[int, str]:
         (seen_ms,) = NUMBER.unpack_from(value)
         return seen_ms, bytes(value[NUMBER.size :]).decode(*_TEXT)
     except (struct.error, UnicodeDecodeError) as error:
-        raise StoreCorruptError(f"A duplicate record of {len(value)} bytes does not read back: {error}.") from error
+        raise StoreCorruptError(f"A duplicate record of {len(value)} bytes cannot be decoded: {error}.") from error
 
 
 def _pack_relay(message: Relayed) -> bytes:

@@ -162,7 +162,7 @@ class Selection:
         try:
             return self._index.match(view)
         except FilterEvaluationError as error:
-            # The message does not read: what nobody can look at matches no filter.
+            # The message cannot be decoded, so it matches no filter.
             for binding in self._correlations:
                 failed.setdefault(binding.subscription, f"Rule '{binding.rule.name}': {error.text}")
             return []

@@ -200,7 +200,7 @@ class Subscription:
 
 
 def _session_of(view: StoredView) -> str | None:
-    """The message's session id. One that does not read is none: other copies are made already, so nothing may fail."""
+    """The message's session id; None if it cannot be decoded, because copies exist already and nothing may fail."""
     try:
         session_id = view.system("SessionId")
     except FilterEvaluationError:

@@ -24,13 +24,13 @@ from twinbus.limits import OPERATION_STEP_BYTES
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Amounts have so many decimals.
+# Decimals of an amount.
 DECIMALS: Final = 12
-# A price has at most so many decimals and is at most so much: then sums of it stay exact in a DECIMAL(38).
+# Bounds of a price, within which sums stay exact in a DECIMAL(38).
 PRICE_DECIMALS: Final = 9
 PRICE_MAX: Final = Decimal(100_000)
 _SCALE: Final = 10**DECIMALS
-# A price of bandwidth is for so many bytes.
+# Bytes that a price of bandwidth covers.
 GIGABYTE: Final = 10**9
 _COUNT_MAX: Final = 10**15
 _TIERS_MAX: Final = 32
@@ -40,7 +40,7 @@ _CURRENCY: Final = re.compile(r"[A-Z]{3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A price that holds up to so many units of a month; `up_to` is None for the last one."""
+    """A price up to a number of units a month; `up_to` is None for the last tier."""
 
     up_to: int | None
     price: Decimal
@@ -156,7 +156,7 @@ class Sheet:
         return self.operations.cost(units_so_far, units)
 
     def bandwidth_cost(self, bytes_so_far: int, size_bytes: int) -> Decimal:
-        """What so many bytes cost after `bytes_so_far` in the same month and namespace."""
+        """What `size_bytes` cost after `bytes_so_far` in the same month and namespace."""
         return self.bandwidth.cost(bytes_so_far, size_bytes)
 
     def base_cost(self, hours: Decimal | int) -> Decimal:

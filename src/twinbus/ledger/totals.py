@@ -3,7 +3,7 @@
 Rules:
 - Files are read one after the other, line by line: memory grows with the number of groups, which is bounded.
 - Each source counts for itself: a send that both the client and the broker saw is in the ledgers of both.
-- A line that does not read is counted and the first ones are kept with their place; it never ends the reading.
+- An invalid line is counted and the first ones are kept with their place; it never ends the reading.
 """
 
 from __future__ import annotations

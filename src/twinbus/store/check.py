@@ -165,7 +165,7 @@ def left_out(report: CheckReport) -> list[str]:
         f"message {seq} of {_place(report, entity)} has the damaged body {body}"
         for entity, seq, body in report.damaged_keys
     ]
-    lines += [f"message {seq} of {_place(report, entity)} does not read back" for entity, seq in report.bad_index_keys]
+    lines += [f"message {seq} of {_place(report, entity)} cannot be decoded" for entity, seq in report.bad_index_keys]
     lines += [
         f"message {seq} of {_place(report, entity)} has lost its body {body}"
         for entity, seq, body in report.dangling_keys

@@ -234,7 +234,7 @@ def test_a_queue_made_anew_is_noticed(desk: Desk, broker: Broker, queue: str) ->
     broker.create_queue(queue)
     desk.bus.close()
     desk.fill(queue, list("xy"))
-    with streaming(desk, queue) as reader, pytest.raises(MessageNotFoundError, match=r"made anew.*failOnDataLoss"):
+    with streaming(desk, queue) as reader, pytest.raises(MessageNotFoundError, match=r"created again.*failOnDataLoss"):
         reader.latestOffset(end, ALL)
     assert desk.ids(queue) == ["x", "y"]
     with streaming(desk, queue, failOnDataLoss="false") as reader:
@@ -272,7 +272,7 @@ def test_a_queue_made_anew_while_nothing_is_in_it(desk: Desk, broker: Broker, qu
     with streaming(desk, queue) as reader:
         assert reader.latestOffset(end, ALL) == end
         desk.fill(queue, ["x"])
-        with pytest.raises(MessageNotFoundError, match="made anew"):
+        with pytest.raises(MessageNotFoundError, match="created again"):
             reader.latestOffset(end, ALL)
     assert desk.ids(queue) == ["x"]
 

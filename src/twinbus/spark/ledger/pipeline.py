@@ -191,7 +191,7 @@ class _Job:
             total = total.plus(self._batch(batch))
         last = self.delta.batch()
         if last.number and last.sheet != repr_of(self._sheet):
-            self._progress("another price sheet: all charges anew")
+            self._progress("the price sheet changed: computing all charges again")
             self._commit(StagedRows(self._spark, self.delta.stage()), {}, {})
         return replace(total, seconds=(watch.now_ms() - begun) / 1000)
 

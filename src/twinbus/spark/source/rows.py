@@ -2,8 +2,8 @@
 
 Rules:
 - Only the sections that the wanted columns need are decoded.
-- A message that does not read is a row all the same, with all of it in `body` and the reason in `properties`: one bad
-  message must not hold up those behind it.
+- A message that cannot be decoded is a row all the same, with its bytes in `body` and the reason in `properties`:
+  one bad message must not hold up those behind it.
 - The batch has exactly the schema that Spark expects, or Spark refuses it.
 - A whole column is made at once, and what all rows have in common (nothing, mostly) is not made row by row.
 """
@@ -161,5 +161,5 @@ def _maps(rows: Sequence[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
 
 
 def _unreadable(payload: bytes, error: DecodeError) -> Fields:
-    """All of a message that does not read, with what the service itself wrote."""
+    """The bytes of a message that cannot be decoded, with what the service itself wrote."""
     return read_head(payload)._replace(properties={UNREADABLE: to_json(str(error))}, body=payload)

@@ -62,7 +62,7 @@ def is_old(message: Fields, mark: BrowseMark) -> bool:
     if (message.enqueued_ms or 0) > mark.enqueued_ms:
         raise MadeAnew(
             f"The sequence numbers begin again: message {message.sequence_number} is younger than message "
-            f"{mark.number} of the checkpoint. The entity was deleted and made anew."
+            f"{mark.number} of the checkpoint. The entity was deleted and created again."
         )
     return True
 

@@ -47,7 +47,7 @@ def from_text(text: str) -> list[Span]:
             first, _, last = part.partition("-")
             found.append((int(first), int(last or first)))
     except ValueError:
-        raise ConfigError("An offset of the checkpoint does not read: it is not one of this source.") from None
+        raise ConfigError("An offset of the checkpoint is invalid: it was not written by this source.") from None
     return found
 
 
