@@ -190,6 +190,12 @@ LEDGER_BATCH_BYTES: Final = 16 * 1024**3  # of ledger files that a run reads bef
 TABLES_KEPT_HOURS: Final = 1  # how long files stay that a table no longer names, for those who are reading them
 TABLES_VACUUM_BATCHES: Final = 20  # so many batches of the ledger pipeline between two vacuums
 METRICS_ENTITIES_MAX: Final = 1_000  # with series of their own; the others are summed as one
+RATES_SAMPLES: Final = 60  # intervals of the meter that rates are kept of
+RATES_RECENT_MS: Final = 5_000  # what a rate is the average of
+CONNECTIONS_PAGE: Final = 200  # described in one answer
+CONNECTION_LINKS_SHOWN: Final = 10
+OVERVIEW_ENTITIES_MAX: Final = 1_000  # in one answer
+OVERVIEW_ENTITIES_LOOKED: Final = 20_000  # looked at for one answer
 
 # --- configuration --------------------------------------------------------------------------------------------------
 CONFIG_FILE_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -36,7 +36,7 @@ from twinbus.entities.settings import QueueSettings
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
-from twinbus.errors import ConnectionForcedError, EntityNotFoundError
+from twinbus.errors import ArgumentError, ConnectionForcedError, EntityNotFoundError
 from twinbus.limits import CONNECTIONS_MAX, MESSAGE_BYTES_MAX
 from twinbus.store.facts import Table
 from twinbus.store.lmdb_store import Store
@@ -145,6 +145,8 @@ class NamespaceHost:
         # What clients make it hold.
         self.memory = Memory(Memory() if memory is None else memory)
         self._connections: set[BrokerConnection] = set()
+        # Of the last connection that came.
+        self._connection_number = 0
         # Connections whose reading is paused until the disk has caught up.
         self._held_back: set[BrokerConnection] = set()
         # By entity id: who receives from it and sends to it.
@@ -238,6 +240,9 @@ class NamespaceHost:
         if len(self._connections) >= CONNECTIONS_MAX:
             return f"the namespace has {CONNECTIONS_MAX} connections already"
         self._connections.add(connection)
+        self._connection_number += 1
+        connection.number = self._connection_number
+        connection.opened_ms = self.clock.now_ms()
         self.meter.connections.see(len(self._connections))
         return None
 
@@ -276,6 +281,19 @@ class NamespaceHost:
         dispatchers = self._dispatchers.values()
         publishers = sum(len(each.publishers) for each in (*dispatchers, *self._senders.values()))
         return publishers, sum(len(each.consumers) for each in dispatchers)
+
+    def connections(self) -> list[BrokerConnection]:
+        """The connections, oldest first."""
+        return sorted(self._connections, key=lambda each: each.number)
+
+    def close_connection(self, number: int) -> None:
+        """Close a connection in good order, whoever holds it: its client may come again."""
+        for connection in self._connections:
+            if connection.number == number:
+                error = ConnectionForcedError("The connection was closed by an administrator.")
+                connection.close(self.tracker.wire_error(error))
+                return
+        raise ArgumentError(f"There is no connection {number}: it is closed already, or the number is wrong.")
 
     def cut_connections(self) -> None:
         """Drop every connection without a word."""

@@ -32,6 +32,7 @@ from twinbus.amqp.states import AmqpError, State
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.auth.policies import Right
 from twinbus.broker.connections.attachment import Attachment
+from twinbus.broker.connections.description import describe_connection
 from twinbus.broker.connections.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.faults import FaultyStream
 from twinbus.broker.links.transactions import ConnectionTransactions
@@ -87,6 +88,9 @@ class BrokerConnection(asyncio.Protocol):
         )
         # Where the peer is; "" before it is connected.
         self.address = ""
+        # What an administrator calls it by, and since when it is there; set when it is admitted.
+        self.number = 0
+        self.opened_ms = 0
         # Bytes that a peer without a token may still send; None once it has one, or needs none.
         self._stranger_bytes: int | None = None
         self.memory = Memory(host.memory)
@@ -322,6 +326,10 @@ class BrokerConnection(asyncio.Protocol):
         self._orderly = True
         self._leave_links(orderly=True)
         self.flush()
+
+    def describe(self) -> dict[str, Any]:
+        """What an administrator sees of it."""
+        return describe_connection(self, self._transport, self._links)
 
     def abort(self) -> None:
         """Cut the socket without a word, as a crash would."""

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from twinbus.broker.metering.rates import OTHERS, Rates
 from twinbus.entities.message import NewMessage
 from twinbus.ledger.records import ConnectionLines, OperationLines
 from twinbus.ledger.words import OK, Kind, LedgerSource
@@ -21,9 +22,6 @@ from twinbus.limits import CONNECTIONS_RECORD_MS, METER_INTERVAL_MS, METRICS_ENT
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
     from twinbus.broker.metering.scribe import Scribe
-
-# Stands for the entities that are not told apart; no entity can have this name.
-OTHERS = "$others"
 
 # What the operations of `$management` are; the others manage.
 REQUEST_KINDS = {
@@ -169,6 +167,8 @@ class Meter:
         # What entities that are gone have counted, so that sums over all never shrink.
         self.gone = EntityMeter(host.name, OTHERS)
         self.connections = ConnectionPeak(host.name)
+        # Messages a second of the last minute.
+        self.rates = Rates()
         self._start_ms = host.clock.now_ms()
         # The next look at the counters; None while stopped.
         self._timer: asyncio.TimerHandle | None = None
@@ -236,12 +236,14 @@ class Meter:
         start_ms, end_ms = self._start_ms, self._host.clock.now_ms()
         self._start_ms = end_ms
         start_ms = min(start_ms, end_ms)
-        found = [
-            interval
-            for entity in self._entities.values()
-            for counter in entity
-            if (interval := counter.take(start_ms, end_ms)) is not None
-        ]
+        self.rates.begin(end_ms - start_ms)
+        found: list[Interval] = []
+        for entity in self._entities.values():
+            for counter in entity:
+                interval = counter.take(start_ms, end_ms)
+                if interval is not None:
+                    found.append(interval)
+                    self.rates.add(entity.path, counter.kind, counter.outcome, interval[3])
         if (peak := self.connections.take(self._host.connection_count, start_ms, end_ms)) is not None:
             found.append(peak)
         self._drop_gone()

@@ -21,7 +21,7 @@ from twinbus.auth.policies import Right
 from twinbus.broker.configuration.config import is_loopback
 from twinbus.broker.memory import MemoryKind
 from twinbus.broker.metering.histogram import Histogram
-from twinbus.broker.metering.meter import OTHERS
+from twinbus.broker.metering.rates import OTHERS
 from twinbus.build import build
 from twinbus.errors import UnauthorizedError
 from twinbus.limits import METRICS_ENTITIES_MAX

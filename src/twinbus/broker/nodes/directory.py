@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinbus.amqp.types import Int
+from twinbus.broker.nodes.activity import ACTIVITY_QUESTIONS
 from twinbus.broker.nodes.export import export_page
 from twinbus.broker.nodes.policy_requests import delete_policy, list_policies, rotate_key, set_policy
 from twinbus.broker.nodes.requests import Request
@@ -169,6 +170,10 @@ def _questions(kind: str) -> dict[str, _Operation]:
     return {f"get-{kind}": get, f"list-{kind}s": found}
 
 
+def _of_host(question: Callable[[NamespaceHost, Request], dict[str, Any]]) -> _Operation:
+    return lambda directory, request: question(directory._host, request)
+
+
 _SETTINGS: dict[str, type[Any]] = {QUEUE: QueueSettings, TOPIC: TopicSettings, SUBSCRIPTION: SubscriptionSettings}
 
 # Answered when what they do is on disk.
@@ -191,4 +196,5 @@ _QUESTIONS: dict[str, _Operation] = {
     "list-rules": Directory.list_rules,
     "list-policies": lambda directory, request: list_policies(directory._host, request),
     "export": lambda directory, request: export_page(directory._host, request),
+    **{name: _of_host(question) for name, question in ACTIVITY_QUESTIONS.items()},
 }

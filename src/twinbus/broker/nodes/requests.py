@@ -58,6 +58,11 @@ class Request:
         # The body when it is a map, else an empty one.
         self.arguments: dict[Any, Any] = message.value if isinstance(message.value, dict) else {}
 
+    @property
+    def connection_number(self) -> int:
+        """Which connection it came by."""
+        return self._connection.number
+
     def answer(self, properties: dict[str, Any], body: Any, delivered: Delivered | None = None) -> None:
         """Answer; `delivered` hears whether the answer was written to the socket, or could not be."""
         reply = self._connection.replies.find(self._node, self.message.reply_to, self._session)

@@ -28,7 +28,7 @@ from aiohttp import web
 from twinbus import __version__
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.broker.configuration.config import is_loopback
-from twinbus.broker.http.console import backlog, commands, entities, messages
+from twinbus.broker.http.console import activity, backlog, commands, entities, messages
 from twinbus.broker.http.console.answers import HEADERS, Refused, answer, refusal
 from twinbus.broker.http.console.assets import PAGE, Assets
 from twinbus.broker.http.console.hour import Hour
@@ -60,15 +60,18 @@ _VIEWS: Final[dict[str, View]] = {
     "messages": messages.messages,
     "message": messages.message,
     "backlog": backlog.backlog,
+    "connections": activity.connections,
+    "rates": activity.rates,
 }
 # What a stream may repeat: nothing that counts as an operation.
-_LIVE: Final = ("namespaces", "entities", "entity", "backlog")
+_LIVE: Final = ("namespaces", "entities", "entity", "backlog", "connections", "rates")
 _COMMANDS: Final[dict[str, Command]] = {
     "send": commands.send,
     "create": commands.create,
     "delete": commands.delete,
     "purge": commands.purge,
     "resubmit": commands.resubmit,
+    "close-connection": activity.close_connection,
 }
 
 

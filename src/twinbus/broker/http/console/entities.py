@@ -7,13 +7,14 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from twinbus.auth.policies import Right
 from twinbus.broker.http.console.answers import Refused
 from twinbus.broker.http.console.shown import cut, text
+from twinbus.broker.nodes.activity import every_entity
 from twinbus.entities.queue import Queue
 from twinbus.entities.rule import Rule
 from twinbus.entities.subscription import subscription_of
@@ -51,7 +52,7 @@ def _numbers(host: NamespaceHost) -> dict[str, Any]:
     senders, receivers = host.link_counts()
     queues, topics = host.entities.queues(), host.entities.topics()
     active = dead = 0
-    for entity in islice(_walk(queues, topics), CONSOLE_ENTITIES_MAX):
+    for entity in islice(every_entity(host), CONSOLE_ENTITIES_MAX):
         counts = entity.counts
         active += counts.active
         dead += counts.dead_letter
@@ -78,7 +79,7 @@ def entities(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     met = 0
     more = False
-    for looked, entity in enumerate(_walk(queues, topics)):
+    for looked, entity in enumerate(every_entity(host)):
         if looked >= CONSOLE_ENTITIES_MAX or len(rows) > CONSOLE_ENTITIES_PAGE:
             more = True
             break
@@ -176,13 +177,6 @@ def number(query: Mapping[str, str], name: str, default: int) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= _NUMBER_CHARS_MAX):
         raise Refused(400, f"'{name}' must be a whole number from 0 on.")
     return int(given)
-
-
-def _walk(queues: list[Queue], topics: list[Topic]) -> Iterator[Queue | Topic]:
-    yield from queues
-    for topic in topics:
-        yield topic
-        yield from (subscription.queue for subscription in topic.subscriptions)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -1,0 +1,51 @@
+"""Connections and rates of a namespace, as the console shows them.
+
+Rules:
+- Connections are the administrator's business: Manage on the namespace. Rates need Listen on the entity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from twinbus.auth.policies import Right
+from twinbus.broker.http.console.entities import found_entity, number
+from twinbus.broker.nodes.activity import connections_page
+from twinbus.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from twinbus.broker.http.console.visitor import Visitor
+
+
+def connections(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
+    """A page of AMQP connections, oldest first, behind the number `after`."""
+    host = visitor.host(query.get("namespace", ""))
+    visitor.need(host, "", Right.MANAGE)
+    return {"namespace": host.name, **connections_page(host, number(query, "after", 0))}
+
+
+def rates(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
+    """Messages a second: of one entity with its last minute, or of all that moved some."""
+    host = visitor.host(query.get("namespace", ""))
+    path = query.get("entity", "")
+    if path:
+        found = found_entity(visitor, host, path)
+        visitor.need(host, found.path, Right.LISTEN)
+        path = found.path
+        recent = host.meter.rates.recent(lambda each: each == path)
+        return {"namespace": host.name, "rates": recent, "history": host.meter.rates.history(path)}
+    recent = host.meter.rates.recent(lambda each: visitor.may(host, each, Right.LISTEN))
+    return {"namespace": host.name, "rates": recent}
+
+
+async def close_connection(visitor: Visitor, fields: dict[str, Any]) -> dict[str, Any]:
+    """Close one connection by its number; its client may connect again."""
+    name = fields.get("namespace", "")
+    wanted = fields.get("number")
+    if not isinstance(name, str) or isinstance(wanted, bool) or not isinstance(wanted, int):
+        raise ArgumentError("Give the 'number' of the connection.")
+    host = visitor.host(name)
+    visitor.need(host, "", Right.MANAGE)
+    host.close_connection(wanted)
+    return {"closed": wanted}
