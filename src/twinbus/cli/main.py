@@ -21,6 +21,7 @@ from twinbus.build import build
 from twinbus.cli.backlog import backlogs
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
+from twinbus.cli.connections import connections
 from twinbus.cli.demo import demo
 from twinbus.cli.export import export
 from twinbus.cli.fault import faults
@@ -40,6 +41,7 @@ from twinbus.cli.send import send
 from twinbus.cli.serve import serve
 from twinbus.cli.subscription import subscriptions
 from twinbus.cli.syphon import syphon
+from twinbus.cli.top import top
 from twinbus.cli.topic import topics
 from twinbus.cli.trust import trust
 from twinbus.cli.view import redacted
@@ -68,6 +70,8 @@ app.command(rich_help_panel=BROKER)(serve)
 app.command(rich_help_panel=BROKER)(trust)
 app.command(rich_help_panel=BROKER)(check)
 app.command(rich_help_panel=BROKER)(compact)
+app.command(rich_help_panel=BROKER)(top)
+app.add_typer(connections, name="connections", rich_help_panel=BROKER)
 app.add_typer(faults, name="fault", rich_help_panel=BROKER)
 
 app.add_typer(queues, name="queue", rich_help_panel=ENTITIES)

@@ -1,0 +1,158 @@
+"""`twinbus top`: a namespace at work, again and again: rates, depths, connections.
+
+Rates are the broker's own, averaged over its last 5 seconds: one look is enough to know them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli import work
+from twinbus.cli.directory import PATIENCE_S, client_of
+from twinbus.cli.message_view import plain
+from twinbus.cli.settings import Json
+from twinbus.cli.target import TargetNamespace, connected
+from twinbus.cli.view import counted
+from twinbus.errors import ConfigError, ServiceError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+FLOWS = ("sent", "received", "completed")
+_HEAD_LINES = 4
+_PIPE_ROWS = 20
+
+
+class Sort(StrEnum):
+    RATE = "rate"
+    ACTIVE = "active"
+    DEAD = "dead"
+    SIZE = "size"
+    NAME = "name"
+
+
+_KEYS = {Sort.ACTIVE: "active_messages", Sort.DEAD: "dead_letter_messages", Sort.SIZE: "size_bytes"}
+
+
+@connected
+def top(
+    target: TargetNamespace,
+    sort: Annotated[Sort, typer.Option("--sort", "-s", help="What comes first: rate, active, dead, size or name.")] = (
+        Sort.RATE
+    ),
+    filter: Annotated[
+        str | None, typer.Option("--filter", "-f", metavar="TEXT", help="Only entities whose path contains TEXT.")
+    ] = None,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two looks.")] = "2s",
+    once: Annotated[bool, typer.Option("--once", help="Look once and exit.")] = False,
+    json: Json = False,
+) -> None:
+    """Show live rates, depths and connections until Ctrl-C. Rates are averages of the last 5 seconds.
+
+    Without a terminal it prints one table, or one line of JSON, for each look.
+
+    \b
+    Example:
+      twinbus top
+      twinbus top --sort dead --filter orders
+      twinbus top --once --json
+    """
+    import json as writer
+
+    from twinbus.durations import parse_ms
+
+    if target.azure:
+        raise ConfigError("Azure does not tell rates: this command asks a Twinbus namespace.")
+    pause_s = parse_ms(interval) / 1000
+    if pause_s <= 0:
+        raise ConfigError("--interval must be more than 0.")
+
+    def shown(found: dict[str, Any]) -> None:
+        found["entities"] = _chosen(found["entities"], sort, filter)
+        if json:
+            typer.echo(writer.dumps(found, indent=2 if once else None))
+        elif live is not None:
+            live.update(_page(found, live.console.height - _HEAD_LINES), refresh=True)
+        else:
+            from twinbus.cli.view import console
+
+            console().print(_page(found, len(found["entities"]) if once else _PIPE_ROWS))
+        sys.stdout.flush()
+
+    async def looked(stop: work.Stop) -> None:
+        from twinbus.client import Backoff
+
+        backoff, seen = Backoff(), False
+        while not stop.is_set():
+            try:
+                async with client_of(target.broker, target.ca_file, PATIENCE_S) as client:
+                    node = await client.management()
+                    while not stop.is_set():
+                        shown(await node.ask("twinbus:overview", {}))
+                        seen = True
+                        backoff.reset()
+                        if once:
+                            return
+                        await stop.or_done(asyncio.sleep(pause_s))
+            except ServiceError as error:
+                if once or not seen or not error.retryable:
+                    raise
+                # A broker that restarts is watched on.
+                if live is not None:
+                    live.update(f"{error.text} Trying again.", refresh=True)
+                await stop.or_done(asyncio.sleep(backoff.next_ms() / 1000))
+
+    live = None
+    if not json and not once and sys.stdout.isatty():
+        from rich.live import Live
+
+        from twinbus.cli.view import console
+
+        live = Live(console=console(), screen=True, auto_refresh=False)
+        with live:
+            work.run(looked)
+    else:
+        work.run(looked)
+
+
+def _chosen(rows: list[dict[str, Any]], sort: Sort, text: str | None) -> list[dict[str, Any]]:
+    found = [each for each in rows if text is None or text.lower() in each["path"].lower()]
+    if sort is Sort.NAME:
+        found.sort(key=lambda each: str(each["path"]).lower())
+    elif sort in _KEYS:
+        found.sort(key=lambda each: each[_KEYS[sort]] or 0, reverse=True)
+    return found
+
+
+def _page(found: dict[str, Any], rows: int) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    rates = found["rates"]
+    total = found["entities_total"]
+    parts = [
+        counted(found["connections"], "connection"),
+        counted(found["senders"], "sender"),
+        counted(found["receivers"], "receiver"),
+        f"{total:,} {'entity' if total == 1 else 'entities'}",
+        f"store {found['store_bytes'] / 1024**2:,.0f} MiB",
+    ]
+    flows = ", ".join(f"{rates[flow]:,.1f} {flow}" for flow in FLOWS)
+    head = f"{found['namespace']}: {', '.join(parts)}\nmessages/s: {flows}"
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("entity", no_wrap=True, overflow="ellipsis")
+    for name in (*(f"{flow}/s" for flow in FLOWS), "active", "dead", "scheduled"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found["entities"][: max(rows, 1)]:
+        table.add_row(
+            plain(each["path"]),
+            *(f"{each[flow]:,.1f}" for flow in FLOWS),
+            *(f"{each[f'{state}_messages']:,}" for state in ("active", "dead_letter", "scheduled")),
+        )
+    return Group(Text(head), table)

@@ -1,0 +1,37 @@
+"""`twinbus connections` against a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.broker.peer import Peer
+from tests.cli.conftest import Command
+from twinbus.auth.connection_string import ConnectionString
+from twinbus.testing import Broker
+
+
+def test_a_connection_is_listed_filtered_and_closed(
+    bus: Broker, twinbus: Command, done: Callable[..., str], json_of: Callable[..., Any]
+) -> None:
+    own = ConnectionString.parse(bus.connection_string())
+    with Peer(bus, sasl=("PLAIN", f"\0{own.key_name}\0{own.key}".encode()), product="till") as till:
+        till.receiver("orders", 5)
+        (found,) = json_of("connections", "list", "--filter", "orders")
+        assert (found["receivers"], found["own"]) == (1, False)
+        assert found["client"] == "till"
+        assert json_of("connections", "list", "--filter", "nobody") == []
+        text = done("connections", "list")
+        assert "orders" in text
+        assert len(text.splitlines()) == 3, "with the command's own"
+
+        code, out, err = twinbus("connections", "close", str(found["number"]))
+        assert (code, out) == (2, "")
+        assert "pass --yes" in err
+        assert done("connections", "close", str(found["number"]), "--yes") == (
+            f"Closed connection {found['number']}.\n"
+        )
+        assert json_of("connections", "list", "--filter", "orders") == []
+    code, _, err = twinbus("connections", "close", "4711", "--yes")
+    assert code == 1
+    assert "There is no connection 4711" in err

@@ -1,0 +1,57 @@
+"""`twinbus top`: one look for programs, and look after look on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from tests.cli.conftest import Command, Process
+from twinbus.testing import Broker
+
+
+def flush(bus: Broker) -> None:
+    bus.call(lambda server: server.hosts["contoso"].meter.flush())
+
+
+def test_one_look_has_rates_and_depths(bus: Broker, done: Callable[..., str], json_of: Callable[..., Any]) -> None:
+    done("send", "others", "x", "--count", "30")
+    flush(bus)
+    found = json_of("top", "--once")
+    assert found["rates"]["sent"] > 0
+    assert [each["path"] for each in found["entities"]] == ["others", "orders"]
+    assert found["entities"][0]["active_messages"] == 30
+    by_name = json_of("top", "--once", "--sort", "name", "--filter", "ORD")
+    assert [each["path"] for each in by_name["entities"]] == ["orders"]
+    text = done("top", "--once", "--sort", "active")
+    assert "sent/s" in text
+    assert text.splitlines()[3].split()[0] == "others"
+
+
+def test_an_interval_must_be_a_time(twinbus: Command) -> None:
+    assert twinbus("top", "--interval", "0s")[0] == 2
+
+
+def test_lines_of_json_go_on_until_they_are_interrupted(process: Process) -> None:
+    child = process("top", "--json", "--interval", "50ms")
+    assert child.stdout is not None
+    looks = [json.loads(child.stdout.readline()) for _ in range(3)]
+    assert {each["namespace"] for each in looks} == {"contoso"}
+    child.send_signal(signal.SIGINT)
+    assert child.wait(30) == 0
+
+
+def test_a_terminal_is_redrawn(process: Process) -> None:
+    parent, other = pty.openpty()
+    child = process("top", "--interval", "50ms", stdout=other, environment={"TERM": "xterm", "COLUMNS": "80"})
+    os.close(other)
+    shown = b""
+    while shown.count(b"sent/s") < 2:
+        shown += os.read(parent, 65_536)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(30) == 0
+    os.close(parent)
+    assert b"orders" in shown
