@@ -37,6 +37,7 @@ TESTED_BY: dict[str, str] = {
     "broker/metering/test_metrics.py": "histogram",
     "broker/security/test_certificates.py": "authority",
     "broker/security/test_keyring.py": "stored_policies",
+    "cli/test_backup.py": "restore",
     "cli/test_entity_group.py": "azure_directory rule subscription topic",
     "cli/test_help.py": "group main",
     "cli/test_messages.py": "entity message_view output peek purge receive send work",
@@ -83,6 +84,7 @@ TESTED_BY: dict[str, str] = {
 }
 # Module or folder -> where its tests are, outside of its own place.
 ELSEWHERE: dict[str, str] = {
+    "broker/backup.py": "cli/test_backup.py",
     "broker/configuration/export_emulator.py": "cli/test_export.py",
     "broker/configuration/export_toml.py": "cli/test_export.py",
     "broker/configuration/export_tree.py": "cli/test_export.py",

@@ -43,6 +43,8 @@ class CommitLoop:
         self.on_relief: Callable[[], None] | None = None
         # Called at the end of each turn, when deadlines may have moved.
         self.on_turn: Callable[[], None] | None = None
+        # Told of every commit once it is durable, before anybody is answered; None while no backup runs.
+        self.follower: Callable[[Facts], None] | None = None
         # The facts being committed now, None when the worker is idle.
         self._running: Facts | None = None
         # Whether a turn is already on its way in this loop iteration.
@@ -143,10 +145,12 @@ class CommitLoop:
             self._fail(failure)
             return
         self.seconds.observe(time.perf_counter() - self._began_s)
+        assert facts is not None
+        if self.follower is not None:
+            self.follower(facts)
         # The next commit starts before the answers go out, so that the disk works meanwhile.
         if self._waiting():
             self._turn()
-        assert facts is not None
         self._answer(facts)
         self._rest()
 

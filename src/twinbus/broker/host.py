@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from twinbus.auth.jwt import JwtVerifier
+    from twinbus.broker.backup import RunningBackup
     from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.http.admin.api import AdminApi
     from twinbus.broker.http.app import HttpApp
@@ -157,6 +158,8 @@ class NamespaceHost:
         self._http: HttpApp | None = None
         # Loads it; whoever comes meanwhile waits for the same.
         self._http_opening: asyncio.Task[HttpApp] | None = None
+        # The backup that runs, or was the last to; None before the first.
+        self.backup: RunningBackup | None = None
         # Gives the console of the whole process; None: there is none.
         self.console: Callable[[], Console] | None = None
         # The loop everything runs on, set by start().
@@ -209,6 +212,8 @@ class NamespaceHost:
     async def stop(self) -> None:
         """Close every connection in good order, let the disk finish, close the store."""
         self.timers.stop()
+        if self.backup is not None:
+            await self.backup.stop()
         error = self.tracker.wire_error(ConnectionForcedError("The broker is shutting down."))
         # What was accepted is answered before the connections go.
         await self.commits.drain()

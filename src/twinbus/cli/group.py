@@ -23,7 +23,7 @@ _PANELS = (BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE)
 _REST = "Commands"
 # Commands of the program in the order in which they are first needed; others stand behind them.
 _ORDER = (
-    *("demo", "serve", "trust", "check", "compact", "top", "connections", "fault"),
+    *("demo", "serve", "trust", "check", "compact", "backup", "restore", "top", "connections", "fault"),
     *("queue", "topic", "subscription", "rule", "policy", "export"),
     *("send", "receive", "peek", "purge", "resubmit"),
     *("pair", "syphon", "backlog"),

@@ -19,6 +19,7 @@ import typer
 from twinbus import __version__
 from twinbus.build import build
 from twinbus.cli.backlog import backlogs
+from twinbus.cli.backup import backup
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
 from twinbus.cli.connections import connections
@@ -35,6 +36,7 @@ from twinbus.cli.purge import purge
 from twinbus.cli.queue import queues
 from twinbus.cli.receive import receive
 from twinbus.cli.report import report
+from twinbus.cli.restore import restore
 from twinbus.cli.resubmit import resubmit
 from twinbus.cli.rule import rules
 from twinbus.cli.send import send
@@ -70,6 +72,8 @@ app.command(rich_help_panel=BROKER)(serve)
 app.command(rich_help_panel=BROKER)(trust)
 app.command(rich_help_panel=BROKER)(check)
 app.command(rich_help_panel=BROKER)(compact)
+app.command(rich_help_panel=BROKER)(backup)
+app.command(rich_help_panel=BROKER)(restore)
 app.command(rich_help_panel=BROKER)(top)
 app.add_typer(connections, name="connections", rich_help_panel=BROKER)
 app.add_typer(faults, name="fault", rich_help_panel=BROKER)

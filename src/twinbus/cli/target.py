@@ -114,8 +114,13 @@ class TargetNamespace:
         return sorted(str(each["path"]) for each in (*queues, *topics))
 
 
-def connected(command: Callable[Concatenate[TargetNamespace, ...], None]) -> Callable[..., None]:
-    """A command that works with a namespace: it gets the options that name one, and the target as first argument."""
+def connected(
+    command: Callable[Concatenate[TargetNamespace, ...], None], *, unless: str | None = None
+) -> Callable[..., None]:
+    """A command that works with a namespace: it gets the options that name one, and the target as first argument.
+
+    With the option `unless` it works with something else, and gets no target.
+    """
     signature = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
@@ -124,6 +129,9 @@ def connected(command: Callable[Concatenate[TargetNamespace, ...], None]) -> Cal
         ca_file = told.pop("ca_file")
         if ca_file is not None and not ca_file.is_file():
             raise ConfigError(f"There is no file {ca_file}: --ca-file is a CA's certificate, PEM.")
+        if unless is not None and given[unless] is not None:
+            command(None, **given)  # type: ignore[arg-type]
+            return
         target = TargetNamespace(directory.find(**told), ca_file)
         try:
             command(target, **given)

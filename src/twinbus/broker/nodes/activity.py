@@ -1,4 +1,4 @@
-"""What goes on in a namespace, for its administrator: connections, depths and rates."""
+"""What goes on in a namespace, for its administrator: connections, depths, rates, backups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from twinbus.broker.backup import get_backup, start_backup
 from twinbus.broker.metering.rates import FLOWS
 from twinbus.broker.nodes.requests import Request
 from twinbus.entities.queue import Queue
@@ -98,4 +99,6 @@ ACTIVITY_QUESTIONS: dict[str, Callable[[NamespaceHost, Request], Activity]] = {
     "list-connections": list_connections,
     "close-connection": close_connection,
     "overview": overview,
+    "start-backup": start_backup,
+    "get-backup": get_backup,
 }

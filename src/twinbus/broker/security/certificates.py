@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _CA, _CA_KEY, _SERVER = "ca.pem", "ca-key.pem", "server.pem"
+# What a copy of a data folder needs for its clients to go on trusting it.
+PRIVATE_FILES = (_CA, _CA_KEY, _SERVER)
 _DAY_MS = 86_400_000
 _RENEW_BEFORE_MS = 30 * _DAY_MS
 # How long after a look at the owner's files the next one may wait.

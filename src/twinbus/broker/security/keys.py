@@ -88,6 +88,14 @@ def change_keys(folder: Path, namespace: str, changes: Mapping[tuple[str, str], 
         raise InternalError("The new keys could not be kept, so nothing was changed.") from None
 
 
+def copy_keys(folder: Path, to: Path, namespace: str) -> None:
+    """Have the keys of one namespace in another data folder too; those of its other namespaces stay."""
+    own = _read(folder / KEYS_FILE).get(namespace.lower())
+    if own:
+        with locked(to):
+            _write(to / KEYS_FILE, _read(to / KEYS_FILE) | {namespace.lower(): own})
+
+
 def _label(scope: str, name: str) -> str:
     return f"{scope.lower()} {name.lower()}".strip()
 

@@ -1,0 +1,126 @@
+"""A second store that follows a live one: rows copied in pieces, and every commit made meanwhile behind them.
+
+Why it ends as an exact copy, although the pieces are of different commits: facts say what a row is, not how it changes.
+A row that no commit touched reads the same in every piece; one that was touched has its last facts behind its piece.
+So once the last piece and the commit it saw are written, every row is as that commit left it.
+
+All of it is written by one thread, in the order in which it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from pathlib import Path
+from queue import SimpleQueue
+
+from twinbus.errors import StoreCorruptError, StoreError
+from twinbus.limits import BACKUP_PIECE_BYTES, BACKUP_WAITING_BYTES_MAX
+from twinbus.store import folder as folders
+from twinbus.store.facts import DAMAGED, Facts, Table, body_number
+from twinbus.store.lmdb_store import Store
+
+
+class StorePieces:
+    """Reads a live store piece by piece, on its owner's thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tables = list(Table)
+        # The first key that was not read yet.
+        self._start = b""
+        self.rows = 0
+
+    def next(self) -> Facts | None:
+        """The next rows as facts, every checksum verified; None behind the last."""
+        while self._tables:
+            facts = self._piece(self._tables[0])
+            if facts is not None:
+                return facts
+            self._tables.pop(0)
+            self._start = b""
+        return None
+
+    def _piece(self, table: Table) -> Facts | None:
+        facts = Facts()
+        size = 0
+        key = b""
+        for key, value in self._store.scan(table, self._start):
+            if value is DAMAGED or (table is Table.BODIES and not _whole(value)):
+                what = f"Body {body_number(key)}" if table is Table.BODIES else f"A record of {table.name}"
+                raise StoreCorruptError(f"{what} does not match its checksum: stop the broker and run `twinbus check`.")
+            if table is Table.BODIES:
+                facts.bodies[key] = value[4:]
+            elif table is Table.INDEX:
+                facts.index[key] = value
+            else:
+                facts.rows[table, key] = value
+            self.rows += 1
+            size += len(key) + len(value)
+            if size >= BACKUP_PIECE_BYTES:
+                break
+        if not size:
+            return None
+        self._start = key + b"\0"
+        return facts
+
+
+class FollowingStore:
+    """The copy being written. `put` is for the owner of the live store; everything else is the thread's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # What is to be written; None ends the thread.
+        self._work: SimpleQueue[Facts | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting_bytes = 0
+        # Why it failed; None while it goes well.
+        self.error: StoreError | None = None
+        self._thread = threading.Thread(target=self._serve, name="backup", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting_bytes
+
+    def put(self, facts: Facts) -> None:
+        """Write these next; when too much waits for the disk, the copy fails, and not the broker."""
+        with self._lock:
+            self._waiting_bytes += _size(facts)
+        if self._waiting_bytes > BACKUP_WAITING_BYTES_MAX and self.error is None:
+            self.error = StoreError("More was sent than the disk of the backup takes: try again when less is sent.")
+        if self.error is None:
+            self._work.put(facts)
+
+    def finish(self) -> None:
+        """Write what waits, and have the disk take it all; StoreError when anything failed."""
+        self._work.put(None)
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+        handle = os.open(self._folder / folders.DATA_NAME, os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        folders.sync_folder(self._folder)
+
+    def _serve(self) -> None:
+        try:
+            with Store.open(self._folder, sync=False) as store:
+                while (facts := self._work.get()) is not None:
+                    if self.error is None:
+                        store.commit(facts)
+                    with self._lock:
+                        self._waiting_bytes -= _size(facts)
+        except (StoreError, OSError) as error:
+            self.error = StoreError(f"The backup cannot be written: {error}")
+
+
+def _size(facts: Facts) -> int:
+    return sum(map(len, facts.bodies.values())) + sum(map(len, facts.index.values()))
+
+
+def _whole(value: bytes) -> bool:
+    return len(value) >= 4 and zlib.crc32(value[4:]) == int.from_bytes(value[:4], "big")
