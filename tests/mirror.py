@@ -40,6 +40,7 @@ TESTED_BY: dict[str, str] = {
     "cli/test_backup.py": "restore",
     "cli/test_entity_group.py": "azure_directory rule subscription topic",
     "cli/test_help.py": "group main",
+    "cli/test_resubmit.py": "moving",
     "cli/test_messages.py": "entity message_view output peek purge receive send work",
     "cli/test_plan.py": "chart",
     "cli/test_folders.py": "check compact",

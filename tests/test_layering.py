@@ -46,6 +46,7 @@ ROOMS = (
     "metering",
     "commits",
     "security",
+    "backup",
     "messages",
     "links",
     "nodes",

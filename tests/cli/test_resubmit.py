@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         async def without(client: Any) -> None:
             return None
 
-        monkeypatch.setattr("twinbus.cli.resubmit._transactions", without)
+        monkeypatch.setattr("twinbus.cli.moving.transactions_of", without)
     return str(request.param)
 
 

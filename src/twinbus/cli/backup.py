@@ -8,8 +8,8 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.directory import in_conversation
 from twinbus.cli.settings import Json
 from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_json
@@ -26,6 +27,7 @@ from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError, ServiceError, StoreError, StoreLockedError
 
 if TYPE_CHECKING:
+    from twinbus.client.management import Management
     from twinbus.store.check import CheckReport
 
 _LOOK_S = 0.2
@@ -73,12 +75,18 @@ def _made(to: Path) -> Iterator[None]:
 
 
 def _hot(target: TargetNamespace, to: Path) -> None:
-    with ProgressCounter(f"backing up to {to}") as counter:
-        status = target.ask("start-backup", {"folder": str(to.absolute())})
-        while status["state"] == "running":
-            time.sleep(_LOOK_S)
-            status = target.ask("get-backup", {})
-            counter.add(status["rows"] - counter.done)
+    folder = str(to.absolute())
+
+    async def written(node: Management) -> dict[str, Any]:
+        with ProgressCounter(f"backing up to {to}") as counter:
+            status = await node.ask("twinbus:start-backup", {"folder": folder})
+            while status["state"] == "running":
+                await asyncio.sleep(_LOOK_S)
+                status = await node.ask("twinbus:get-backup", {})
+                counter.add(status["rows"] - counter.done)
+        return status
+
+    status = in_conversation(target.broker, written, ca_file=target.ca_file)
     if status["state"] != "done":
         raise ServiceError(f"The backup failed: {status['error'] or 'the broker was restarted.'}")
 

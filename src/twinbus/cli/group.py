@@ -25,7 +25,7 @@ _REST = "Commands"
 _ORDER = (
     *("demo", "serve", "trust", "check", "compact", "backup", "restore", "top", "connections", "fault"),
     *("queue", "topic", "subscription", "rule", "policy", "export"),
-    *("send", "receive", "peek", "purge", "resubmit"),
+    *("send", "receive", "peek", "purge", "resubmit", "move", "copy"),
     *("pair", "syphon", "backlog"),
     *("ledger", "report", "plan"),
 )

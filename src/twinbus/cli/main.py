@@ -6,12 +6,12 @@ Exit codes: 0 done; 1 the service, the disk or a check says no; 2 the command li
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy as shallow
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,6 +28,7 @@ from twinbus.cli.export import export
 from twinbus.cli.fault import faults
 from twinbus.cli.group import BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE, Group
 from twinbus.cli.ledger import ledgers
+from twinbus.cli.move import copy, move
 from twinbus.cli.pair import pairs
 from twinbus.cli.peek import peek
 from twinbus.cli.plan import plan
@@ -90,6 +91,8 @@ app.command(rich_help_panel=MESSAGES)(receive)
 app.command(rich_help_panel=MESSAGES)(peek)
 app.command(rich_help_panel=MESSAGES)(purge)
 app.command(rich_help_panel=MESSAGES)(resubmit)
+app.command(rich_help_panel=MESSAGES)(move)
+app.command(rich_help_panel=MESSAGES)(copy)
 
 app.add_typer(pairs, name="pair", rich_help_panel=PAIRING)
 app.add_typer(backlogs, name="backlog", rich_help_panel=PAIRING)
@@ -170,10 +173,10 @@ def named(commands: typer.Typer, words: Sequence[str]) -> typer.Typer:
     """The group with nothing but the command that the words name; the whole of it when they name none."""
     name = words[0] if words else ""
     leaves = [each for each in commands.registered_commands if (each.name or each.callback.__name__) == name]  # type: ignore[union-attr]
-    groups = [copy.copy(each) for each in commands.registered_groups if each.name == name]
+    groups = [shallow(each) for each in commands.registered_groups if each.name == name]
     if len(leaves) + len(groups) != 1:
         return commands
-    found = copy.copy(commands)
+    found = shallow(commands)
     found.registered_commands, found.registered_groups = leaves, groups
     for each in groups:
         if each.typer_instance is not None:

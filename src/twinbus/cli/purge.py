@@ -56,7 +56,7 @@ def purge(
 
     path = path_of(entity, subscription, dead=dead)
     before_ms = None if before is None else moment_ms(before, "--before", future=False)
-    count = _counted(target, entity, subscription, dead) if before is None and session is None else None
+    count = message_count(target, entity, subscription, dead) if before is None and session is None else None
     if not yes:
         what = "the messages" if count is None else counted(count, "message")
         confirm(f"Delete {what} of {path}{'' if before is None else f' from before {before}'}?")
@@ -67,7 +67,7 @@ def purge(
                 return await _purge(client, path, before_ms, session, stop, counter), stop.is_set()
 
     deleted, interrupted = work.run(delete)
-    left = None if before is not None or session is not None else _counted(target, entity, subscription, dead)
+    left = None if before is not None or session is not None else message_count(target, entity, subscription, dead)
     if json:
         show_json({"entity": path, "deleted": deleted, "left": left})
     else:
@@ -111,7 +111,7 @@ async def _drain(client: BusClient, path: str, stop: work.Stop, counter: work.Pr
             return
 
 
-def _counted(target: TargetNamespace, entity: str, subscription: str | None, dead: bool) -> int | None:
+def message_count(target: TargetNamespace, entity: str, subscription: str | None, dead: bool) -> int | None:
     """How many there are; None where the key may not ask."""
     topic, _, name = entity.partition(SUBSCRIPTIONS)
     name = subscription or name

@@ -12,25 +12,23 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli import work
+from twinbus.cli import moving, work
 from twinbus.cli.completion import entity_names
 from twinbus.cli.entity import SUBSCRIPTIONS, Entity, Subscription, path_of, source_of
 from twinbus.cli.settings import Json
 from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_json
-from twinbus.errors import ConfigError, ServiceError
+from twinbus.errors import ServiceError
 
 if TYPE_CHECKING:
     from twinbus.client import BusClient, ReceivedMessage, Receiver, Sender
     from twinbus.client.transaction import Transactions
 
 _RECEIVE_S = 2.0
-_ID_CHARS_MAX = 128
 
 
 @dataclass(slots=True)
@@ -87,7 +85,7 @@ def resubmit(
     path = path_of(entity, subscription)
     destination = to or source_of(path)
     if not dry_run:
-        new_ids = _ids(target, destination, new_ids)
+        new_ids = moving.ids_of(target, destination, new_ids)
         if to is None and SUBSCRIPTIONS.lower() in path.lower():
             typer.echo(f"They go to {destination}, and so to every subscription whose rules select them.", err=True)
     chosen = _Chosen(frozenset(number or []), reason, max)
@@ -95,28 +93,6 @@ def resubmit(
         lambda stop: _resubmit(target, path, destination, chosen, bool(new_ids), dry_run=dry_run, stop=stop)
     )
     _tell(path, destination, result, dry_run, json)
-
-
-def _ids(target: TargetNamespace, destination: str, new_ids: bool | None) -> bool:
-    """Whether copies get new ids; ConfigError where the old ones might lose them, or nobody can know."""
-    detects: Any = None
-    for kind in ("queue", "topic"):
-        try:
-            detects = target.ask(f"get-{kind}", {"name": destination})[kind]["requires_duplicate_detection"]
-            break
-        except ServiceError:
-            continue  # not of this kind, or not for this key to know
-    if new_ids is None and detects is None:
-        raise ConfigError(
-            f"Whether {destination} drops repeated message ids cannot be seen with this key, and a dropped copy is "
-            "lost: say --new-ids or --keep-ids."
-        )
-    if new_ids is None and detects:
-        raise ConfigError(
-            f"{destination} drops messages whose id it knows, and would drop these: say --new-ids, or --keep-ids when "
-            "its window is over."
-        )
-    return bool(new_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +128,7 @@ async def _resubmit(
         if wanted and not dry_run and not stop.is_set():
             receiver = await client.receiver(dead)
             sender = await client.sender(destination)
-            transactions = None if target.azure else await _transactions(client)
+            transactions = None if target.azure else await moving.transactions_of(client)
             result.atomic = transactions is not None
             with work.ProgressCounter(f"resubmitting to {destination}", len(wanted)) as counter:
                 await _move(receiver, sender, transactions, wanted, new_ids, result, counter, stop)
@@ -173,13 +149,6 @@ async def _listed(client: BusClient, dead: str, chosen: _Chosen, stop: work.Stop
         if enough or stop.is_set():
             break
     return found
-
-
-async def _transactions(client: BusClient) -> Transactions | None:
-    try:
-        return await client.transactions()
-    except ServiceError:
-        return None  # a service without them
 
 
 async def _move(
@@ -208,13 +177,13 @@ async def _move(
         ready: list[tuple[ReceivedMessage, bytes]] = []
         for message in messages:
             if message.sequence_number in left:
-                ready.append((message, sent_again(message.payload, _new_id(message) if new_ids else None)))
+                ready.append((message, sent_again(message.payload, moving.new_id(message) if new_ids else None)))
             else:
                 # Held until the end, or it would come again and again; the lock is all that is needed of it.
                 held.append(ReceivedMessage(b"", message.delivery_id, message.tag))
                 passed.add(message.sequence_number)
         try:
-            done = await _moved(receiver, sender, transactions, ready)
+            done = await moving.moved(receiver, sender, transactions, ready)
         except ServiceError as error:
             result.error = error
             held += [message for message, _ in ready]
@@ -223,34 +192,6 @@ async def _move(
         result.done += len(done)
         counter.add(len(done))
     receiver.release(held)
-
-
-async def _moved(
-    receiver: Receiver,
-    sender: Sender,
-    transactions: Transactions | None,
-    ready: list[tuple[ReceivedMessage, bytes]],
-) -> set[int]:
-    """Sequence numbers of those that went; the others raise."""
-    if not ready:
-        return set()
-    if transactions is not None:
-        await transactions.move(receiver, sender, ready)
-        return {message.sequence_number for message, _ in ready}
-    outcomes = await sender.send_many([payload for _, payload in ready])
-    accepted = [message for (message, _), error in zip(ready, outcomes, strict=True) if error is None]
-    settled = await receiver.complete_many(accepted)
-    error = next((each for each in (*outcomes, *settled) if each is not None), None)
-    if error is not None:
-        refused = [message for (message, _), each in zip(ready, outcomes, strict=True) if each is not None]
-        receiver.release(refused)
-        raise error
-    return {message.sequence_number for message in accepted}
-
-
-def _new_id(message: ReceivedMessage) -> str:
-    mark = f"-{uuid4().hex[:12]}"
-    return str(message.message_id or "resubmitted")[: _ID_CHARS_MAX - len(mark)] + mark
 
 
 def _tell(path: str, destination: str, result: ResubmitResult, dry_run: bool, as_json: bool) -> None:

@@ -192,11 +192,14 @@ def _step(error: ServiceError, text: str, target: TargetNamespace, given: dict[s
 
 
 def _nearest(target: TargetNamespace, given: dict[str, Any]) -> str:
-    asked = next((given[name] for name in ("entity", "topic", "name", "to") if given.get(name)), "")
     try:
         names = target.names()
     except (TwinbusError, OSError):
         return ""  # a key that may not see names
+    known = {name.lower() for name in names}
+    # Beside a topic, a name is that of its subscription.
+    said = [given[name] for name in ("entity", "topic", "to") if given.get(name)] or [given.get("name") or ""]
+    asked = next((each for each in said if str(each).lower() not in known), said[0])
     if any(name.lower() == str(asked).lower() for name in names):
         return _nearest_subscription(target, str(asked), str(given.get("subscription") or given.get("name") or ""))
     if not names:

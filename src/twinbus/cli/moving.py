@@ -1,0 +1,82 @@
+"""How messages go from one entity to another, for the commands that do it.
+
+A Twinbus broker sends the copy and removes the original in one transaction. Elsewhere, and between namespaces, the
+original is removed when its copy has been accepted, and not before: a crash in between leaves both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from twinbus.cli.target import TargetNamespace
+from twinbus.errors import ConfigError, EntityNotFoundError, ServiceError
+
+if TYPE_CHECKING:
+    from twinbus.client import BusClient, ReceivedMessage, Receiver, Sender
+    from twinbus.client.transaction import Transactions
+
+_ID_CHARS_MAX = 128
+
+
+def ids_of(target: TargetNamespace, destination: str, new_ids: bool | None) -> bool:
+    """Whether copies get new ids; ConfigError where the old ones might lose them, or nobody can know."""
+    detects: Any = None
+    missing: ServiceError | None = None
+    for kind in ("queue", "topic"):
+        try:
+            detects = target.ask(f"get-{kind}", {"name": destination})[kind]["requires_duplicate_detection"]
+            break
+        except EntityNotFoundError as error:
+            missing = error
+        except ServiceError:
+            break  # not for this key to know
+    else:
+        if missing is not None:
+            raise missing
+    if new_ids is None and detects is None:
+        raise ConfigError(
+            f"Whether {destination} drops repeated message ids cannot be seen with this key, and a dropped copy is "
+            "lost: say --new-ids or --keep-ids."
+        )
+    if new_ids is None and detects:
+        raise ConfigError(
+            f"{destination} drops messages whose id it knows, and would drop these: say --new-ids, or --keep-ids when "
+            "its window is over."
+        )
+    return bool(new_ids)
+
+
+async def transactions_of(client: BusClient) -> Transactions | None:
+    try:
+        return await client.transactions()
+    except ServiceError:
+        return None  # a service without them
+
+
+async def moved(
+    receiver: Receiver,
+    sender: Sender,
+    transactions: Transactions | None,
+    ready: list[tuple[ReceivedMessage, bytes]],
+) -> set[int]:
+    """Sequence numbers of those that went; the others raise."""
+    if not ready:
+        return set()
+    if transactions is not None:
+        await transactions.move(receiver, sender, ready)
+        return {message.sequence_number for message, _ in ready}
+    outcomes = await sender.send_many([payload for _, payload in ready])
+    accepted = [message for (message, _), error in zip(ready, outcomes, strict=True) if error is None]
+    settled = await receiver.complete_many(accepted)
+    error = next((each for each in (*outcomes, *settled) if each is not None), None)
+    if error is not None:
+        refused = [message for (message, _), each in zip(ready, outcomes, strict=True) if each is not None]
+        receiver.release(refused)
+        raise error
+    return {message.sequence_number for message in accepted}
+
+
+def new_id(message: ReceivedMessage) -> str:
+    mark = f"-{uuid4().hex[:12]}"
+    return str(message.message_id or "moved")[: _ID_CHARS_MAX - len(mark)] + mark
