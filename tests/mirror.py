@@ -38,6 +38,7 @@ TESTED_BY: dict[str, str] = {
     "broker/security/test_certificates.py": "authority",
     "broker/security/test_keyring.py": "stored_policies",
     "cli/test_backup.py": "restore",
+    "cli/test_context.py": "contexts",
     "cli/test_entity_group.py": "azure_directory rule subscription topic",
     "cli/test_help.py": "group main",
     "cli/test_resubmit.py": "moving",

@@ -107,7 +107,7 @@ def test_commands_are_grouped_by_purpose(twinbus: Command) -> None:
     ("arguments", "problem"),
     [
         (["queu"], "No such command 'queu'. Did you mean 'queue'? See `twinbus --help`."),
-        (["queue", "list", "--jsno"], "No such option: --jsno. Did you mean --json? See `twinbus queue list --help`."),
+        (["queue", "show", "--jsno"], "No such option: --jsno. Did you mean --json? See `twinbus queue show --help`."),
         (["queue", "show"], "Missing argument 'NAME'. See `twinbus queue show --help`."),
         (["send", "orders", "x", "--count", "0"], "See `twinbus send --help`."),
     ],

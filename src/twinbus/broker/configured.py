@@ -71,7 +71,7 @@ def _make_topic(host: NamespaceHost, settings: TopicSettings) -> None:
 
 
 def _make_subscription(host: NamespaceHost, topic: str, config: SubscriptionConfig) -> None:
-    rules = [_rule(each, host.clock.now_ms()) for each in config.rules]
+    rules = [configured_rule(each, host.clock.now_ms()) for each in config.rules]
     try:
         host.entities.subscription(topic, config.name)
     except EntityNotFoundError:
@@ -93,7 +93,7 @@ def _make_rule(host: NamespaceHost, subscription: Subscription, rule: Rule) -> N
         host.update_rule(topic, name, rule)
 
 
-def _rule(config: RuleConfig, now_ms: int) -> Rule:
+def configured_rule(config: RuleConfig, now_ms: int) -> Rule:
     action = None if config.action is None else SqlAction(config.action)
     return Rule(config.name, _filter(config), action, now_ms)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,8 @@ from twinbus.cli.group import group
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_deleted, show_json, show_table
+from twinbus.errors import ConfigError
+from twinbus.spelling import did_you_mean
 
 DURATIONS = "Durations are PT30S, P14D, or 30s, 5m, 14d."
 # The columns of a list, and the fields they show.
@@ -77,7 +79,8 @@ class EntityGroup:
             made.command(name=name, help=self.help(name, text))(connected(_with_parameters(run, required, options)))
 
         add("create", self.create, f"Create a {kind}.", new, settings)
-        add("list", self.list, f"List {kind}s with their counts.", place, {})
+        text = f"List {kind}s with their counts. Sorted by a count, the largest come first."
+        add("list", self.list, text, place, self._choices())
         add("show", self.show, f"Show the settings and counts of a {kind}.", self.arguments, {})
         text = f"Update settings of a {kind}; the others stay. An empty text removes a setting."
         add("update", self.update, text, self.arguments, changes)
@@ -93,9 +96,39 @@ class EntityGroup:
             named = {"path": named["name"]}
         self._told("Created", self.ask(target, "create", named | of.given(values)), json)
 
-    def list(self, target: TargetNamespace, json: bool, **place: str) -> None:
+    def _choices(self) -> dict[str, Any]:
+        counts = ", ".join(self.counts)
+        names = typer.Option(metavar="TEXT", help="Only those whose name contains TEXT.")
+        having = typer.Option("--with", metavar="COUNT", help=f"Only those with some: {counts}.")
+        order = typer.Option(metavar="COLUMN", help=f"Sort by name, {counts} or status [name].")
+        return {
+            "filter": Annotated[str | None, names],
+            "having": Annotated[str | None, having],
+            "sort": Annotated[str | None, order],
+        }
+
+    def list(
+        self,
+        target: TargetNamespace,
+        json: bool,
+        filter: str | None,
+        having: str | None,
+        sort: str | None,
+        **place: str,
+    ) -> None:
+        fields = {"name": self.title, **self.counts, "status": "status"}
+        _known("--sort", sort, fields)
+        _known("--with", having, self.counts)
         found = target.ask(f"list-{self.kind}s", place)[f"{self.kind}s"]
         found = sorted(found, key=lambda each: str(each[self.title]).lower())
+        if filter is not None:
+            found = [each for each in found if filter.lower() in str(each[self.title]).lower()]
+        if having is not None:
+            found = [each for each in found if each[self.counts[having]]]
+        if sort in self.counts:
+            found.sort(key=lambda each: each[self.counts[sort]] or 0, reverse=True)
+        elif sort == "status":
+            found.sort(key=lambda each: str(each["status"]))
         if json:
             show_json(found)
             return
@@ -138,6 +171,11 @@ class EntityGroup:
             show_json(described)
         else:
             typer.echo(f"{done} {self.name_of(described)}.")
+
+
+def _known(option: str, given: str | None, columns: dict[str, str]) -> None:
+    if given is not None and given not in columns:
+        raise ConfigError(f"{option} {given}: it is one of {', '.join(columns)}.{did_you_mean(given, tuple(columns))}")
 
 
 def _with_parameters(

@@ -23,8 +23,8 @@ _PANELS = (BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE)
 _REST = "Commands"
 # Commands of the program in the order in which they are first needed; others stand behind them.
 _ORDER = (
-    *("demo", "serve", "trust", "check", "compact", "backup", "restore", "top", "connections", "fault"),
-    *("queue", "topic", "subscription", "rule", "policy", "export"),
+    *("demo", "serve", "trust", "check", "compact", "backup", "restore", "top", "connections", "context", "fault"),
+    *("queue", "topic", "subscription", "rule", "policy", "export", "apply"),
     *("send", "receive", "peek", "purge", "resubmit", "move", "copy"),
     *("pair", "syphon", "backlog"),
     *("ledger", "report", "plan"),

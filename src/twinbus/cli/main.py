@@ -18,11 +18,13 @@ import typer
 
 from twinbus import __version__
 from twinbus.build import build
+from twinbus.cli.apply import apply
 from twinbus.cli.backlog import backlogs
 from twinbus.cli.backup import backup
 from twinbus.cli.check import check
 from twinbus.cli.compact import compact
 from twinbus.cli.connections import connections
+from twinbus.cli.context import contexts
 from twinbus.cli.demo import demo
 from twinbus.cli.export import export
 from twinbus.cli.fault import faults
@@ -77,6 +79,7 @@ app.command(rich_help_panel=BROKER)(backup)
 app.command(rich_help_panel=BROKER)(restore)
 app.command(rich_help_panel=BROKER)(top)
 app.add_typer(connections, name="connections", rich_help_panel=BROKER)
+app.add_typer(contexts, name="context", rich_help_panel=BROKER)
 app.add_typer(faults, name="fault", rich_help_panel=BROKER)
 
 app.add_typer(queues, name="queue", rich_help_panel=ENTITIES)
@@ -85,6 +88,7 @@ app.add_typer(subscriptions, name="subscription", rich_help_panel=ENTITIES)
 app.add_typer(rules, name="rule", rich_help_panel=ENTITIES)
 app.add_typer(policies, name="policy", rich_help_panel=ENTITIES)
 app.command(rich_help_panel=ENTITIES)(export)
+app.command(rich_help_panel=ENTITIES)(apply)
 
 app.command(rich_help_panel=MESSAGES)(send)
 app.command(rich_help_panel=MESSAGES)(receive)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli import directory, moving, work
+from twinbus.cli import moving, work
 from twinbus.cli.completion import entity_names
 from twinbus.cli.entity import Dead, Entity, Subscription, path_of
 from twinbus.cli.settings import Json
-from twinbus.cli.target import TargetNamespace, connected
+from twinbus.cli.target import TargetNamespace, connected, found_target
 from twinbus.cli.view import counted, show_json
 from twinbus.errors import ConfigError, OperationTimeoutError, ServiceError, SessionCannotBeLockedError
 
@@ -40,6 +40,10 @@ ToFile = Annotated[
     typer.Option(
         "--to-connection-file", metavar="FILE", help="File with the connection string of another namespace to send to."
     ),
+]
+
+ToContext = Annotated[
+    str | None, typer.Option("--to-context", metavar="NAME", help="Context of another namespace to send to.")
 ]
 
 
@@ -66,6 +70,7 @@ def move(
     max: Max = None,
     new_ids: NewIds = None,
     to_connection_file: ToFile = None,
+    to_context: ToContext = None,
     json: Json = False,
 ) -> None:
     """Move messages to another entity. None is lost, and within one namespace none is repeated.
@@ -79,7 +84,7 @@ def move(
       twinbus move orders orders --to-connection-file other-site.txt
     """
     path = path_of(entity, subscription, dead=dead)
-    other = _other(target, path, to, to_connection_file)
+    other = _other(target, path, to, to_connection_file, to_context)
     as_new = moving.ids_of(other or target, to, new_ids)
     goal = _goal(target, entity, subscription, dead, max)
     result = work.run(lambda stop: _moved(target, other, path, to, goal, as_new, stop))
@@ -97,6 +102,7 @@ def copy(
     first: Annotated[int, typer.Option("--from", metavar="NUMBER", min=1, help="Start at this sequence number.")] = 1,
     new_ids: NewIds = None,
     to_connection_file: ToFile = None,
+    to_context: ToContext = None,
     json: Json = False,
 ) -> None:
     """Copy messages to another entity. The originals stay as they are, unlocked; only active ones are copied.
@@ -110,7 +116,7 @@ def copy(
       twinbus copy orders orders-test --from 1001
     """
     path = path_of(entity, subscription, dead=dead)
-    other = _other(target, path, to, to_connection_file)
+    other = _other(target, path, to, to_connection_file, to_context)
     as_new = moving.ids_of(other or target, to, new_ids)
     goal = _goal(target, entity, subscription, dead, max)
     result = work.run(lambda stop: _copied(target, other or target, path, to, (first, goal), as_new, stop))
@@ -119,13 +125,15 @@ def copy(
     _tell("copied", path, to, result, json, {"last": result.last})
 
 
-def _other(target: TargetNamespace, path: str, to: str, file: Path | None) -> TargetNamespace | None:
+def _other(
+    target: TargetNamespace, path: str, to: str, file: Path | None, context: str | None
+) -> TargetNamespace | None:
     """The namespace to send to when it is another one."""
-    if file is None:
-        if path.lower() == to.lower():
-            raise ConfigError(f"{to} is where the messages are: name another entity.")
-        return None
-    return TargetNamespace(directory.find(None, None, None, file), target.ca_file)
+    if file is not None or context is not None:
+        return found_target(None, file, None, None, context, None if context is not None else target.ca_file)
+    if path.lower() == to.lower():
+        raise ConfigError(f"{to} is where the messages are: name another entity.")
+    return None
 
 
 def _goal(target: TargetNamespace, entity: str, subscription: str | None, dead: bool, wanted: int | None) -> int | None:

@@ -31,7 +31,7 @@ subscriptions = EntityGroup(
             "twinbus subscription create news all",
             "twinbus subscription create news audit --forward-to audit-queue",
         ),
-        "list": ("twinbus subscription list news",),
+        "list": ("twinbus subscription list news", "twinbus subscription list news --sort active"),
         "show": ("twinbus subscription show news all",),
         "update": ("twinbus subscription update news all --max-delivery-count 3",),
         "status": ("twinbus subscription status news all ReceiveDisabled",),

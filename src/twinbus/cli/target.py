@@ -1,8 +1,9 @@
 """Which namespace a command works with, and the options that say so.
 
 Rules:
-- It is named by a connection string: `--connection-string`, a file that holds it, TWINBUS_CONNECTION_STRING, or the
-  ready file of `twinbus serve`. The string holds a secret and is never shown.
+- It is named by a connection string: the ready file of `twinbus serve`, a file that holds it, a context,
+  `--connection-string` or TWINBUS_CONNECTION_STRING, or the context in use. The string holds a secret and is never
+  shown.
 - Entities of a Twinbus namespace are asked for over AMQP; those of Azure by the official SDK's administration client.
 - A name that is not there is answered with the nearest one that is, as far as the key may see names.
 """
@@ -20,6 +21,7 @@ import typer
 
 from twinbus.auth.connection_string import ConnectionString as Parsed
 from twinbus.cli import directory
+from twinbus.cli.contexts import found_context
 from twinbus.errors import (
     ConfigError,
     ConnectionForcedError,
@@ -65,6 +67,12 @@ ReadyFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Ready file
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace in the ready file.")
 ]
+ContextName = Annotated[
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", envvar="TWINBUS_CONTEXT", show_envvar=True, help="Context of `twinbus context`."
+    ),
+]
 CaFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="CA certificate to trust; `twinbus trust` shows the broker's.")
 ]
@@ -74,6 +82,7 @@ _OPTIONS = {
     "connection_file": ConnectionFile,
     "ready_file": ReadyFile,
     "namespace": Namespace,
+    "context": ContextName,
     "ca_file": CaFile,
 }
 
@@ -132,7 +141,7 @@ def connected(
         if unless is not None and given[unless] is not None:
             command(None, **given)  # type: ignore[arg-type]
             return
-        target = TargetNamespace(directory.find(**told), ca_file)
+        target = found_target(ca_file=ca_file, **told)
         try:
             command(target, **given)
         except ServiceError as error:
@@ -146,6 +155,23 @@ def connected(
     run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in own} | {"return": None}
     return run
+
+
+def found_target(
+    connection_string: str | None,
+    connection_file: Path | None,
+    ready_file: Path | None,
+    namespace: str | None,
+    context: str | None,
+    ca_file: Path | None,
+) -> TargetNamespace:
+    """The namespace that options and variables name; else the one of the context in use."""
+    named = ready_file is not None or connection_file is not None or namespace is not None
+    if not named and (context is not None or connection_string is None):
+        found = found_context(context)
+        if found is not None:
+            return TargetNamespace(Parsed.parse(found[0]), ca_file or found[1])
+    return TargetNamespace(directory.find(connection_string, ready_file, namespace, connection_file), ca_file)
 
 
 def advised(error: ServiceError, target: TargetNamespace, given: dict[str, Any]) -> ServiceError:

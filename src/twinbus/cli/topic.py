@@ -26,7 +26,7 @@ topics = EntityGroup(
             "twinbus topic create news",
             "twinbus topic create news --requires-duplicate-detection --duplicate-window 1h",
         ),
-        "list": ("twinbus topic list",),
+        "list": ("twinbus topic list", "twinbus topic list --filter news"),
         "show": ("twinbus topic show news",),
         "update": ("twinbus topic update news --default-ttl 7d",),
         "status": ("twinbus topic status news SendDisabled",),

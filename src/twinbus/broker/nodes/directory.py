@@ -16,6 +16,7 @@ from twinbus.broker.nodes.policy_requests import delete_policy, list_policies, r
 from twinbus.broker.nodes.requests import Request
 from twinbus.broker.nodes.rule_wire import described, rule_of
 from twinbus.entities.queue import Queue
+from twinbus.entities.rule import DEFAULT_RULE
 from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.subscription import Subscription
@@ -60,6 +61,23 @@ class Directory:
         rule = rule_of(_text(request, "name"), request.arguments.get("rule-description"), now_ms)
         self._host.add_rule(_text(request, "topic"), _text(request, "subscription"), rule)
         return {}
+
+    def update_rule(self, request: Request) -> dict[str, Any]:
+        now_ms = self._host.clock.now_ms()
+        rule = rule_of(_text(request, "name"), request.arguments.get("rule-description"), now_ms)
+        self._host.update_rule(_text(request, "topic"), _text(request, "subscription"), rule)
+        return {}
+
+    def create_subscription(self, request: Request) -> dict[str, Any]:
+        """With its first rule, if one is given: no message is selected by another in between."""
+        fields = dict(request.arguments)
+        described_rule = fields.pop("rule-description", None)
+        name = fields.pop("rule-name", None)
+        rule = None
+        if described_rule is not None:
+            rule = rule_of(str(name or DEFAULT_RULE), described_rule, self._host.clock.now_ms())
+        made = self._host.create_subscription(settings_of(SubscriptionSettings, fields), rule)
+        return {SUBSCRIPTION: description(made)}
 
     def delete_rule(self, request: Request) -> dict[str, Any]:
         self._host.remove_rule(_text(request, "topic"), _text(request, "subscription"), _text(request, "name"))
@@ -181,7 +199,9 @@ _COMMANDS: dict[str, _Operation] = {
     **_commands(QUEUE),
     **_commands(TOPIC),
     **_commands(SUBSCRIPTION),
+    "create-subscription": Directory.create_subscription,
     "create-rule": Directory.create_rule,
+    "update-rule": Directory.update_rule,
     "delete-rule": Directory.delete_rule,
     "set-policy": lambda directory, request: set_policy(directory._host, request),
     "rotate-key": lambda directory, request: rotate_key(directory._host, request),
