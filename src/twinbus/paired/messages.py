@@ -44,9 +44,9 @@ if hasattr(os, "register_at_fork"):
 
 def prepared(message: Any) -> Any:
     """The message, list or batch as it is sent; ValueError for a property name that is taken."""
+    if is_ready(message, RESERVED):
+        return message
     if isinstance(message, ServiceBusMessage):
-        if is_ready(message, RESERVED):
-            return message
         _check_names(message.raw_amqp_message)
         return with_content(message, _identified(message.raw_amqp_message))
     if isinstance(message, ServiceBusMessageBatch):
@@ -62,7 +62,7 @@ def prepared(message: Any) -> Any:
             return message
     if isinstance(message, Iterable):
         # A generator can be read only once, and there may be more than one attempt.
-        return [prepared(each) for each in message]
+        return [each if is_ready(each, RESERVED) else prepared(each) for each in message]
     return message
 
 

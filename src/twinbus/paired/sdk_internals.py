@@ -44,11 +44,13 @@ def encoded(message: Any) -> list[bytes]:
     return [bytes(PyamqpTransport.encode_message(each)) for each in ready]
 
 
-def is_ready(message: ServiceBusMessage, reserved: frozenset[Any]) -> bool:
-    """Whether a message has an id and no application property with a reserved name.
+def is_ready(message: Any, reserved: frozenset[Any]) -> bool:
+    """Whether it is a message that has an id and no application property with a reserved name.
 
     By its attributes: its public properties are calls, which would cost a healthy send more than all the rest.
     """
+    if type(message) is not ServiceBusMessage:
+        return False
     raw = message._raw_amqp_message
     own = raw._application_properties
     return (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from twinbus.client.envelope import RESERVED
 from twinbus.ledger.words import OK, Event, Kind, Stage
 from twinbus.limits import HOLD_PAUSE_S_MAX, HOLD_PAUSE_S_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired._sync.channel import Channel
@@ -18,6 +19,7 @@ from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
 from twinbus.paired.messages import PairedMessageBatch, prepared
 from twinbus.paired.retries import size_of
+from twinbus.paired.sdk_internals import is_ready
 from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import Pool, Signal
 from twinbus.paired.work import BUSY, BatchMaking, Cancelling, Scheduling, Sending, Work
@@ -101,7 +103,8 @@ class PairedServiceBusSender:
         `timeout` is the time for all of it; without one it is 60 seconds or twice the failover interval, whichever is
         longer. A list or a batch moves as a whole.
         """
-        message = prepared(message)
+        if not is_ready(message, RESERVED):
+            message = prepared(message)
         entity, channels = self._entity, self._channels
         started_ms = self._now_ms()
         failure: Exception | None = None
@@ -113,7 +116,10 @@ class PairedServiceBusSender:
             try:
                 if channel.opened:
                     attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
-                    channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)
+                    if kwargs:
+                        channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)
+                    else:
+                        channel.sdk.send_messages(message, timeout=attempt_s)
                     if not entity.direct:
                         entity.succeeded()
                     if self._journal is not None:
