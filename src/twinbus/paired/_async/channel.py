@@ -55,13 +55,17 @@ class AsyncChannel:
         self.opened = True
 
     async def discard(self) -> None:
-        """Something failed: take another sender, cut this one's connection, and close the rest without waiting."""
-        broken, connections = self.sdk, self._connections
+        """Something failed: cut the connection, and take another sender."""
+        self._connections.cut()
+        await self.rest()
+
+    async def rest(self) -> None:
+        """It is not needed for now: close it without waiting. The next use opens another sender."""
+        sdk, connections = self.sdk, self._connections
         self.opened = False
         self.sdk = self._make()
         self._connections = Connections(self.sdk)
-        connections.cut()
-        await self._tasks.leave(lambda: close_all(broken, connections))
+        await self._tasks.leave(lambda: close_all(sdk, connections))
 
     def seen(self, error: Exception) -> Exception:
         """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind

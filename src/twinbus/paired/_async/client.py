@@ -236,6 +236,7 @@ class PairedServiceBusClient:
             events=pair.events,
             closing=entity.changed,
         )
+        pair.diverters.add(diverter)
         sender = PairedServiceBusSender(pair, entity, channels, diverter)
         self._senders.add(sender)
         return sender

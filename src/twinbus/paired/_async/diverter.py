@@ -43,7 +43,7 @@ class AsyncDiverter:
         events: Events,
         closing: AsyncSignal,
     ) -> None:
-        self._path = path
+        self.path = path
         self._pairing = pairing
         self._make = channel
         self._try_timeout_s = options.try_timeout
@@ -108,7 +108,7 @@ class AsyncDiverter:
                     self._pairing.missing()
                 tried.append(name)
                 if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
+                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
                 if rotation.all_out():
                     await self._closing.wait(min(pause_s, max(left_s, 0)))
                     pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
@@ -119,7 +119,7 @@ class AsyncDiverter:
             finally:
                 channels.give(channel, good=channel.opened)
             if rotation.succeed(name):
-                self._events.emit(Event.QUEUE_IN, entity=self._path, queue=name)
+                self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
             return name
 
     async def create_batch(
@@ -157,10 +157,19 @@ class AsyncDiverter:
                 if channel.opened:
                     await channel.discard()
                 if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
+                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
             finally:
                 channels.give(channel, good=channel.opened)
             await self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
+
+    async def rest(self) -> None:
+        """The primary is back: close what nobody uses. Each connection costs the sync client a thread as well."""
+        for channels in list(self._channels.values()):
+            idle = [channel for _ in range(len(channels.free)) if (channel := channels.take_free()) is not None]
+            for channel in idle:
+                if channel.opened:
+                    await channel.rest()
+                channels.give(channel, good=False)
 
     def closings(self) -> list[Callable[[], Awaitable[None]]]:
         """What closes its connections."""
@@ -198,7 +207,7 @@ class AsyncDiverter:
         size_bytes = 0
         try:
             batch = await sdk.create_message_batch()
-            size_bytes = fill(batch, payloads, self._path)
+            size_bytes = fill(batch, payloads, self.path)
             await sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
         except Exception as error:
             failure = channel.seen(error)

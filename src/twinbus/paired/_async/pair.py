@@ -18,6 +18,7 @@ from azure.servicebus.aio import ServiceBusClient
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._async.channel import AsyncChannel, close_all
+from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired._async.pairing import AsyncBacklogSearch
 from twinbus.paired._async.pings import AsyncWatcher
@@ -60,6 +61,8 @@ class AsyncPair:
         self.secondary: ServiceBusClient = secondary.client(**{**secondary.options, "retry_total": 0})
         # Makes receivers, which keep the SDK's own retries.
         self.receiving: ServiceBusClient = primary.client(**primary.options)
+        # Those of the senders that somebody still holds.
+        self.diverters: WeakSet[AsyncDiverter] = WeakSet()
         # Receivers that somebody still holds: they are told of a fault.
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = AsyncTasks()
@@ -178,7 +181,13 @@ class AsyncPair:
         return [-(number + 1) for number in range(first, first + count)]
 
     def _watch(self, entity: PairedEntity[AsyncSignal]) -> None:
-        self.tasks.spawn(self._watcher.watch, entity)
+        self.tasks.spawn(self._watch_until_well, entity)
+
+    async def _watch_until_well(self, entity: PairedEntity[AsyncSignal]) -> None:
+        await self._watcher.watch(entity)
+        for diverter in list(self.diverters):
+            if diverter.path == entity.path and not entity.failed_over and not entity.closed:
+                await diverter.rest()
 
     # --- the end --------------------------------------------------------------------------------------------------
 

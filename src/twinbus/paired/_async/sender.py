@@ -340,6 +340,9 @@ class PairedServiceBusSender:
         used = await self._diverter.send(payloads, deadline_ms, needed, key=key, queue=queue)
         if used is None:
             return BUSY
+        if held is None and not entity.failed_over:
+            # The primary came back meanwhile: nobody else closes this connection.
+            await self._diverter.rest()
         if sessions:
             entity.trail.note(sessions, used)
             entity.refresh()

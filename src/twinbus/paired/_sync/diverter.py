@@ -34,7 +34,7 @@ class Diverter:
         events: Events,
         closing: Signal,
     ) -> None:
-        self._path = path
+        self.path = path
         self._pairing = pairing
         self._make = channel
         self._try_timeout_s = options.try_timeout
@@ -92,7 +92,7 @@ class Diverter:
                     self._pairing.missing()
                 tried.append(name)
                 if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
+                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
                 if rotation.all_out():
                     self._closing.wait(min(pause_s, max(left_s, 0)))
                     pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
@@ -103,7 +103,7 @@ class Diverter:
             finally:
                 channels.give(channel, good=channel.opened)
             if rotation.succeed(name):
-                self._events.emit(Event.QUEUE_IN, entity=self._path, queue=name)
+                self._events.emit(Event.QUEUE_IN, entity=self.path, queue=name)
             return name
 
     def create_batch(
@@ -140,10 +140,19 @@ class Diverter:
                 if channel.opened:
                     channel.discard()
                 if rotation.fail(name):
-                    self._events.emit(Event.QUEUE_OUT, entity=self._path, queue=name, cause=cause_of(failure))
+                    self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
             finally:
                 channels.give(channel, good=channel.opened)
             self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
+
+    def rest(self) -> None:
+        """The primary is back: close what nobody uses. Each connection costs the sync client a thread as well."""
+        for channels in list(self._channels.values()):
+            idle = [channel for _ in range(len(channels.free)) if (channel := channels.take_free()) is not None]
+            for channel in idle:
+                if channel.opened:
+                    channel.rest()
+                channels.give(channel, good=False)
 
     def closings(self) -> list[Callable[[], None]]:
         """What closes its connections."""
@@ -181,7 +190,7 @@ class Diverter:
         size_bytes = 0
         try:
             batch = sdk.create_message_batch()
-            size_bytes = fill(batch, payloads, self._path)
+            size_bytes = fill(batch, payloads, self.path)
             sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
         except Exception as error:
             failure = channel.seen(error)

@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient
 from twinbus.clock import Clock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._sync.channel import Channel, close_all
+from twinbus.paired._sync.diverter import Diverter
 from twinbus.paired._sync.namespaces import PairedNamespace
 from twinbus.paired._sync.pairing import BacklogSearch
 from twinbus.paired._sync.pings import Watcher
@@ -53,6 +54,7 @@ class Pair:
         self.primary: ServiceBusClient = primary.client(**{**primary.options, "retry_total": 0})
         self.secondary: ServiceBusClient = secondary.client(**{**secondary.options, "retry_total": 0})
         self.receiving: ServiceBusClient = primary.client(**primary.options)
+        self.diverters: WeakSet[Diverter] = WeakSet()
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = Tasks()
         self._watcher = Watcher(options, clock, events, classify, self.primary_channel)
@@ -161,7 +163,13 @@ class Pair:
         return [-(number + 1) for number in range(first, first + count)]
 
     def _watch(self, entity: PairedEntity[Signal]) -> None:
-        self.tasks.spawn(self._watcher.watch, entity)
+        self.tasks.spawn(self._watch_until_well, entity)
+
+    def _watch_until_well(self, entity: PairedEntity[Signal]) -> None:
+        self._watcher.watch(entity)
+        for diverter in list(self.diverters):
+            if diverter.path == entity.path and not entity.failed_over and not entity.closed:
+                diverter.rest()
 
     def close(self, fault: str | None, closings: list[Callable[[], None]]) -> None:
         """Close both namespaces; with a reason, everybody who still uses one is told."""

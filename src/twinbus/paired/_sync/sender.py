@@ -316,6 +316,8 @@ class PairedServiceBusSender:
         used = self._diverter.send(payloads, deadline_ms, needed, key=key, queue=queue)
         if used is None:
             return BUSY
+        if held is None and not entity.failed_over:
+            self._diverter.rest()
         if sessions:
             entity.trail.note(sessions, used)
             entity.refresh()
