@@ -2,9 +2,10 @@
 
     python tests/mutation.py --count 300 --seed 1
 
-The tests run once under coverage, which tells the tests of every line. Each mutant is one changed expression in a copy
-of the package; those tests run against it, quickest first, until one fails. The generated `_sync` is left out. Prints
-every survivor and the share of mutants that were killed.
+The tests run once under coverage, which tells the tests of every line. Mutants are spread evenly over the package.
+Each is one changed expression in a copy of it; the tests of its line run against it, those of its module first and then
+the quickest, until one fails or `--budget` is spent. The generated `_sync` is left out. Prints every survivor and the
+share of mutants that were killed, which more tests could only raise.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path("src/twinbus/paired")
 TESTS = "tests/paired"
-# First the quickest tests of a line, for this long by their last times; if all pass, all of them.
-QUICK_S = 10.0
-CHILD_TIMEOUT_S = 300
+# A test that takes longer comes after all that do not.
+QUICK_S = 1.0
+CHILD_TIMEOUT_S = 180
 TEST_TIMEOUT_S = 60
 COMPARISONS = {
     ast.Lt: ast.LtE,
@@ -44,6 +46,9 @@ COMPARISONS = {
 }
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
+# What every mutant's tests import and no mutant changes.
+SHARED = ["twinbus.testing", "twinbus.client", "azure.servicebus.aio.management", "aiohttp", "requests"]
+SHARED += ["pytest", "pytest_timeout", "pytest_asyncio.plugin", "hypothesis"]
 # What only people read, and what only a checker reads.
 UNSEEN = {"annotation", "returns", "decorator_list", "type_params"}
 
@@ -148,28 +153,39 @@ class Knowledge:
         (self._folder / "lines.json").write_text(json.dumps(lines))
         (self._folder / "seconds.json").write_text(json.dumps(seconds))
 
-    def tests(self, path: Path, line: int) -> Iterator[list[str]]:
-        """The tests of a line: the quickest, then the others."""
-        known = sorted(self._by_file.get(str(path), {}).get(line, []), key=lambda test: self._seconds.get(test, 0.0))
-        quick: list[str] = []
+    def tests(self, path: Path, line: int, budget_s: float) -> list[str]:
+        """The tests of a line, as many as the budget allows: its module's own, then the quickest."""
+        own = f"test_{path.stem}.py"
+        known = self._by_file.get(str(path), {}).get(line, [])
+        chosen: list[str] = []
         total_s = 0.0
-        for test in known:
+        for test in sorted(
+            known,
+            key=lambda test: (self._seconds.get(test, 0.0) > QUICK_S, own not in test, self._seconds.get(test, 0.0)),
+        ):
             total_s += self._seconds.get(test, 0.0)
-            if total_s > QUICK_S and quick:
+            if total_s > budget_s and chosen:
                 break
-            quick.append(test)
-        yield quick
-        yield known[len(quick) :]
+            chosen.append(test)
+        return chosen
 
 
-def killed(folder: Path, tests: list[str]) -> bool:
+def spread(mutants: list[tuple[Path, int]], count: int, seed: int) -> list[tuple[Path, int]]:
+    """One mutant by chance out of each of `count` stretches of the same length."""
+    rng = Random(seed)
+    count = min(count, len(mutants))
+    ends = [len(mutants) * number // count for number in range(count + 1)]
+    return [mutants[rng.randrange(start, end)] for start, end in pairwise(ends)]
+
+
+def killed(folder: Path, tests: list[str], *, warming: bool = False) -> bool:
     """Whether one of the tests fails in this copy of the tree; a child that hangs counts as one."""
     if not tests:
         return False
     child = os.fork()
     if child == 0:
         os.chdir(folder)
-        sys.dont_write_bytecode = True
+        sys.dont_write_bytecode = not warming
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1)
         os.dup2(nothing, 2)
@@ -178,22 +194,26 @@ def killed(folder: Path, tests: list[str]) -> bool:
         try:
             import pytest
 
-            options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--timeout", str(TEST_TIMEOUT_S)]
+            options = ["-q", "-x", "--timeout", str(TEST_TIMEOUT_S)]
+            options += [f"-pno:{name}" for name in ("cacheprovider", "xdist", "cov", "hypothesispytest")]
             options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+            options += ["--collect-only"] * warming
             code = int(pytest.main([*options, *tests]))
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    # 1: a test failed. 2: it could not even be imported. Below 0: a signal, such as that of the timeout.
-    if code > 2:
+    # 1: a test failed. 2 and 4: it could not even be imported. Below 0: a signal, such as that of the timeout.
+    if code not in (0, 1, 2, 4) and code > 0:
         raise SystemExit(f"pytest ended with {code}: {' '.join(tests)}")
     return code != 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=300, help="how many mutants, by chance (default 300)")
+    parser.add_argument("--count", type=int, default=300, help="how many mutants (default 300)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=20, help="seconds of tests for a mutant (default 20)")
+    parser.add_argument("--lines", help="only mutants of these lines, as FILE:LINE,FILE:LINE")
     parser.add_argument("--only", default="", help="only files whose path contains this")
     parser.add_argument("--part", default="0/1", help="this part of the mutants, such as 0/2 and 1/2 for two processes")
     parser.add_argument("--known", type=Path, help="a folder to keep the tests of every line in, for the next run")
@@ -207,23 +227,27 @@ def main() -> int:
         for name in ("src", "tests", "scripts"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
-        # From here on the copy is what is imported. What every child needs, and no mutant changes, is imported once.
+        # From here on the copy is what is imported.
         sys.path[:0] = [str(copy / "src"), str(copy)]
-        for name in ("twinbus.testing", "twinbus.client", "azure.servicebus.aio.management", "aiohttp", "requests"):
+        for name in SHARED:
             importlib.import_module(name)
         mutants = [
-            (path.relative_to(ROOT), index)
-            for path in sorted((ROOT / PACKAGE).rglob("*.py"))
+            (path.relative_to(copy), index)
+            for path in sorted((copy / PACKAGE).rglob("*.py"))
             if "_sync" not in path.parts and options.only in str(path)
             for index in range(len(list(places(ast.parse(path.read_text())))))
         ]
-        Random(options.seed).shuffle(mutants)
+        # Writes the tests' bytecode, which saves every mutant a second.
+        killed(copy, [TESTS], warming=True)
+        chosen = spread(mutants, options.count, options.seed)
         count = survivors = 0
-        for path, index in mutants[: options.count][part::parts]:
-            source = (ROOT / path).read_text()
+        for path, index in chosen[part::parts]:
+            source = (copy / path).read_text()
             text, line, description = mutated(source, index)
+            if options.lines and not any(f"{path}:{line}".endswith(each) for each in options.lines.split(",")):
+                continue
             (copy / path).write_text(text)
-            dead = any(killed(copy, tests) for tests in knowledge.tests(path, line))
+            dead = killed(copy, knowledge.tests(path, line, options.budget))
             (copy / path).write_text(source)
             count += 1
             survivors += not dead
