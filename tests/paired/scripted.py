@@ -1,0 +1,95 @@
+"""A namespace that does what it is told, on a clock that is stepped: for what depends on time alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from twinbus.clock import SteppedClock
+
+
+class SteppedSignal:
+    """Nobody pulses while somebody waits: the time passes."""
+
+    def __init__(self, clock: SteppedClock, on_wait: Callable[[], None] = lambda: None) -> None:
+        self._clock = clock
+        self._on_wait = on_wait
+        # How long each waited.
+        self.waits: list[float] = []
+
+    def pulse(self) -> None:
+        pass
+
+    async def wait(self, seconds: float) -> bool:
+        assert len(self.waits) < 1000, "it never ends"
+        await asyncio.sleep(0)
+        self.waits.append(round(seconds, 3))
+        self._clock.step(seconds=max(seconds, 0.001))
+        self._on_wait()
+        return False
+
+
+class Script:
+    """What happens to each call, and what was called: `(queue, call, seconds)`."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self.clock = clock
+        self.calls: list[tuple[str, str, float]] = []
+        # By queue and call: how long it takes, and what it raises; the first counts and goes, a last one stays.
+        self.outcomes: dict[tuple[str, str], list[tuple[float, Exception | None]]] = {}
+
+    def plan(self, queue: str, call: str, *outcomes: tuple[float, Exception | None]) -> None:
+        self.outcomes[queue, call] = list(outcomes)
+
+    def happen(self, queue: str, call: str, seconds: float) -> None:
+        self.calls.append((queue, call, round(seconds, 3)))
+        planned = self.outcomes.get((queue, call), [(0.0, None)])
+        took_s, error = planned.pop(0) if len(planned) > 1 else planned[0]
+        self.clock.step(seconds=min(took_s, seconds))
+        if error is not None:
+            raise error
+
+    def made(self, call: str) -> list[tuple[str, float]]:
+        return [(queue, seconds) for queue, name, seconds in self.calls if name == call]
+
+
+class ScriptedChannel:
+    """A channel, and the SDK's sender in it."""
+
+    def __init__(self, queue: str, script: Script) -> None:
+        self.queue = queue
+        self.script = script
+        self.opened = False
+        self.sdk = self
+        self.entity_name = queue
+        self.fully_qualified_namespace = "contoso"
+        self.client_identifier = "me"
+
+    async def open(self, seconds: float) -> None:
+        self.script.happen(self.queue, "open", seconds)
+        self.opened = True
+
+    async def discard(self) -> None:
+        self.opened = False
+
+    async def rest(self) -> None:
+        self.opened = False
+
+    async def close(self) -> None:
+        self.opened = False
+
+    def check(self) -> None:
+        pass
+
+    def seen(self, error: Exception) -> Exception:
+        return error
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        self.script.happen(self.queue, "batch", 0)
+        return ServiceBusMessageBatch(max_size_in_bytes or 1000)
+
+    async def send_messages(self, message: Any, *, timeout: float) -> None:
+        self.script.happen(self.queue, "send", timeout)
