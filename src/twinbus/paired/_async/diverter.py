@@ -78,7 +78,7 @@ class AsyncDiverter:
         while True:
             if not needed():
                 return None
-            left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            left_s = self._left_s(deadline_ms)
             if left_s <= 0 and error is not None:
                 raise error
             rotation = self._pairing.usable(left_s, hold=self._hold)
@@ -89,6 +89,7 @@ class AsyncDiverter:
                 raise OperationTimeoutError(message="No time was left to send to the backlog.")
             # Not all of the time goes into one try: the primary may be back before it ends.
             try_s = min(left_s, self._try_timeout_s, max(left_s / 2, TRY_TIMEOUT_S_MIN))
+            try_ends_ms = self._clock.now_ms() + round(try_s * 1000)
             name = self._choose(rotation, key, queue, tried)
             channels = self._pool(name)
             try:
@@ -97,7 +98,7 @@ class AsyncDiverter:
                 # They are all in use, which is not the queue's fault.
                 continue
             try:
-                await self._send(channel, name, payloads, try_s)
+                await self._send(channel, name, payloads, self._left_s(try_ends_ms))
             except Exception as failure:
                 # What breaks because the sender was closed is the closing's.
                 needed()
@@ -110,7 +111,7 @@ class AsyncDiverter:
                 if rotation.fail(name):
                     self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
                 if rotation.all_out():
-                    await self._closing.wait(min(pause_s, max(left_s, 0)))
+                    await self._closing.wait(min(pause_s, self._left_s(deadline_ms)))
                     pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
                 continue
             except BaseException:
@@ -129,7 +130,7 @@ class AsyncDiverter:
         while True:
             if not needed():
                 return None
-            left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            left_s = self._left_s(deadline_ms)
             rotation = self._pairing.usable(left_s, hold=self._hold)
             if rotation is None:
                 await self._pairing.changed.wait(min(HOLD_PAUSE_S_MIN, left_s))
@@ -144,7 +145,7 @@ class AsyncDiverter:
                 continue
             try:
                 if not channel.opened:
-                    await channel.open(min(left_s, self._try_timeout_s))
+                    await channel.open(min(self._left_s(deadline_ms), self._try_timeout_s))
                 return await channel.sdk.create_message_batch(max_size_in_bytes)
             except ValueError:
                 needed()
@@ -160,7 +161,7 @@ class AsyncDiverter:
                     self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
             finally:
                 channels.give(channel, good=channel.opened)
-            await self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
+            await self._closing.wait(min(HOLD_PAUSE_S_MIN, self._left_s(deadline_ms)))
 
     async def rest(self) -> None:
         """The primary is back: close what nobody uses. Each connection costs the sync client a thread as well."""
@@ -194,7 +195,7 @@ class AsyncDiverter:
         try:
             await self._try(channel, name, payloads, seconds)
         except Exception as failure:
-            left_s = (ends_ms - self._clock.now_ms()) / 1000
+            left_s = self._left_s(ends_ms)
             if of_the_message(failure) or not was_open or left_s <= HOLD_PAUSE_S_MIN:
                 raise
             await self._try(channel, name, payloads, left_s)
@@ -208,7 +209,7 @@ class AsyncDiverter:
         try:
             batch = await sdk.create_message_batch()
             size_bytes = fill(batch, payloads, self.path)
-            await sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
+            await sdk.send_messages(batch, timeout=max(self._left_s(ends_ms), 0.01))
         except Exception as error:
             failure = channel.seen(error)
             if of_the_message(failure):
@@ -217,6 +218,9 @@ class AsyncDiverter:
             await channel.discard()
             raise failure from error
         self._count(name, len(payloads), size_bytes, None)
+
+    def _left_s(self, ends_ms: int) -> float:
+        return max(ends_ms - self._clock.now_ms(), 0) / 1000
 
     def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:
         journal = self._events.journal

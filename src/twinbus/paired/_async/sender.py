@@ -285,7 +285,7 @@ class PairedServiceBusSender:
             return BUSY
         try:
             if not channel.opened:
-                await channel.open(seconds)
+                await channel.open(max((ends_ms - self._now_ms()) / 1000, 0.01))
             if work is None:
                 return None
             return await work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))

@@ -65,7 +65,7 @@ class Diverter:
         while True:
             if not needed():
                 return None
-            left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            left_s = self._left_s(deadline_ms)
             if left_s <= 0 and error is not None:
                 raise error
             rotation = self._pairing.usable(left_s, hold=self._hold)
@@ -75,6 +75,7 @@ class Diverter:
             if left_s <= 0:
                 raise OperationTimeoutError(message="No time was left to send to the backlog.")
             try_s = min(left_s, self._try_timeout_s, max(left_s / 2, TRY_TIMEOUT_S_MIN))
+            try_ends_ms = self._clock.now_ms() + round(try_s * 1000)
             name = self._choose(rotation, key, queue, tried)
             channels = self._pool(name)
             try:
@@ -82,7 +83,7 @@ class Diverter:
             except TimeoutError:
                 continue
             try:
-                self._send(channel, name, payloads, try_s)
+                self._send(channel, name, payloads, self._left_s(try_ends_ms))
             except Exception as failure:
                 needed()
                 if of_the_message(failure):
@@ -94,7 +95,7 @@ class Diverter:
                 if rotation.fail(name):
                     self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
                 if rotation.all_out():
-                    self._closing.wait(min(pause_s, max(left_s, 0)))
+                    self._closing.wait(min(pause_s, self._left_s(deadline_ms)))
                     pause_s = min(pause_s * 2, HOLD_PAUSE_S_MAX)
                 continue
             except BaseException:
@@ -113,7 +114,7 @@ class Diverter:
         while True:
             if not needed():
                 return None
-            left_s = (deadline_ms - self._clock.now_ms()) / 1000
+            left_s = self._left_s(deadline_ms)
             rotation = self._pairing.usable(left_s, hold=self._hold)
             if rotation is None:
                 self._pairing.changed.wait(min(HOLD_PAUSE_S_MIN, left_s))
@@ -128,7 +129,7 @@ class Diverter:
                 continue
             try:
                 if not channel.opened:
-                    channel.open(min(left_s, self._try_timeout_s))
+                    channel.open(min(self._left_s(deadline_ms), self._try_timeout_s))
                 return channel.sdk.create_message_batch(max_size_in_bytes)
             except ValueError:
                 needed()
@@ -143,7 +144,7 @@ class Diverter:
                     self._events.emit(Event.QUEUE_OUT, entity=self.path, queue=name, cause=cause_of(failure))
             finally:
                 channels.give(channel, good=channel.opened)
-            self._closing.wait(min(HOLD_PAUSE_S_MIN, left_s))
+            self._closing.wait(min(HOLD_PAUSE_S_MIN, self._left_s(deadline_ms)))
 
     def rest(self) -> None:
         """The primary is back: close what nobody uses. Each connection costs the sync client a thread as well."""
@@ -177,7 +178,7 @@ class Diverter:
         try:
             self._try(channel, name, payloads, seconds)
         except Exception as failure:
-            left_s = (ends_ms - self._clock.now_ms()) / 1000
+            left_s = self._left_s(ends_ms)
             if of_the_message(failure) or not was_open or left_s <= HOLD_PAUSE_S_MIN:
                 raise
             self._try(channel, name, payloads, left_s)
@@ -191,7 +192,7 @@ class Diverter:
         try:
             batch = sdk.create_message_batch()
             size_bytes = fill(batch, payloads, self.path)
-            sdk.send_messages(batch, timeout=max((ends_ms - self._clock.now_ms()) / 1000, 0.01))
+            sdk.send_messages(batch, timeout=max(self._left_s(ends_ms), 0.01))
         except Exception as error:
             failure = channel.seen(error)
             if of_the_message(failure):
@@ -200,6 +201,9 @@ class Diverter:
             channel.discard()
             raise failure from error
         self._count(name, len(payloads), size_bytes, None)
+
+    def _left_s(self, ends_ms: int) -> float:
+        return max(ends_ms - self._clock.now_ms(), 0) / 1000
 
     def _count(self, name: str, count: int, size_bytes: int, cause: str | None) -> None:
         journal = self._events.journal

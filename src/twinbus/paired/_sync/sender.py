@@ -262,7 +262,7 @@ class PairedServiceBusSender:
             return BUSY
         try:
             if not channel.opened:
-                channel.open(seconds)
+                channel.open(max((ends_ms - self._now_ms()) / 1000, 0.01))
             if work is None:
                 return None
             return work.direct(channel.sdk, max((ends_ms - self._now_ms()) / 1000, 0.01))
