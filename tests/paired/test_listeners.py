@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import Any
 
@@ -102,3 +103,58 @@ def test_events_that_come_after_dropped_ones_are_told(caplog: pytest.LogCaptureF
     assert sum("events were dropped" in record.message for record in caplog.records) == 2
     started = set(threading.enumerate()) - others
     assert not [thread for thread in started if thread.name == "twinbus-events"]
+
+
+@pytest.mark.parametrize("reason", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_listener_that_wants_to_end_it_all_ends_nothing(
+    reason: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[str] = []
+
+    def quit_all(_: PairedEvent) -> None:
+        raise reason
+
+    async def quit_later(_: PairedEvent) -> None:
+        raise reason
+
+    listeners = [quit_all, quit_later, lambda event: heard.append(event.entity)]
+    events = Events("a", "b", clock=SteppedClock(), listeners=listeners, journal=None)
+    for entity in ("1", "2"):
+        events.emit(Event.FAILED_OVER, entity=entity)
+    assert events.flush(5)
+    assert heard == ["1", "2"]
+    assert sum("a listener of paired events failed" in record.getMessage() for record in caplog.records) == 4
+    events.close()
+
+
+def test_after_closing_nothing_is_told_and_no_thread_begins() -> None:
+    heard: list[str] = []
+    events = Events("a", "b", clock=SteppedClock(), listeners=[lambda event: heard.append(event.entity)], journal=None)
+    events.emit(Event.FAILED_OVER, entity="1")
+    events.close()
+    before = threading.active_count()
+    # A send that was held and ends after its client does.
+    events.emit(Event.FAILED_OVER, entity="2")
+    assert threading.active_count() == before
+    assert heard == ["1"]
+
+
+def test_an_async_listener_whose_loop_is_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    closed = threading.Event()
+
+    async def listen(_: PairedEvent) -> None:
+        pass
+
+    events = Events(
+        "a", "b", clock=SteppedClock(), listeners=[lambda event: closed.wait(50) and None, listen], journal=None
+    )
+
+    async def emit() -> None:
+        events.emit(Event.FAILED_OVER, entity="1")
+
+    asyncio.run(emit())
+    closed.set()
+    assert events.flush(5)
+    events.close()
+    gc.collect()
+    assert "a listener of paired events failed on failed-over" in caplog.text
