@@ -82,11 +82,12 @@ class Listeners:
         self._thread: threading.Thread | None = None
         # Guards the thread's start.
         self._lock = threading.Lock()
+        self._closed = False
         # Whether the log was told that events are dropped.
         self._dropping = False
 
     def tell(self, event: PairedEvent) -> None:
-        if not self._listeners:
+        if not self._listeners or self._closed:
             return
         try:
             loop = asyncio.get_running_loop()
@@ -116,6 +117,7 @@ class Listeners:
 
     def close(self, seconds: float) -> None:
         """Tell the rest, if that takes no longer, and end."""
+        self._closed = True
         thread, self._thread = self._thread, None
         if thread is not None:
             with suppress(queue.Full):
@@ -136,9 +138,20 @@ class Listeners:
                     if loop is None:
                         asyncio.run(made)
                     else:
-                        asyncio.run_coroutine_threadsafe(_heard(made, event.kind), loop)
-                except Exception:
+                        _begin(made, event.kind, loop)
+                except BaseException:  # one that calls sys.exit() must not silence the others
                     logger.exception("a listener of paired events failed on %s", event.kind)
+
+
+def _begin(made: Coroutine[Any, Any, None], kind: Event, loop: asyncio.AbstractEventLoop) -> None:
+    heard = _heard(made, kind)
+    try:
+        asyncio.run_coroutine_threadsafe(heard, loop)
+    except RuntimeError:
+        # The loop is closed: nobody will await them.
+        heard.close()
+        made.close()
+        raise
 
 
 async def _heard(made: Coroutine[Any, Any, None], kind: Event) -> None:
