@@ -3,32 +3,35 @@
     python tests/mutation.py --count 300 --seed 1
 
 The tests run once under coverage, which tells the tests of every line. Mutants are spread evenly over the package.
-Each is one changed expression in a copy of it; the tests of its line run against it, those of its module first and then
-the quickest, until one fails or `--budget` is spent. The generated `_sync` is left out. Prints every survivor and the
-share of mutants that were killed, which more tests could only raise.
+Each is one changed expression; a child of this process takes the changed functions in and runs the tests of the line,
+those of its module first and then the quickest, until one fails or `--budget` is spent. The generated `_sync` is left
+out. Prints every mutant and the share of those that were killed, which more tests could only raise.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib
+import gc
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from types import CodeType, FunctionType
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path("src/twinbus/paired")
 TESTS = "tests/paired"
-# A test that takes longer comes after all that do not.
+# A test of the module itself that takes longer comes with the others.
 QUICK_S = 1.0
 CHILD_TIMEOUT_S = 180
 TEST_TIMEOUT_S = 60
@@ -46,9 +49,6 @@ COMPARISONS = {
 }
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# What every mutant's tests import and no mutant changes.
-SHARED = ["twinbus.testing", "twinbus.client", "azure.servicebus.aio.management", "aiohttp", "requests"]
-SHARED += ["pytest", "pytest_timeout", "pytest_asyncio.plugin", "hypothesis"]
 # What only people read, and what only a checker reads.
 UNSEEN = {"annotation", "returns", "decorator_list", "type_params"}
 
@@ -87,8 +87,8 @@ def places(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.AST, 
                 yield from places(child, in_function)
 
 
-def mutated(source: str, index: int) -> tuple[str, int, str]:
-    """The source with one change, its line, and a description."""
+def mutated(source: str, path: Path, index: int) -> tuple[CodeType, int, str]:
+    """The module with one change, its line, and a description."""
     tree = ast.parse(source)
     node, kind = list(places(tree))[index]
     line: int = node.lineno  # type: ignore[attr-defined]
@@ -109,10 +109,28 @@ def mutated(source: str, index: int) -> tuple[str, int, str]:
         case ast.Return():
             node.value = ast.Constant(None)
         case ast.Expr():
-            node.value = ast.Constant(None)
+            # An awaited call would be what makes the function a coroutine's.
+            node.value = ast.BoolOp(ast.And(), [ast.Constant(None), node.value])
         case ast.Name():
             node.id = SWAPPED[node.id]
-    return ast.unparse(ast.fix_missing_locations(tree)), line, f"{kind}: {before}"
+    code = compile(ast.fix_missing_locations(tree), str(ROOT / path), "exec", dont_inherit=True)
+    return code, line, f"{kind}: {before}"
+
+
+def functions(code: CodeType) -> Iterator[CodeType]:
+    """The code of everything that is defined in a module."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from functions(constant)
+
+
+def take_in(code: CodeType) -> None:
+    """Give the functions of an imported module the code of its mutant."""
+    mutant = {(each.co_qualname, each.co_firstlineno): each for each in functions(code)}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename == code.co_filename:
+            each.__code__ = mutant[each.__code__.co_qualname, each.__code__.co_firstlineno]
 
 
 class Knowledge:
@@ -153,17 +171,18 @@ class Knowledge:
         (self._folder / "lines.json").write_text(json.dumps(lines))
         (self._folder / "seconds.json").write_text(json.dumps(seconds))
 
-    def tests(self, path: Path, line: int, budget_s: float) -> list[str]:
-        """The tests of a line, as many as the budget allows: its module's own, then the quickest."""
-        own = f"test_{path.stem}.py"
+    def tests(self, path: Path, line: int, budget_s: float, names: Iterable[str]) -> list[str]:
+        """The tests of a line, as many as the budget allows: its module's own, then the quickest.
+
+        Those of a file with the module's name are its own, whatever they ran when they were measured.
+        """
+        seconds = self._seconds
         known = self._by_file.get(str(path), {}).get(line, [])
+        own = {name for name in names if f"/test_{path.stem}.py::" in name and seconds.get(name, 0.0) <= QUICK_S}
         chosen: list[str] = []
         total_s = 0.0
-        for test in sorted(
-            known,
-            key=lambda test: (self._seconds.get(test, 0.0) > QUICK_S, own not in test, self._seconds.get(test, 0.0)),
-        ):
-            total_s += self._seconds.get(test, 0.0)
+        for test in sorted({*known, *own} & set(names), key=lambda test: (test not in own, seconds.get(test, 0.0))):
+            total_s += seconds.get(test, 0.0)
             if total_s > budget_s and chosen:
                 break
             chosen.append(test)
@@ -178,84 +197,90 @@ def spread(mutants: list[tuple[Path, int]], count: int, seed: int) -> list[tuple
     return [mutants[rng.randrange(start, end)] for start, end in pairwise(ends)]
 
 
-def killed(folder: Path, tests: list[str], *, warming: bool = False) -> bool:
-    """Whether one of the tests fails in this copy of the tree; a child that hangs counts as one."""
-    if not tests:
-        return False
-    child = os.fork()
-    if child == 0:
-        os.chdir(folder)
-        sys.dont_write_bytecode = not warming
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        signal.alarm(CHILD_TIMEOUT_S)
-        code = 99
-        try:
-            import pytest
+class MutantLoop:
+    """A plugin of pytest that runs mutants instead of tests."""
 
-            options = ["-q", "-x", "--timeout", str(TEST_TIMEOUT_S)]
-            options += [f"-pno:{name}" for name in ("cacheprovider", "xdist", "cov", "hypothesispytest")]
-            options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
-            options += ["--collect-only"] * warming
-            code = int(pytest.main([*options, *tests]))
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    # 1: a test failed. 2 and 4: it could not even be imported. Below 0: a signal, such as that of the timeout.
-    if code not in (0, 1, 2, 4) and code > 0:
-        raise SystemExit(f"pytest ended with {code}: {' '.join(tests)}")
-    return code != 0
+    def __init__(self, options: argparse.Namespace, knowledge: Knowledge) -> None:
+        self._options = options
+        self._knowledge = knowledge
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        options = self._options
+        mutants = [
+            (path.relative_to(ROOT), index)
+            for path in sorted((ROOT / PACKAGE).rglob("*.py"))
+            if "_sync" not in path.parts and options.only in str(path)
+            for index in range(len(list(places(ast.parse(path.read_text())))))
+        ]
+        chosen = spread(mutants, options.count, options.seed)[options.start :]
+        sources = {path: (ROOT / path).read_text() for path, _ in chosen}
+        items = {item.nodeid: item for item in session.items}
+        # Modules whose tests have passed without a mutant.
+        proved: set[Path] = set()
+        count = survivors = 0
+        for path, index in chosen:
+            code, line, description = mutated(sources[path], path, index)
+            if options.lines and not any(f"{path}:{line}".endswith(each) for each in options.lines.split(",")):
+                continue
+            tests = [items[name] for name in self._knowledge.tests(path, line, options.budget, items)]
+            if path not in proved:
+                proved.add(path)
+                if self._killed(compile(sources[path], str(ROOT / path), "exec", dont_inherit=True), tests):
+                    print("CONTROL FAILED", f"{path}:{line}", flush=True)
+            dead = self._killed(code, tests)
+            count += 1
+            survivors += not dead
+            print("killed  " if dead else "SURVIVED", f"{path}:{line}", description, flush=True)
+        share = 100 * (count - survivors) / max(count, 1)
+        print(f"{count} mutants of {len(mutants)}, {survivors} survived: {share:.1f} % killed")
+        return True
+
+    @staticmethod
+    def _killed(code: CodeType, tests: list[pytest.Item]) -> bool:
+        """Whether one of the tests fails in a child with this code; a child that hangs counts as one."""
+        child = os.fork()
+        if child == 0:
+            failed = 1
+            try:
+                nothing = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nothing, 1)
+                os.dup2(nothing, 2)
+                take_in(code)
+                for test, after in pairwise([*tests, None]):
+                    assert test is not None
+                    test.config.hook.pytest_runtest_protocol(item=test, nextitem=after)
+                    if test.session.testsfailed:
+                        break
+                else:
+                    failed = 0
+            finally:
+                os._exit(failed)
+        ends = time.monotonic() + CHILD_TIMEOUT_S
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > ends:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.02)
+        return ended[1] != 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300, help="how many mutants (default 300)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--start", type=int, default=0, help="leave out so many of them")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests for a mutant (default 20)")
     parser.add_argument("--lines", help="only mutants of these lines, as FILE:LINE,FILE:LINE")
     parser.add_argument("--only", default="", help="only files whose path contains this")
-    parser.add_argument("--part", default="0/1", help="this part of the mutants, such as 0/2 and 1/2 for two processes")
     parser.add_argument("--known", type=Path, help="a folder to keep the tests of every line in, for the next run")
     options = parser.parse_args()
-    part, parts = map(int, options.part.split("/"))
     with tempfile.TemporaryDirectory(prefix="twinbus-mutants-") as scratch:
-        known = options.known or Path(scratch) / "known"
+        known = options.known or Path(scratch)
         known.mkdir(parents=True, exist_ok=True)
-        knowledge = Knowledge(known)
-        copy = Path(scratch) / "copy"
-        for name in ("src", "tests", "scripts"):
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", copy)
-        # From here on the copy is what is imported.
-        sys.path[:0] = [str(copy / "src"), str(copy)]
-        for name in SHARED:
-            importlib.import_module(name)
-        mutants = [
-            (path.relative_to(copy), index)
-            for path in sorted((copy / PACKAGE).rglob("*.py"))
-            if "_sync" not in path.parts and options.only in str(path)
-            for index in range(len(list(places(ast.parse(path.read_text())))))
-        ]
-        # Writes the tests' bytecode, which saves every mutant a second.
-        killed(copy, [TESTS], warming=True)
-        chosen = spread(mutants, options.count, options.seed)
-        count = survivors = 0
-        for path, index in chosen[part::parts]:
-            source = (copy / path).read_text()
-            text, line, description = mutated(source, index)
-            if options.lines and not any(f"{path}:{line}".endswith(each) for each in options.lines.split(",")):
-                continue
-            (copy / path).write_text(text)
-            dead = killed(copy, knowledge.tests(path, line, options.budget))
-            (copy / path).write_text(source)
-            count += 1
-            survivors += not dead
-            print("killed  " if dead else "SURVIVED", f"{path}:{line}", description, flush=True)
-        print(
-            f"{count} mutants of {len(mutants)}, {survivors} survived: {100 * (count - survivors) / count:.1f} % killed"
-        )
-    return 0
+        loop = MutantLoop(options, Knowledge(known))
+        settings = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"]
+        # By a signal it would need the alarm; a thread ends the child, which is as good.
+        settings += ["--timeout", str(TEST_TIMEOUT_S), "--timeout-method", "thread"]
+        return int(pytest.main([*settings, TESTS], plugins=[loop]))
 
 
 if __name__ == "__main__":
