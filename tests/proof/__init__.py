@@ -16,6 +16,7 @@ def _suites() -> dict[str, Suite]:
         "full-disk": full_disk.SUITE,
         "simulation": simulation.SUITE,
         "models": simulation.MODELS,
+        "transactions": simulation.TRANSACTIONS,
         "decoders": decoders.SUITE,
     }
 

@@ -1,8 +1,8 @@
 """Entities with an injected clock, driven by random commands, commits and crashes, and compared with naive models.
 
-Promise: the queue, with and without sessions, and the topic with its subscriptions do what their models in `tests/sim`
-do, step by step: schedules, deferral, dead letters, duplicates, expiry, set clocks, forwarding, rules. The same seed
-gives the same trace.
+Promise: the queue, with and without sessions, the topic with its subscriptions and transactions over all of them do
+what their models in `tests/sim` do, step by step: schedules, deferral, dead letters, duplicates, expiry, set clocks,
+forwarding, rules, rollbacks. The same seed gives the same trace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.proof.suite import Budget, Suite
+from twinbus.broker.links.transactions import Transaction
 from twinbus.entities.queue import Queue
+from twinbus.store.facts import Facts
 
 TESTS = Path(__file__).parent.parent
 STEPS = 60
@@ -47,7 +49,17 @@ def run(budget: Budget) -> str:
 
 def run_models(budget: Budget) -> str:
     """Let hypothesis look for commands after which queue, sessions or topic differ from their models."""
-    machines, _ = _machines()
+    return _explore(_machines()[0], budget)
+
+
+def run_transactions(budget: Budget) -> str:
+    """Let hypothesis look for commands after which transactions over several entities differ from their model."""
+    from transaction_machine import TransactionMachine
+
+    return _explore([TransactionMachine], budget)
+
+
+def _explore(machines: list[type], budget: Budget) -> str:
     core.global_force_seed = budget.seed
     try:
         each = max(budget.count // len(machines), 1)
@@ -69,7 +81,8 @@ def run_models(budget: Budget) -> str:
     finally:
         core.global_force_seed = None
     budget.tried = budget.count
-    return f"{each:,} programs for each of {len(machines)} models, no difference"
+    of = f" for each of {len(machines)} models" if len(machines) > 1 else ""
+    return f"{each:,} programs{of}, no difference"
 
 
 @contextmanager
@@ -91,5 +104,24 @@ def planted() -> Iterator[None]:
         Queue.complete = sound
 
 
+@contextmanager
+def planted_in_transactions() -> Iterator[None]:
+    """A commit forgets the last entity that was sent to, and a rollback what its receiver has forgotten."""
+    commit, roll_back = Transaction.commit, Transaction.roll_back
+
+    def forgetful(self: Transaction, now_ms: int, steady_ms: int, facts: Facts) -> None:
+        if self._sends:
+            self._sends.popitem()
+        commit(self, now_ms, steady_ms, facts)
+
+    Transaction.commit = forgetful
+    Transaction.roll_back = lambda self, now_ms, facts: None
+    try:
+        yield
+    finally:
+        Transaction.commit, Transaction.roll_back = commit, roll_back
+
+
 SUITE = Suite("seeds", 300, 20_000, run, planted)
 MODELS = Suite("programs", 60, 6_000, run_models, planted)
+TRANSACTIONS = Suite("programs", 20, 6_000, run_transactions, planted_in_transactions)
