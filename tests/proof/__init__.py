@@ -6,9 +6,9 @@ __all__ = ["SUITES"]
 
 
 def _suites() -> dict[str, Suite]:
-    from tests.proof import churn, crash, damage, decoders, elf, full_disk, orders, paces, simulation, web
+    from tests.proof import churn, crash, damage, decoders, elf, full_disk, orders, paces, simulation, soak, web
 
-    found = {"http": web.SUITE, "order": orders.SUITE, "churn": churn.SUITE, "pace": paces.SUITE}
+    found = {"http": web.SUITE, "order": orders.SUITE, "churn": churn.SUITE, "pace": paces.SUITE, "soak": soak.SUITE}
     if elf.SUPPORTED:
         found["crash"] = crash.SUITE
     return found | {
