@@ -24,6 +24,9 @@ from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
 from twinbus.broker import host
 from twinbus.broker.connections import connection, patience
+from twinbus.broker.connections.connection import BrokerConnection
+from twinbus.broker.connections.doorway import Doorway
+from twinbus.broker.links.dispatcher import SessionWaiter
 from twinbus.broker.nodes import cbs
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
@@ -350,6 +353,33 @@ def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(broker: Brok
             assert time.monotonic() < deadline
         # The last consumer in the line is let go by the next one.
         assert engines() - before <= 2
+    finally:
+        gc.enable()
+
+
+def test_arrivals_and_waiters_that_are_gone_leave_nothing_for_the_collector(broker: Broker) -> None:
+    broker.create_queue("sessions", requires_session=True)
+    kinds = (BrokerConnection, Doorway, SessionWaiter)
+
+    def left() -> int:
+        return sum(isinstance(each, kinds) for each in gc.get_objects())
+
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        for number in range(20):
+            with Peer(broker) as peer:
+                filters = {Symbol("com.microsoft:session-filter"): None}
+                peer.session.attach_receiver("waits", source=Source("sessions", filters))
+                peer.begin()
+                if number % 2:
+                    peer.close()
+        deadline = time.monotonic() + 5
+        while broker.call(lambda server: server.hosts["contoso"].connection_count):
+            assert time.monotonic() < deadline
+        # The loop may still hold the last one.
+        assert left() - before <= 3
     finally:
         gc.enable()
 
