@@ -24,9 +24,9 @@ from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
 from twinbus.broker import host
 from twinbus.broker.connections import connection, patience
+from twinbus.broker.connections.attachment import _WaitingLink
 from twinbus.broker.connections.connection import BrokerConnection
 from twinbus.broker.connections.doorway import Doorway
-from twinbus.broker.links.dispatcher import SessionWaiter
 from twinbus.broker.nodes import cbs
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
@@ -359,7 +359,7 @@ def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(broker: Brok
 
 def test_arrivals_and_waiters_that_are_gone_leave_nothing_for_the_collector(broker: Broker) -> None:
     broker.create_queue("sessions", requires_session=True)
-    kinds = (BrokerConnection, Doorway, SessionWaiter)
+    kinds = (BrokerConnection, Doorway, _WaitingLink)
 
     def left() -> int:
         return sum(isinstance(each, kinds) for each in gc.get_objects())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp.link import Link
@@ -12,7 +13,7 @@ from twinbus.auth.policies import Right
 from twinbus.broker.links.addresses import CBS, MANAGEMENT, parse
 from twinbus.broker.links.browser import Browser
 from twinbus.broker.links.consumer import Consumer
-from twinbus.broker.links.dispatcher import Dispatcher, SessionWaiter
+from twinbus.broker.links.dispatcher import Dispatcher
 from twinbus.broker.links.publisher import Publisher
 from twinbus.broker.links.source_filters import (
     SESSION_FILTER,
@@ -255,10 +256,9 @@ class Attachment:
         dispatcher = host.dispatcher(queue)
         waiting = _WaitingLink(self, link, queue, dispatcher)
         link.context = waiting
-        waiter = waiting.waiter
-        dispatcher.wait_for_session(waiter)
-        if not waiter.done:
-            waiter.give_up = host.loop.call_later(wait_ms / 1000, waiting.give_up)
+        dispatcher.wait_for_session(waiting)
+        if not waiting.done:
+            waiting.timer = host.loop.call_later(wait_ms / 1000, waiting.give_up)
 
     def grant(self, link: Link, queue: Queue, session: MessageSession) -> None:
         """A waiting link gets its session."""
@@ -305,31 +305,34 @@ class Attachment:
 class _WaitingLink:
     """Stands behind a link that has not got its session yet."""
 
-    __slots__ = ("_attachment", "_dispatcher", "_link", "_queue", "waiter")
+    __slots__ = ("_attachment", "_dispatcher", "_link", "_queue", "done", "timer")
 
     def __init__(self, attachment: Attachment, link: Link, queue: Queue, dispatcher: Dispatcher) -> None:
         self._attachment = attachment
         self._link = link
         self._queue = queue
         self._dispatcher = dispatcher
-        self.waiter = SessionWaiter(self._granted, self._ended)
+        # Ends the wait; None until it is set.
+        self.timer: asyncio.TimerHandle | None = None
+        # Whether it was served or has left.
+        self.done = False
 
-    def _ended(self, error: AmqpError) -> None:
+    def ended(self, error: AmqpError) -> None:
         self._attachment.end(self._link, error)
 
-    def _granted(self, session: MessageSession) -> None:
+    def granted(self, session: MessageSession) -> None:
         self._attachment.grant(self._link, self._queue, session)
 
     def give_up(self) -> None:
-        if not self.waiter.done:
-            self._dispatcher.stop_waiting(self.waiter)
+        if not self.done:
+            self._dispatcher.stop_waiting(self)
             self._link.context = None
             self._attachment.give_up(self._link, self._queue)
 
     def on_detached(self, orderly: bool) -> None:
-        self._dispatcher.stop_waiting(self.waiter)
-        if self.waiter.give_up is not None:
-            self.waiter.give_up.cancel()
+        self._dispatcher.stop_waiting(self)
+        if self.timer is not None:
+            self.timer.cancel()
 
     def on_transfer(self, event: Any) -> None:
         """Never called: we send on this link."""

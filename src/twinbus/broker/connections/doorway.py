@@ -50,8 +50,8 @@ class Doorway(asyncio.Protocol):
 
     def __init__(self, host: NamespaceHost, on_end: Callable[[], None]) -> None:
         self._host = host
-        # Told once, when the stream is handed over or lost.
-        self._on_end = on_end
+        # Told once, when the stream is handed over or lost; None afterwards, so that the two do not hold each other.
+        self._on_end: Callable[[], None] | None = on_end
         # The stream; None before it is connected, and after it is handed over or lost.
         self._transport: asyncio.Transport | None = None
         # What the peer has said.
@@ -82,8 +82,7 @@ class Doorway(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self._on_end()
+        self._end()
 
     async def _open_http(self, transport: asyncio.Transport) -> None:
         try:
@@ -104,12 +103,17 @@ class Doorway(asyncio.Protocol):
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
         transport = self._transport
         assert transport is not None
-        self._transport = None
-        self._on_end()
+        self._end()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if not transport.is_closing():
             protocol.data_received(self._head)
+
+    def _end(self) -> None:
+        self._transport = None
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end()
 
     def cut(self, reason: str) -> bool:
         """Drop the stream; False when there is none any more, or not yet."""

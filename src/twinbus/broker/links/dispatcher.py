@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from twinbus.amqp.states import AmqpError
@@ -39,20 +38,19 @@ class Receiving(Protocol):
     def entity_gone(self) -> None: ...
 
 
-class SessionWaiter:
+class SessionWaiter(Protocol):
     """A client that waits for any session with messages."""
 
-    __slots__ = ("done", "ended", "give_up", "granted")
+    # Ends the wait; None until it is set.
+    timer: asyncio.TimerHandle | None
+    # Whether it was served or has left.
+    done: bool
 
-    def __init__(self, granted: Callable[[MessageSession], None], ended: Callable[[AmqpError], None]) -> None:
-        # Told which session it got.
-        self.granted = granted
-        # Told why there will be none.
-        self.ended = ended
-        # The timer that ends the wait, None until it is set.
-        self.give_up: asyncio.TimerHandle | None = None
-        # Whether it was served or has left.
-        self.done = False
+    def granted(self, session: MessageSession) -> None:
+        """It got this one."""
+
+    def ended(self, error: AmqpError) -> None:
+        """There will be none."""
 
 
 class Dispatcher(Senders):
@@ -201,8 +199,8 @@ class Dispatcher(Senders):
             if session is None:
                 return
             self.stop_waiting(waiter)
-            if waiter.give_up is not None:
-                waiter.give_up.cancel()
+            if waiter.timer is not None:
+                waiter.timer.cancel()
             waiter.granted(session)
 
     def _session_lost(self, queue: Queue, session: MessageSession) -> None:
