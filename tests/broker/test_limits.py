@@ -30,6 +30,9 @@ from twinbus.broker.connections.doorway import Doorway
 from twinbus.broker.nodes import cbs
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
+from twinbus.entities.queue import Queue
+from twinbus.entities.subscription import Subscription
+from twinbus.entities.topic import Topic
 from twinbus.limits import CHANNEL_MAX, IDLE_TIMEOUT_MS, LINKLESS_TIMEOUT_MS, TOKEN_EXPIRY_GRACE_MS
 from twinbus.testing import Broker
 
@@ -380,6 +383,28 @@ def test_arrivals_and_waiters_that_are_gone_leave_nothing_for_the_collector(brok
             assert time.monotonic() < deadline
         # The loop may still hold the last one.
         assert left() - before <= 3
+    finally:
+        gc.enable()
+
+
+def test_entities_that_are_deleted_leave_nothing_for_the_collector(broker: Broker) -> None:
+    def left() -> int:
+        return sum(isinstance(each, Queue | Topic | Subscription) for each in gc.get_objects())
+
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        for number in range(10):
+            broker.create_queue(f"queue-{number}")
+            broker.create_topic(f"topic-{number}")
+            broker.create_subscription(f"topic-{number}", "all")
+            with Peer(broker) as peer:
+                peer.send(peer.sender(f"queue-{number}"), text())
+                peer.receive(peer.receiver(f"queue-{number}", 1))
+            broker.delete_queue(f"queue-{number}")
+            broker.delete_topic(f"topic-{number}")
+        assert left() - before <= 6
     finally:
         gc.enable()
 
