@@ -39,3 +39,11 @@ class Arrivals:
             self._facts = None
             self._messages = []
         self._show(messages)
+
+    def close(self) -> None:
+        """The entity is deleted: it takes nothing in any more, and must not be held from here."""
+        self._show = _show_nobody
+
+
+def _show_nobody(messages: list[QueuedMessage]) -> None:
+    """Never called with a message: what is deleted takes none in."""

@@ -13,11 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.errors import NotAllowedError
-from twinbus.limits import (
-    ACQUIRE_BYTES_MAX,
-    TICK_MESSAGES_MAX,
-    UNLIMITED_MS,
-)
+from twinbus.limits import ACQUIRE_BYTES_MAX, TICK_MESSAGES_MAX, UNLIMITED_MS
 from twinbus.store.facts import Facts
 
 from .admission import checked_bytes
@@ -38,12 +34,7 @@ from .moves import dead_letter, expire_picked, free_session, give_back, pick
 from .quota import Quota
 from .receiving import delete_available, receive_by_number
 from .records import KEY, pack
-from .refusals import (
-    NO_SESSIONS_TEXT,
-    SESSION_ID_MISSING_TEXT,
-    SESSION_NEEDED_TEXT,
-    too_large,
-)
+from .refusals import NO_SESSIONS_TEXT, SESSION_ID_MISSING_TEXT, SESSION_NEEDED_TEXT, too_large
 from .resubmission import Resubmitted, resubmit_dead_letters
 from .scheduling import cancel_scheduled, schedule_messages
 from .sequence import SequenceNumbers
@@ -592,6 +583,10 @@ class Queue:
         self._commons.sweep.add(deleted_rows(self.entity_id))
         if self.on_deleted is not None:
             self.on_deleted(self)
+        # What holds it goes, or only the collector could free it, and that seldom looks.
+        self.owner = self.subscription = None
+        self.on_available = self.on_session_lost = self.on_deleted = None
+        self.arrivals.close()
 
     def _adopt(self, settings: QueueSettings | SubscriptionSettings, now_ms: int, facts: Facts) -> None:
         if self._lock_duration_ms != settings.lock_duration_ms:

@@ -386,3 +386,4 @@ class Topic:
         self._commons.sweep.add(deleted_rows(self.entity_id))
         if self.on_deleted is not None:
             self.on_deleted(self)
+        self._arrivals.close()
