@@ -1,6 +1,5 @@
-"""Feed the AMQP engine nonsense. With atheris it is guided by coverage, without it the bytes are just random.
+"""Feed the AMQP engine random nonsense. `python -m tests.proof fuzzing` does it guided by coverage.
 
-    python tests/fuzz/fuzz_amqp.py [atheris options] [corpus folder]
     python tests/fuzz/fuzz_amqp.py --seconds 60 --seed 7
 
 The first byte of an input picks what is fed: a server from its first byte, a server that is open with two links, a
@@ -13,15 +12,6 @@ import argparse
 import random
 import sys
 import time
-
-try:
-    import atheris
-except ImportError:
-    atheris = None
-
-if atheris is not None and __name__ == "__main__" and "--seconds" not in sys.argv:
-    with atheris.instrument_imports():
-        pass
 
 from twinbus.amqp import (
     STATE_ACCEPTED,
@@ -151,10 +141,6 @@ def run_random(seconds: float, seed: int) -> int:
 
 
 def main() -> None:
-    if atheris is not None and "--seconds" not in sys.argv:
-        atheris.Setup(sys.argv, one_input)
-        atheris.Fuzz()
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)

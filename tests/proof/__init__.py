@@ -6,7 +6,20 @@ __all__ = ["SUITES"]
 
 
 def _suites() -> dict[str, Suite]:
-    from tests.proof import churn, crash, damage, decoders, elf, full_disk, orders, paces, simulation, soak, web
+    from tests.proof import (
+        churn,
+        crash,
+        damage,
+        decoders,
+        elf,
+        full_disk,
+        fuzzing,
+        orders,
+        paces,
+        simulation,
+        soak,
+        web,
+    )
 
     found = {"http": web.SUITE, "order": orders.SUITE, "churn": churn.SUITE, "pace": paces.SUITE, "soak": soak.SUITE}
     if elf.SUPPORTED:
@@ -18,6 +31,7 @@ def _suites() -> dict[str, Suite]:
         "models": simulation.MODELS,
         "transactions": simulation.TRANSACTIONS,
         "decoders": decoders.SUITE,
+        **({"fuzzing": fuzzing.SUITE} if fuzzing.SUPPORTED else {}),
     }
 
 

@@ -30,6 +30,11 @@ def load_config(path: Path) -> TomlConfig:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start}).") from None
+    return parse_config(text, path)
+
+
+def parse_config(text: str, path: Path) -> TomlConfig:
+    """Check the text of a configuration file."""
     if path.suffix.lower() == ".toml":
         try:
             document: object = tomllib.loads(text)
