@@ -443,6 +443,13 @@ def test_bodies_in_every_form(done: Done, lines_of: Lines) -> None:
     assert "body" not in lines_of("peek", "orders", "--body", "none")[0]
 
 
+def test_json_nested_too_deep_is_shown_as_text(done: Done, lines_of: Lines) -> None:
+    body = "[" * 100_000
+    done("send", "orders", body)
+    assert body in done("peek", "orders", "--body", "json")
+    assert lines_of("peek", "orders", "--body", "json")[0]["body"] == body
+
+
 def test_nothing_to_see(twinbus: Command) -> None:
     assert twinbus("peek", "orders") == (0, "", "No messages in orders.\n")
     assert twinbus("peek", "orders", "--json") == (0, "", "")

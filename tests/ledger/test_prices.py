@@ -140,6 +140,8 @@ def test_a_sheet_of_ones_own(tmp_path: Path) -> None:
         ("refused = false", 'refused = "no"', "'operations.refused' is wrong: give true or false"),
         ("hours = 744", "hours = true", "'connections.hours' is wrong"),
         ("[connections]", "[connections", "is not TOML"),
+        ("65_536", "9" * 5_000, "is not TOML"),
+        ("65_536", "[" * 5_000, "is nested too deep"),
     ],
 )
 def test_a_wrong_sheet_names_the_field_and_the_fix(tmp_path: Path, old: str, new: str, said: str) -> None:

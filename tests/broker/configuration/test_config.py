@@ -330,6 +330,11 @@ def test_an_unreadable_file_says_why(tmp_path: Path) -> None:
         load_config(tmp_path / "bytes.json")
     with pytest.raises(ConfigError, match="nested too deep"):
         load_config(write(tmp_path, "[" * 100_000))
+    with pytest.raises(ConfigError, match="nested too deep"):
+        load_config(write(tmp_path, "x = " + "[" * 5_000, "deep.toml"))
+    for name, text in (("number.toml", "x = " + "9" * 5_000), ("number.json", "9" * 5_000)):
+        with pytest.raises(ConfigError, match="has a number that is too long"):
+            load_config(write(tmp_path, text, name))
     with (tmp_path / "large.json").open("wb") as file:
         file.truncate(CONFIG_FILE_BYTES_MAX + 1)
     with pytest.raises(ConfigError, match="is larger than"):
