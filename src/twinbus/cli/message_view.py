@@ -128,7 +128,7 @@ def _body_fields(message: ReceivedMessage, body: Body) -> dict[str, Any]:
     if body is Body.JSON:
         try:
             return {"body": json.loads(text)}
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # it is no JSON: the text is what there is
     return {"body": text}
 
@@ -176,7 +176,7 @@ def body_text(message: ReceivedMessage, body: Body) -> str:
     if body is Body.JSON:
         try:
             return plain(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
-        except ValueError:
+        except (ValueError, RecursionError):
             return plain(text)
     return plain(text) if body is Body.TEXT or _printable(text) else hex_text(content)
 
@@ -224,7 +224,7 @@ def message_of(line: str | bytes, number: int, defaults: dict[str, Any]) -> Mess
 
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"Line {number} is no JSON: {error}.") from None
     if not isinstance(fields, dict):
         raise ConfigError(f'Line {number} is no JSON object: write {{"body": "text"}}.')

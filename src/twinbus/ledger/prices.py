@@ -110,8 +110,10 @@ class Sheet:
         """The sheet of a TOML text; `where` names it in errors."""
         try:
             found = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:
             raise ConfigError(f"{where} is not TOML: {error}.") from None
+        except RecursionError:
+            raise ConfigError(f"{where} is nested too deep.") from None
         section = _Section(where, "", found)
         section.only("name", "currency", "base", "operations", "connections", "bandwidth")
         base = section.section("base")

@@ -40,6 +40,10 @@ def parse_config(text: str, path: Path) -> TomlConfig:
             document: object = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path.name} is not TOML: {error}.") from None
+        except RecursionError:
+            raise ConfigError(f"{path.name} is nested too deep.") from None
+        except ValueError:
+            raise ConfigError(f"{path.name} has a number that is too long.") from None
         return read_toml(document, path.name, path.parent)
     return TomlConfig(namespaces=read_emulator(parse_json(text, path.name), path.name))
 
@@ -54,6 +58,8 @@ def parse_json(text: str, file: str) -> object:
         raise ConfigError(f"{file} is nested too deep.") from None
     except _TwiceError as error:
         raise ConfigError(f"{file} has the key {error.args[0]!r} twice in one table.") from None
+    except ValueError:
+        raise ConfigError(f"{file} has a number that is too long.") from None
 
 
 def blank_comments(text: str, file: str = "text") -> str:
