@@ -77,6 +77,7 @@ SETTINGS = {
     "docs/cluster.md": Setting(environment=BRISK, timeout_s=600),
     "docs/ledger.md": Setting(files=LEDGERS, environment=BRISK, timeout_s=240),
     "docs/plan.md": Setting(timeout_s=240),
+    "docs/quickstart.md": Setting(timeout_s=240),
     "docs/report.md": Setting(timeout_s=240),
     "docs/spark.md": Setting(queues=["orders", "copies"]),
     "docs/syphon.md": Setting(files=STRINGS, prepare=_with_backlog, timeout_s=240),

@@ -183,6 +183,9 @@ class Shell:
         return Path(output.read_text().strip())
 
     def _end(self, service: Service, number: signal.Signals) -> None:
+        if service.process.poll() == -signal.SIGKILL:
+            # The page has killed it.
+            return
         if service.process.poll() is None:
             # A terminal interrupts all that a command has started; others tell the command alone.
             (os.killpg if number == signal.SIGINT else os.kill)(service.process.pid, number)
