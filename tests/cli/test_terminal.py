@@ -135,3 +135,15 @@ def test_deleting_without_a_terminal_needs_a_yes(bus: Broker, process: Process) 
     child = process("queue", "delete", "orders", "--yes")
     out, err = child.communicate(timeout=30)
     assert (child.returncode, out, err) == (0, b"Deleted queue orders.\n", b"")
+
+
+def test_a_peek_at_80_columns_keeps_its_numbers(bus: Broker, process: Process, done: Callable[..., str]) -> None:
+    done("send", "orders", "x" * 400, "--message-id", "m" * 60)
+    terminal = Terminal()
+    child = process("peek", "orders", stdout=terminal.slave, environment={"TERM": "dumb", "COLUMNS": "80"})
+    assert child.wait(40) == 0
+    heading, row = terminal.rest().decode().splitlines()[:2]
+    assert heading.split() == ["number", "message", "id", "state", "enqueued", "bytes", "body"]
+    assert row.split()[0] == "1"
+    assert "active" in row
+    assert max(len(heading.rstrip()), len(row.rstrip())) <= 80
