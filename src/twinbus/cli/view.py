@@ -31,6 +31,9 @@ def show_table(
     """A table: `numbers` are aligned as such, `shortened` columns are cut where the line is too long."""
     from rich.table import Table
 
+    out = console()
+    if shortened:
+        rows = _fitted(columns, rows, shortened, out.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         if column in shortened:
@@ -39,7 +42,25 @@ def show_table(
             table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    out.print(table)
+
+
+def _fitted(columns: list[str], rows: list[list[str]], shortened: tuple[str, ...], width: int) -> list[list[str]]:
+    """The rows with those columns cut to the room that the others leave: rich would cut numbers as well."""
+    lengths = [max(map(len, (column, *cells))) for column, *cells in zip(columns, *rows, strict=True)]
+    cut = [at for at, column in enumerate(columns) if column in shortened]
+    room = width - 2 * (len(columns) - 1) - sum(length for at, length in enumerate(lengths) if at not in cut)
+    # The shortest first: what one does not need the others may have.
+    for left, at in zip(range(len(cut), 0, -1), sorted(cut, key=lambda at: lengths[at]), strict=True):
+        lengths[at] = min(lengths[at], max(room // left, len(columns[at])))
+        room -= lengths[at]
+    return [
+        [
+            cell if len(cell) <= length else f"{cell[: max(length - 1, 0)]}…"
+            for cell, length in zip(row, lengths, strict=True)
+        ]
+        for row in rows
+    ]
 
 
 def counted(count: int, what: str) -> str:
