@@ -1,5 +1,6 @@
 # `make help` lists the targets. Nothing but Python 3.11 or newer with pip and venv is needed; `make compat` also wants
-# Node and npm, Maven and Java, Go and cargo, and `make bench` starts RabbitMQ if it is installed.
+# Node and npm, Maven and Java, Go and cargo, `make bench` starts RabbitMQ if it is installed,
+# and `make bench-peers` takes Artemis by Maven.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,6 +8,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 WORKERS ?= 2
+# What the tests run on: pure, or compiled after `make compiled`.
+BUILD ?= pure
+COMPILED := build/compiled
+ON_BUILD := $(if $(filter compiled,$(BUILD)),PYTHONPATH=$(CURDIR)/$(COMPILED))
 
 # Tests that start Spark and take long: `make spark` runs them, `make test` the others.
 PAGE := tests/docs/test_commands.py::test_every_command_does_what_the_page_says
@@ -15,10 +20,10 @@ SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_sp
 	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test spark lint types bench faults fuzz proof compat matrix compliance compiled docs
+.PHONY: help setup demo test spark lint types bench bench-peers faults fuzz proof compat matrix compliance docs wheel compiled
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 # A file, not a phony target: it runs again only when what the project needs has changed.
 $(STAMP): pyproject.toml
@@ -33,8 +38,8 @@ setup: $(STAMP) ## make the virtual environment with everything the other target
 demo: $(STAMP) ## kill a message bus under load, lose nothing, and write the report
 	$(BIN)/twinbus demo $(ARGS)
 
-test: $(STAMP) ## run the tests but those on Spark, in two processes (WORKERS=0: in one)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(addprefix --deselect=,$(SPARK)))
+test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark, in two processes (WORKERS=0: in one; BUILD=compiled)
+	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(addprefix --deselect=,$(SPARK)))
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK))
@@ -52,6 +57,10 @@ bench: $(STAMP) ## measure the broker beside its peers, the paired sender and th
 	$(BIN)/python bench/syphon.py
 	$(BIN)/python bench/spark_syphon.py
 	$(BIN)/python bench/spark.py
+
+bench-peers: $(STAMP) ## measure both builds beside ActiveMQ Artemis and RabbitMQ, by a load of its own (ARGS=--quick)
+	$(if $(shell command -v cc),$(MAKE) compiled)
+	$(BIN)/python bench/peers.py $(ARGS)
 
 faults: $(STAMP) ## kill the broker under load, mix everything for half an hour, seven outages of a pair, kill the syphons and Spark's streams
 	$(BIN)/python tests/faults/kill.py $(ARGS)
@@ -80,6 +89,14 @@ compliance: $(STAMP) ## run the official SDK's own live tests against the broker
 docs: $(STAMP) ## check the documentation: links, examples, and what it promises
 	$(BIN)/python -m pytest tests/test_docs.py tests/docs $(ARGS)
 
-compiled: $(STAMP) ## build a wheel with the hot modules compiled by mypyc, into dist/
+wheel: $(STAMP) ## build the wheel into dist/, with the hot modules compiled by mypyc where there is a C compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=69' wheel
-	TWINBUS_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
+	TWINBUS_COMPILE=$(if $(shell command -v cc),1,0) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+		--no-build-isolation --no-deps --wheel-dir dist .
+
+compiled: $(COMPILED)/.built ## build the compiled modules into build/compiled, for `make test BUILD=compiled` and the benchmarks
+
+$(COMPILED)/.built: $(STAMP) setup.py $(shell find src -name '*.py')
+	rm -rf $(COMPILED)
+	TWINBUS_COMPILE=1 $(BIN)/python setup.py --quiet build --build-lib $(COMPILED)
+	@touch $@

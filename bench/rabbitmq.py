@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
+
+from peer_tools import PeerMissing, free_port, listens, make_pem
 
 # Debian's commands in the path insist on root or a user of their own; these are the same scripts without that.
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
@@ -22,30 +23,22 @@ MISSING = "RabbitMQ is not installed. The comparison needs Debian's package: apt
 START_TIMEOUT_S = 90.0
 
 
-class RabbitMqMissing(RuntimeError):
-    """The package is not there."""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class RabbitMq:
     """`with RabbitMq(folder) as peer: peer.declare("bench")`, then AMQP 1.0 on 127.0.0.1:peer.port, guest/guest."""
 
     name = "rabbitmq"
     user = password = "guest"
+    # Whether it answers settlements that are sent unsettled.
+    confirms = True
 
     def __init__(self, folder: Path) -> None:
         if not (SCRIPTS / "rabbitmq-server").exists():
-            raise RabbitMqMissing(MISSING)
+            raise PeerMissing(MISSING)
         # Data, logs, cookie and configuration; removed at the end.
         self.folder = Path(tempfile.mkdtemp(prefix="rabbitmq-", dir=folder))
-        # The AMQP port; both protocol versions speak on it.
-        self.port = _free_port()
-        self.epmd_port = _free_port()
+        # The AMQP ports; both protocol versions speak on them.
+        self.port, self.tls_port = free_port(), free_port()
+        self.epmd_port = free_port()
         # The server's process group; None before start and after stop.
         self.process: subprocess.Popen[bytes] | None = None
         self.environment = {
@@ -55,7 +48,7 @@ class RabbitMq:
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self.epmd_port),
             "RABBITMQ_NODENAME": "twinbus-bench@localhost",
-            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none.conf"),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
@@ -66,7 +59,12 @@ class RabbitMq:
         }
 
     def __enter__(self) -> RabbitMq:
-        (self.folder / "rabbitmq.conf").write_text(f"listeners.tcp.local = 127.0.0.1:{self.port}\n")
+        certificate, key = self.folder / "certificate.pem", self.folder / "key.pem"
+        make_pem(certificate, key)
+        lines = [f"listeners.tcp.local = 127.0.0.1:{self.port}", f"listeners.ssl.local = 127.0.0.1:{self.tls_port}"]
+        lines += [f"ssl_options.certfile = {certificate}", f"ssl_options.keyfile = {key}"]
+        lines += ["ssl_options.verify = verify_none"]
+        (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.folder / "enabled_plugins").write_text("[rabbitmq_amqp1_0].\n")
         cookie = self.folder / ".erlang.cookie"
         cookie.write_text(secrets.token_hex(16))
@@ -80,7 +78,7 @@ class RabbitMq:
                 start_new_session=True,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._listens():
+        while not listens(self.port):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 text = (self.folder / "server.log").read_text(errors="replace")
                 self.__exit__(None, None, None)
@@ -104,10 +102,6 @@ class RabbitMq:
         subprocess.run(["epmd", "-port", str(self.epmd_port), "-kill"], env=self.environment, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
     def control(self, *arguments: str) -> str:
         """One rabbitmqctl command."""
         command = [str(SCRIPTS / "rabbitmqctl"), "--quiet", *arguments]
@@ -116,11 +110,13 @@ class RabbitMq:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def declare(self, queue: str) -> None:
-        """A durable quorum queue. The command line has no verb for it, so the node is asked directly."""
-        resource = f'rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)'
+    def declare(self, *queues: str) -> None:
+        """Durable quorum queues. The command line has no verb for it, so the node is asked directly, once for all."""
+        names = ", ".join(f'<<"{queue}">>' for queue in queues)
+        resource = 'rabbit_misc:r(<<"/">>, queue, Name)'
         arguments = '[{<<"x-queue-type">>, longstr, <<"quorum">>}]'
-        self.control("eval", f'rabbit_amqqueue:declare({resource}, true, false, {arguments}, none, <<"bench">>).')
+        declare = f'rabbit_amqqueue:declare({resource}, true, false, {arguments}, none, <<"bench">>)'
+        self.control("eval", f"[{declare} || Name <- [{names}]], ok.")
 
     def address(self, queue: str) -> str:
         return f"/amq/queue/{queue}"

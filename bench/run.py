@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from measure import load, machine, median
-from rabbitmq import MISSING, RabbitMq, RabbitMqMissing
+from peer_tools import PeerMissing
+from rabbitmq import RabbitMq
 from twinbus_peer import TwinbusPeer
 
 HERE = Path(__file__).resolve().parent
@@ -98,8 +99,8 @@ def main() -> int:
     try:
         if not options.alone:
             peers.append(RabbitMq(options.folder))
-    except RabbitMqMissing:
-        print(f"{MISSING}\n(or measure the broker alone: --alone)", file=sys.stderr)
+    except PeerMissing as missing:
+        print(f"{missing}\n(or measure the broker alone: --alone)", file=sys.stderr)
         return 2
     rounds: dict[str, list[dict[str, dict[str, Any]]]] = {peer.name: [] for peer in peers}
     with ExitStack() as stack:

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,23 +16,20 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from peer_tools import free_port
+
 import twinbus
 
 NAMESPACE = "bench"
 START_TIMEOUT_S = 60.0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class TwinbusPeer:
     """`with TwinbusPeer(folder) as peer:`; `kill`, `stop` and `start` may be called in between, the data stays."""
 
-    name = "twinbus"
     version = twinbus.__version__
+    # Whether it answers settlements that are sent unsettled.
+    confirms = True
 
     def __init__(
         self,
@@ -41,11 +37,13 @@ class TwinbusPeer:
         queues: tuple[str, ...] = ("bench",),
         environment: dict[str, str] | None = None,
         topics: list[str] | None = None,
+        name: str = "twinbus",
     ):
+        self.name = name
         # Data and configuration; removed at the end.
         self.folder = Path(tempfile.mkdtemp(prefix="twinbus-", dir=folder))
-        # Kept over restarts.
-        self.port = free_port()
+        # Kept over restarts; one port for both.
+        self.port = self.tls_port = free_port()
         # Added to the broker's environment.
         self.environment = environment or {}
         self.ready_file = self.folder / "ready.json"
@@ -120,7 +118,7 @@ class TwinbusPeer:
         assert self.process is not None
         return self.process.pid
 
-    def declare(self, queue: str) -> None:
+    def declare(self, *queues: str) -> None:
         """The queues are in the configuration."""
 
     def address(self, queue: str) -> str:
