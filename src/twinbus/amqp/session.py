@@ -167,14 +167,20 @@ class Session:
 
     def answer(self, delivery_id: int, state: bytes) -> None:
         """We sent this delivery and the peer disposed of it: echo the outcome, settled, and forget the delivery."""
-        link = self.disposing.pop(delivery_id, None)
-        if link is None:
-            entry = self.unsettled.pop(delivery_id, None)
-            if entry is not None:
-                entry[0].unsettled_count -= 1
-        else:
-            link.unsettled_count -= 1
-        self.answer_range(delivery_id, delivery_id, state)
+        self.answer_all(delivery_id, delivery_id, state)
+
+    def answer_all(self, first: int, last: int, state: bytes) -> None:
+        """The same for several deliveries with consecutive ids."""
+        disposing, unsettled = self.disposing, self.unsettled
+        for delivery_id in range(first, last + 1):
+            link = disposing.pop(delivery_id, None)
+            if link is None:
+                entry = unsettled.pop(delivery_id, None)
+                if entry is not None:
+                    entry[0].unsettled_count -= 1
+            else:
+                link.unsettled_count -= 1
+        self.answer_range(first, last, state)
 
     def end(self, error: AmqpError | None = None) -> None:
         """Leave the session with all its links."""

@@ -15,6 +15,7 @@ from twinbus.amqp.states import (
     encode_state,
     state_rejected,
 )
+from twinbus.broker.links.delivery_run import DeliveryRun
 from twinbus.broker.links.settlement import kind_of, settle
 from twinbus.broker.messages.damage import UNREADABLE, put_aside, whole
 from twinbus.broker.messages.stored import render
@@ -44,6 +45,7 @@ class Consumer:
         "_meter",
         "_poll_start",
         "_received",
+        "_run",
         "_taken",
         "connection",
         "deleting",
@@ -88,6 +90,8 @@ class Consumer:
         # Counts messages sent to receivers, and those they completed.
         self._received = self._meter.counter(Kind.RECEIVE)
         self._completed = self._meter.counter(Kind.COMPLETE)
+        # The latest deliveries whose completions are answered together; None before the first.
+        self._run: DeliveryRun | None = None
         # How many deliveries the link had when the peer last asked for messages: no more of them is an empty poll.
         self._poll_start = 0
 
@@ -201,7 +205,10 @@ class Consumer:
                 self.queue.complete(tag, now_ms, facts)
                 self._completed.count += 1
                 if not settled:
-                    facts.then.append((self._answer_accepted, delivery_id))
+                    run = self._run
+                    if run is None or not run.takes(facts, delivery_id):
+                        self._run = run = DeliveryRun(facts, delivery_id)
+                        facts.then.append((self._answer_accepted, run))
             elif isinstance(state, TransactionalState):
                 transaction = self.connection.transactions.get(state.txn_id)
                 transaction.settle(self.queue, tag, state.outcome, now_ms, forgotten=settled)
@@ -220,8 +227,9 @@ class Consumer:
             return
         host.commits.request()
 
-    def _answer_accepted(self, delivery_id: int) -> None:
-        self.link.session.answer(delivery_id, STATE_ACCEPTED)
+    def _answer_accepted(self, run: DeliveryRun) -> None:
+        run.facts = None
+        self.link.session.answer_all(run.first, run.last, STATE_ACCEPTED)
         self.connection.flush_soon()
         if self.connection.crowded:
             self.connection.make_room()

@@ -14,6 +14,7 @@ from twinbus.amqp.states import (
     state_rejected,
     state_transactional,
 )
+from twinbus.broker.links.delivery_run import DeliveryRun
 from twinbus.entities.message import NewMessage
 from twinbus.errors import (
     ArgumentError,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 class Publisher:
     """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
 
-    __slots__ = ("_connection", "_host", "_meter", "_senders", "_sent", "link", "queue")
+    __slots__ = ("_connection", "_host", "_meter", "_run", "_senders", "_sent", "link", "queue")
 
     def __init__(self, connection: BrokerConnection, link: Link, senders: Senders) -> None:
         self._connection = connection
@@ -46,6 +47,8 @@ class Publisher:
         self.queue = senders.entity
         self._meter = connection.host.meter.entity(self.queue.path)
         self._sent = self._meter.counter(Kind.SEND)
+        # The latest deliveries that are accepted together; None before the first.
+        self._run: DeliveryRun | None = None
 
     def on_transfer(self, event: Transfer) -> None:
         host = self._host
@@ -88,7 +91,10 @@ class Publisher:
         else:
             self._meter.add_sends(messages)
         if not event.settled:
-            facts.then.append((self.accept, event.delivery_id))
+            run = self._run
+            if run is None or not run.takes(facts, event.delivery_id):
+                self._run = run = DeliveryRun(facts, event.delivery_id)
+                facts.then.append((self.accept, run))
         commits.pending_bytes += event.size
         commits.request()
 
@@ -101,9 +107,10 @@ class Publisher:
             self.link.session.settle(event.delivery_id, state_transactional(state.txn_id, STATE_ACCEPTED))
             self._connection.flush_soon()
 
-    def accept(self, delivery_id: int) -> None:
-        """The message is on disk."""
-        self.link.session.settle(delivery_id, STATE_ACCEPTED)
+    def accept(self, run: DeliveryRun) -> None:
+        """The messages are on disk."""
+        run.facts = None
+        self.link.session.dispose(run.first, run.last, STATE_ACCEPTED, True)
         self._connection.flush_soon()
 
     def _reject(self, event: Transfer, error: Exception) -> None:
