@@ -3,6 +3,10 @@
 Commands add to `facts`; `request` asks for a commit. The write transaction is filled on the loop's thread, where none
 contends with it, and committed on a thread of its own, which holds no interpreter lock while the disk works. Whoever
 waits is answered from `facts.then`, after the disk answered and never before.
+
+For a small commit, such as that of a client that waits for each answer, the loop itself waits a moment while the disk
+is quick: being woken by the thread takes longer. A disk that does not answer in that moment holds nobody up: the loop
+goes on, the answer comes as usual, and the loop does not wait again before the disk has been quick for a while.
 """
 
 from __future__ import annotations
@@ -25,6 +29,42 @@ logger = logging.getLogger(__name__)
 SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 ROWS_BOUNDS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384)
 
+# The loop waits for commits of no more rows than this, and no longer than that ...
+SMALL_ROWS_MAX = 8
+QUICK_S = 0.001
+# ... after this many commits in a row that took less.
+QUICK_COMMITS = 16
+
+
+class Handover:
+    """A prepared commit on its way to the thread and back."""
+
+    __slots__ = ("failure", "finished", "over", "prepared", "took_s", "waited_for")
+
+    def __init__(self, prepared: Prepared, waited_for: bool) -> None:
+        self.prepared = prepared
+        # Whether the loop waits for `finished`; if not, it must be called.
+        self.waited_for = waited_for
+        # Released by the thread when the loop waits.
+        self.finished = threading.Lock()
+        self.finished.acquire()
+        # Set by the thread, last: the two below hold.
+        self.over = False
+        # Why the commit failed; None when it did not.
+        self.failure: BaseException | None = None
+        # How long the disk took.
+        self.took_s = 0.0
+
+    def commit(self) -> None:
+        """On the thread."""
+        began_s = time.perf_counter()
+        try:
+            self.prepared.commit()
+        except BaseException as error:
+            self.failure = error
+        self.took_s = time.perf_counter() - began_s
+        self.over = True
+
 
 class CommitLoop:
     """One for each namespace: its store's only writer."""
@@ -45,8 +85,9 @@ class CommitLoop:
         self.on_turn: Callable[[], None] | None = None
         # Told of every commit once it is durable, before anybody is answered; None while no backup runs.
         self.follower: Callable[[Facts], None] | None = None
-        # The facts being committed now, None when the worker is idle.
+        # The facts being committed now, None when the worker is idle, and the commit itself.
         self._running: Facts | None = None
+        self._handover: Handover | None = None
         # Whether a turn is already on its way in this loop iteration.
         self._requested = False
         # Set when the store failed: commits stop for good.
@@ -56,16 +97,18 @@ class CommitLoop:
         self.rows = Histogram(ROWS_BOUNDS)
         # When the running commit began.
         self._began_s = 0.0
+        # How many commits in a row the disk has answered quickly.
+        self._quick_commits = 0
         # Set when no commit runs and none waits.
         self._idle = asyncio.Event()
         # Work for the thread; None ends it.
-        self._work: SimpleQueue[Prepared | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name=f"commit-{name}", daemon=True)
+        self._work: SimpleQueue[Handover | None] = SimpleQueue()
+        self._committer = threading.Thread(target=self._serve, name=f"commit-{name}", daemon=True)
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle.set()
-        self._thread.start()
+        self._committer.start()
 
     def request(self) -> None:
         """Have the current facts committed: at once when idle, else right after the running commit."""
@@ -93,9 +136,9 @@ class CommitLoop:
     async def stop(self) -> None:
         await self.drain()
         self._work.put(None)
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        await asyncio.get_running_loop().run_in_executor(None, self._committer.join)
 
-    def _turn(self) -> None:
+    def _turn(self, last_answered: bool = True) -> None:
         self._requested = False
         facts = self.facts
         if self.failed or self._running is not None:
@@ -110,39 +153,56 @@ class CommitLoop:
         crowded = self.crowded
         self.pending_bytes = 0
         self._began_s = time.perf_counter()
-        self.rows.observe(len(facts.bodies) + len(facts.index) + len(facts.rows) + len(facts.deletes))
+        rows = len(facts.bodies) + len(facts.index) + len(facts.rows) + len(facts.deletes)
+        self.rows.observe(rows)
         try:
             prepared = self._store.begin(facts)
         except StoreError as error:
             self._fail(error)
             return
-        self._work.put(prepared)
+        # Not while the answers of the commit before are still to be given: they come first.
+        waits = last_answered and rows <= SMALL_ROWS_MAX and self._quick_commits >= QUICK_COMMITS
+        self._handover = handover = Handover(prepared, waits)
+        self._work.put(handover)
         if crowded and self.on_relief is not None:
             self.on_relief()
+        if waits:
+            handover.finished.acquire(timeout=QUICK_S)
+            # In this order: the thread sets `over` before it looks whether somebody waits.
+            handover.waited_for = False
+            if handover.over:
+                self._done(handover)
 
     def _serve(self) -> None:
-        """The thread: commit, tell the loop, wait for the next."""
-        assert self._loop is not None
-        while True:
-            prepared = self._work.get()
-            if prepared is None:
-                return
-            failure: BaseException | None = None
-            try:
-                prepared.commit()
-            except BaseException as error:
-                failure = error
-            del prepared
-            try:
-                self._loop.call_soon_threadsafe(self._done, failure)
-            except RuntimeError:
-                return  # the loop is gone: the process is ending
+        """The thread."""
+        while self._serve_next():
+            pass
 
-    def _done(self, failure: BaseException | None) -> None:
+    def _serve_next(self) -> bool:
+        """Make the next commit and tell the loop; False at the end. Its facts are let go before the next is awaited."""
+        handover = self._work.get()
+        if handover is None:
+            return False
+        handover.commit()
+        if handover.waited_for:
+            handover.finished.release()
+            return True
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._done, handover)
+        except RuntimeError:
+            return False  # the loop is gone: the process is ending
+        return True
+
+    def _done(self, handover: Handover) -> None:
+        if self._handover is not handover:
+            return  # the loop waited for it, and heard of it both ways
+        self._handover = None
+        self._quick_commits = self._quick_commits + 1 if handover.took_s < QUICK_S else 0
         facts = self._running
         self._running = None
-        if failure is not None:
-            self._fail(failure)
+        if handover.failure is not None:
+            self._fail(handover.failure)
             return
         self.seconds.observe(time.perf_counter() - self._began_s)
         assert facts is not None
@@ -150,7 +210,7 @@ class CommitLoop:
             self.follower(facts)
         # The next commit starts before the answers go out, so that the disk works meanwhile.
         if self._waiting():
-            self._turn()
+            self._turn(last_answered=False)
         self._answer(facts)
         self._rest()
 
