@@ -26,8 +26,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -38,9 +36,10 @@ from typing import Final
 import lmdb
 
 from twinbus.clock import Clock, SystemClock
-from twinbus.errors import DamagedBodyError, StoreCorruptError, StoreError
+from twinbus.errors import StoreCorruptError, StoreError
 from twinbus.limits import STORE_MAP_BYTES_DEFAULT, STORE_RESERVE_BYTES
 from twinbus.store import folder as folders
+from twinbus.store.body_rows import read_bodies, sealed_bodies
 from twinbus.store.checksums import sealed, sealed_rows, unsealed, unsealed_rows
 from twinbus.store.environment import FORMAT_KEY, Tables, open_environment
 from twinbus.store.facts import Facts, Table
@@ -55,14 +54,6 @@ _REFUSALS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 
 # Below this much address space behind the file, `begin` adds up what it is about to write and grows the map if need be.
 _TAIL_BYTES_LOW: Final = 1024**3
-
-_BODY_MISSING: Final = "Body %d is not in the store."
-_BODY_CHANGED: Final = "Body %d does not match its checksum."
-
-_key = struct.Struct(">Q").pack
-_checksum = struct.Struct(">I").pack
-_checksum_of = struct.Struct(">I").unpack_from
-_crc32 = zlib.crc32
 
 
 class Prepared:
@@ -284,23 +275,16 @@ class Store:
         return txn
 
     def _put_bodies(self, txn: lmdb.Transaction[bytes], bodies: dict[bytes, bytes]) -> None:
-        last = self._body_key_last
-        ascending = True
-        count = 0
-        values = []
-        for key, stored in bodies.items():
-            if key <= last:
-                ascending = False
-            last = key
-            count += len(stored)
-            values.append((key, _checksum(_crc32(stored)) + stored))
+        values = sealed_bodies(bodies)
+        keys = list(bodies)
+        ascending = keys[0] > self._body_key_last and keys == sorted(keys)
         # Appending keeps pages full. A key that is not the highest cannot be appended: LMDB would leave it out, and say
         # so only in the count.
         _, added = txn.cursor(self._tables[Table.BODIES]).putmulti(values, append=ascending)
         if added != len(values):
             raise StoreError(f"{len(values) - added} of {len(values)} bodies were not written.")
-        self._space.wrote(count)
-        self._body_key_next = last if ascending else max(self._body_key_last, max(bodies))
+        self._space.wrote(sum(map(len, bodies.values())))
+        self._body_key_next = max(self._body_key_last, keys[-1] if ascending else max(keys))
 
     def _ensure_tail(self, facts: Facts) -> None:
         """Have address space behind the file for all the facts: neither filling nor committing may find the map full.
@@ -354,33 +338,14 @@ class Store:
 
     def body(self, number: int) -> bytes:
         """The bytes of one message, checked."""
-        try:
-            value = self._current().get(_key(number))
-            if value is not None:
-                stored = value[4:]
-                if _crc32(stored) == _checksum_of(value)[0]:
-                    return stored
-        except (lmdb.Error, struct.error) as error:
-            raise self._unreadable_body(number, error) from error
-        raise DamagedBodyError(_BODY_MISSING % number if value is None else _BODY_CHANGED % number)
+        return self.bodies((number,))[0]
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes]:
         """The bytes of many messages, of one snapshot, checked."""
-        get = self._current().get
-        found = []
-        number = 0
         try:
-            for number in numbers:
-                value = get(_key(number))
-                if value is None:
-                    raise DamagedBodyError(_BODY_MISSING % number)
-                stored = value[4:]
-                if _crc32(stored) != _checksum_of(value)[0]:
-                    raise DamagedBodyError(_BODY_CHANGED % number)
-                found.append(stored)
-        except (lmdb.Error, struct.error) as error:
-            raise self._unreadable_body(number, error) from error
-        return found
+            return read_bodies(self._current().get, numbers)
+        except lmdb.Error as error:
+            raise self._unreadable(error) from error
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """The value of one row, None when there is none; DAMAGED when it does not match its checksum."""
@@ -447,11 +412,6 @@ class Store:
     def _find_last_body_key(self) -> bytes:
         cursor = self._reader.cursor(self._tables[Table.BODIES])
         return cursor.key() if cursor.last() else b""
-
-    def _unreadable_body(self, number: int, error: Exception) -> StoreError:
-        if isinstance(error, lmdb.Error):
-            return self._unreadable(error)
-        return DamagedBodyError(f"Body {number} is cut short.")
 
     def _unreadable(self, error: lmdb.Error) -> StoreError:
         if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from twinbus.amqp.connection import Connection as Engine
 from twinbus.amqp.connection import Role
@@ -20,19 +20,18 @@ from twinbus.amqp.events import (
     Closed,
     Credit,
     Detached,
-    Disposed,
     Ended,
     Opened,
     Outcome,
     SaslInit,
-    Transfer,
 )
 from twinbus.amqp.link import Link
-from twinbus.amqp.states import AmqpError, State
+from twinbus.amqp.states import AmqpError
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.auth.policies import Right
 from twinbus.broker.connections.attachment import Attachment
 from twinbus.broker.connections.description import describe_connection
+from twinbus.broker.connections.event_routes import route
 from twinbus.broker.connections.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.faults import FaultyStream
 from twinbus.broker.links.transactions import ConnectionTransactions
@@ -62,18 +61,6 @@ if TYPE_CHECKING:
     from twinbus.broker.links.consumer import Consumer
 
 logger = logging.getLogger(__name__)
-
-
-class LinkOwner(Protocol):
-    """What stands behind a link."""
-
-    def on_transfer(self, event: Transfer) -> None: ...
-
-    def on_credit(self) -> None: ...
-
-    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None: ...
-
-    def on_detached(self, orderly: bool) -> None: ...
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -130,10 +117,8 @@ class BrokerConnection(asyncio.Protocol):
         self._faulty: FaultyStream | None = None
         # Puts links on entities; None once the socket is lost.
         self._attachment: Attachment | None = Attachment(self)
-        # Which method takes which event.
+        # Which method takes which event that no link's owner takes.
         self._handlers: dict[type[AmqpEvent], Any] = {
-            Transfer: self._on_transfer,
-            Disposed: self._on_disposed,
             Credit: self._on_credit,
             Attached: self._on_attached,
             Detached: self._on_detached,
@@ -194,9 +179,7 @@ class BrokerConnection(asyncio.Protocol):
             self.host.hold_back(self)
 
     def _handle(self, events: list[AmqpEvent]) -> None:
-        handlers = self._handlers
-        for event in events:
-            handlers[type(event)](event)
+        route(events, self._handlers)
 
     def eof_received(self) -> bool:
         # The last moment in which the transport knows what it has written.
@@ -344,21 +327,8 @@ class BrokerConnection(asyncio.Protocol):
 
     # --- the peer's words -------------------------------------------------------------------------------------------
 
-    def _on_transfer(self, event: Transfer) -> None:
-        owner = event.link.context
-        if owner is not None:
-            owner.on_transfer(event)
-
     def _on_outcome(self, event: Outcome) -> None:
         """Whatever a sender says of its own deliveries: each was settled with its answer, so nothing is left to do."""
-
-    def _on_disposed(self, event: Disposed) -> None:
-        state = event.state
-        settled = event.settled
-        for delivery_id, link, tag in event.deliveries:
-            owner = link.context
-            if owner is not None:
-                owner.on_disposed(delivery_id, tag, state, settled)
 
     def _on_credit(self, event: Credit) -> None:
         owner = event.link.context

@@ -1,0 +1,43 @@
+"""Brings what the peer said to whoever stands behind the link it was said on.
+
+Messages and settlements, nearly all events of a busy connection, are told apart here, so that the compiled build hands
+them over without a look into a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from twinbus.amqp.events import AmqpEvent, Disposed, Transfer
+from twinbus.amqp.states import State
+
+
+class LinkOwner(Protocol):
+    """What stands behind a link."""
+
+    def on_transfer(self, event: Transfer) -> None: ...
+
+    def on_credit(self) -> None: ...
+
+    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None: ...
+
+    def on_detached(self, orderly: bool) -> None: ...
+
+
+def route(events: list[AmqpEvent], others: Mapping[type[AmqpEvent], Callable[[Any], None]]) -> None:
+    """Give transfers and dispositions to their links' owners, and every other event to the method for its type."""
+    for event in events:
+        if isinstance(event, Transfer):
+            owner = event.link.context
+            if owner is not None:
+                owner.on_transfer(event)
+        elif isinstance(event, Disposed):
+            state = event.state
+            settled = event.settled
+            for delivery_id, link, tag in event.deliveries:
+                owner = link.context
+                if owner is not None:
+                    owner.on_disposed(delivery_id, tag, state, settled)
+        else:
+            others[type(event)](event)
