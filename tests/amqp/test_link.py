@@ -9,6 +9,7 @@ from twinbus.amqp import (
     STATE_ACCEPTED,
     AmqpError,
     Attached,
+    Closed,
     Coordinator,
     Credit,
     Detached,
@@ -25,6 +26,7 @@ from twinbus.errors import LinkDetachedError
 from twinbus.limits import UNSETTLED_DELIVERIES_MAX
 
 from .pair import Pair, accept_all, named, of
+from .raw import attach, begin, detach, opened, put
 
 
 def test_what_the_client_asks_reaches_the_server() -> None:
@@ -406,3 +408,47 @@ def test_links_accepted_twice_are_answered_once() -> None:
     pair = Pair(accept=twice)
     assert pair.sender().attached
     assert len(named(pair.to_client, "attach")) == 1
+
+
+class Tally:
+    """Counts bytes up to a bound."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+
+    def take(self, count: int) -> bool:
+        if self.held_bytes + count > self.bytes_max:
+            return False
+        self.held_bytes += count
+        return True
+
+    def give(self, count: int) -> None:
+        self.held_bytes -= count
+
+
+def test_a_large_attach_is_refused() -> None:
+    engine = opened()
+    put(engine, begin(0))
+    assert isinstance(put(engine, attach(0, "n" * 10_000, 0, receiver=True))[0], Attached)
+    (event,) = put(engine, attach(0, "n" * 17_000, 1, receiver=True))
+    assert isinstance(event, Closed)
+    assert event.error is not None
+    assert event.error.condition == "amqp:resource-limit-exceeded"
+
+
+def test_the_bytes_of_attaches_are_counted_and_bounded() -> None:
+    engine = opened()
+    engine.link_account = Tally(4_500)
+    put(engine, begin(0) + begin(1))
+    for handle in range(3):
+        put(engine, attach(0, "n" * 1_000, handle, receiver=True) + attach(1, str(handle), handle, receiver=True))
+    held = engine.link_account.held_bytes
+    assert 3_000 < held < 4_500
+    put(engine, detach(0, 0))
+    assert engine.link_account.held_bytes < held - 1_000
+    put(engine, attach(0, "again", 0, receiver=True))
+    (event,) = put(engine, attach(0, "n" * 2_000, 4, receiver=True))
+    assert isinstance(event, Closed)
+    assert engine.link_account.held_bytes == 0
+    assert engine.link_count == 0

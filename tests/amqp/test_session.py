@@ -11,17 +11,20 @@ from twinbus.amqp import (
     STATE_RELEASED,
     AmqpError,
     Attached,
+    Closed,
     Connection,
     Credit,
     Detached,
     Disposed,
     Ended,
+    Link,
     Outcome,
     Rejected,
     Role,
     Source,
     Target,
     Transfer,
+    attachments,
     state_rejected,
 )
 from twinbus.errors import PeerLimitError
@@ -133,8 +136,65 @@ def test_credit_comes_back_with_the_window_for_every_link_that_can_use_it() -> N
         links.append(event.link)
     put(engine, flow(0, 1, 0, handle=0, delivery_count=0, credit=5))
     put(engine, flow(0, 1, 0, handle=1, delivery_count=0, credit=5))
+    assert [link.sendable() for link in links] == [0, 0, 0]
     events = put(engine, flow(0, 1, 10, handle=0, delivery_count=0, credit=5))
     assert [event.link for event in of(events, Credit)] == [links[0], links[1]]
+
+
+def crowd(engine: Connection, count: int) -> list[Link]:
+    """So many links with credit, on which we send."""
+    links = []
+    for handle in range(count):
+        (event,) = put(engine, attach(0, str(handle), handle, receiver=True))
+        assert isinstance(event, Attached)
+        event.link.accept()
+        put(engine, flow(0, 1, 10, handle=handle, delivery_count=0, credit=5))
+        links.append(event.link)
+    return links
+
+
+def test_a_window_that_opens_and_closes_costs_no_look_at_every_link() -> None:
+    engine = opened()
+    put(engine, begin(0, window=10))
+    links = crowd(engine, 100)
+    events = put(engine, (flow(0, 1, 0) + flow(0, 1, 10)) * 50)
+    assert of(events, Credit) == []
+    put(engine, flow(0, 1, 0))
+    assert [link.sendable() for link in links[:3]] == [0, 0, 0]
+    links[1].detach()
+    events = put(engine, (flow(0, 1, 10) + flow(0, 1, 0)) * 50)
+    assert [event.link for event in of(events, Credit)] == [links[0], links[2]]
+
+
+def test_answers_behind_a_closed_window_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachments, "FRAMES_BEHIND_MAX", 20)
+    engine = opened(frame_bytes_max=512)
+    put(engine, begin(0, window=10))
+    links = crowd(engine, 10)
+    put(engine, flow(0, 1, 1))
+    links[0].send(b"x" * 2_000, tag=b"t", settled=True)
+    engine.take_output()
+    echoes = b"".join(flow(0, 1, 1, handle=handle, delivery_count=0, credit=5, echo=True) for handle in range(10))
+    for _ in range(3):
+        put(engine, echoes)
+        engine.take_output()
+    (event,) = of(put(engine, echoes), Closed)
+    assert event.error is not None
+    assert event.error.condition == "amqp:resource-limit-exceeded"
+    assert engine.frames_behind == 0
+
+
+def test_answers_that_waited_for_the_window_count_no_more() -> None:
+    engine = opened(frame_bytes_max=512)
+    put(engine, begin(0, window=10))
+    (link,) = crowd(engine, 1)
+    put(engine, flow(0, 1, 1))
+    link.send(b"x" * 2_000, tag=b"t", settled=True)
+    put(engine, flow(0, 2, 0, handle=0, delivery_count=0, credit=5, echo=True))
+    engine.take_output()
+    assert engine.frames_behind == 1
+    put(engine, flow(0, 2, 10))
+    assert engine.frames_behind == 0
 
 
 def test_echo_is_answered() -> None:

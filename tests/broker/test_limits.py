@@ -27,6 +27,7 @@ from twinbus.broker.connections import connection, patience
 from twinbus.broker.connections.attachment import _WaitingLink
 from twinbus.broker.connections.connection import BrokerConnection
 from twinbus.broker.connections.doorway import Doorway
+from twinbus.broker.memory import MemoryKind
 from twinbus.broker.nodes import cbs
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
@@ -330,6 +331,54 @@ def small_window(broker: Broker) -> Any:
     endpoint = broker.endpoint()
     made.connect((endpoint.host, endpoint.port))
     return made
+
+
+# --- what grows with a client's numbers -------------------------------------------------------------------------------
+
+
+def test_a_session_that_ends_costs_no_look_at_the_links_of_others(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Peer(broker) as peer:
+        other = peer.begin()
+        for number in range(50):
+            peer.session.attach_sender(str(number), target=Target("q"))
+        kept = other.attach_sender("kept", target=Target("q"))
+        peer.begin()
+        left: list[str] = []
+        sound = BrokerConnection._leave
+
+        def noted(self: BrokerConnection, link: Any, orderly: bool) -> None:
+            left.append(link.name)
+            sound(self, link, orderly)
+
+        monkeypatch.setattr(BrokerConnection, "_leave", noted)
+        kept.session.end()
+        peer.begin()
+        assert left == ["kept"]
+        (connection,) = broker.call(lambda server: list(server.hosts["contoso"]._connections))
+        assert broker.call(lambda server: len(connection._links)) == 50
+
+
+def test_of_a_large_attach_little_is_kept(broker: Broker) -> None:
+    lists = {Symbol("x"): [[] for _ in range(10_000)]}
+    with Peer(broker) as peer:
+        peer.session.attach_sender("a", source=Source("a", lists), target=Target("q"))
+        peer.session.attach_receiver("b", source=Source("q"), target=Target("b"), properties=lists)
+        peer.begin()
+        (connection,) = broker.call(lambda server: list(server.hosts["contoso"]._connections))
+        links = broker.call(lambda server: list(connection._links))
+        assert len(links) == 2
+        for link in links:
+            assert link.properties is None
+            assert link.source is not None
+            assert not link.source.filter
+            assert len(link.source.raw) < 100
+        held = connection.memory[MemoryKind.LINKS].held_bytes
+        assert 20_000 < held < 21_000
+    deadline = time.monotonic() + 5
+    while connection.memory[MemoryKind.LINKS].held_bytes:
+        assert time.monotonic() < deadline
 
 
 # --- what is left of a client -----------------------------------------------------------------------------------------

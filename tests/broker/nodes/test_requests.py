@@ -13,6 +13,7 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.session import Session
 from twinbus.amqp.terminus import Source, Target
+from twinbus.broker.nodes.requests import ReplyLink
 from twinbus.testing import Broker
 
 NODES = {"$cbs": ("put-token", "token"), "orders/$management": ("com.microsoft:peek-message", {})}
@@ -96,3 +97,24 @@ def test_links_of_one_name_for_two_nodes_get_the_answers_of_their_own_node(broke
         assert peer.session is first
         for pair in pairs:
             assert pair.hears(pair.ask("client"))
+
+
+def test_an_answer_is_not_looked_for_among_all_links(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Peer(broker) as peer:
+        for number in range(200):
+            peer.session.attach_receiver(f"other-{number}", source=Source("$cbs"), target=Target(f"other-{number}"))
+        peer.flush()
+        for _ in range(200):
+            peer.wait(Attached)
+        looks = 0
+        sound = ReplyLink.address.fget
+        assert sound is not None
+
+        def counted(self: ReplyLink) -> str | None:
+            nonlocal looks
+            looks += 1
+            return sound(self)
+
+        monkeypatch.setattr(ReplyLink, "address", property(counted))
+        assert peer.put_token("sb://x", "token") == 202
+        assert looks < 10
