@@ -2,7 +2,7 @@
 
 Three rules. Source and target keep their bytes. A frame for a handle we have detached is dropped until the peer's own
 detach, and a second detach is ignored; one for a handle nobody attached ends the session. A flow that opens the peer's
-window is told to every link that can use it.
+window is told to every link that waited for that.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from twinbus.amqp.phases import ATTACH, ATTACHED, ATTACHING, DETACH_RECEIVED, DE
 from twinbus.amqp.serial import MASK, serial_difference
 from twinbus.amqp.terminus import parse_source, parse_target
 from twinbus.errors import FramingError, HandleInUseError, InvalidFieldError, PeerLimitError, PeerNotAllowedError
+from twinbus.limits import ATTACH_BYTES_MAX, FRAMES_BEHIND_MAX
 
 if TYPE_CHECKING:
     from twinbus.amqp.session import Session
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 def on_flow(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
     """next-incoming-id, incoming-window, next-outgoing-id, outgoing-window, handle, delivery-count, link-credit,
     available, drain, echo, properties."""
+    check_behind(session)
     fields = frames.numbers_of(data, offset, end)
     window = fields[1]
     if window < 0:
         raise InvalidFieldError("flow.incoming-window is missing")
-    was_closed = session.remote_window <= 0
     # Without a next-incoming-id the peer has not seen our begin: all that was sent is still before it.
     seen = fields[0] if fields[0] >= 0 else 1
     session.remote_window = window - serial_difference(session.next_outgoing_id, seen)
@@ -42,10 +43,13 @@ def on_flow(session: Session, data: bytes, offset: int, end: int, events: list[A
             on_link_flow(session, touched, fields[5], fields[6], fields[8] == 1, events)
     if fields[9] == 1 and (touched is None or touched.phase <= ATTACHED):
         session.want_flow(touched)
-    if was_closed and session.remote_window > 0:
-        for link in session.links.values():
-            if link.sender and link is not touched and link.phase == ATTACHED and link.credit > 0:
-                events.append(Credit(link))
+    events += [Credit(link) for link in session.unstalled() if link is not touched]
+
+
+def check_behind(session: Session) -> None:
+    """What a peer asks for while it takes no transfers waits behind them: not for ever more of it."""
+    if session.connection.frames_behind > FRAMES_BEHIND_MAX:
+        raise PeerLimitError("too many answers wait for the session's window: open it before you ask for more")
 
 
 def on_link_flow(session: Session, link: Link, seen: int, granted: int, drain: bool, events: list[AmqpEvent]) -> None:
@@ -64,6 +68,8 @@ def on_link_flow(session: Session, link: Link, seen: int, granted: int, drain: b
 
 
 def on_attach(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
+    if end - offset > ATTACH_BYTES_MAX:
+        raise PeerLimitError(f"an attach of {end - offset} bytes is larger than {ATTACH_BYTES_MAX}")
     raw, _ = frames.raw_fields_of(data, offset, end)
     # Source and target keep their bytes; unsettled (7) is never used, as links are not resumed.
     fields = [None if index in (5, 6, 7) else decode_all(value) for index, value in enumerate(raw)]
@@ -83,6 +89,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
     else:
         link = Link(session, name, handle, we_send)
     link.remote_handle = handle
+    link.attach_bytes = end - offset
     link.source = parse_source(raw[5]) if len(raw) > 5 else None
     link.target = parse_target(raw[6]) if len(raw) > 6 else None
     link.snd_settle_mode = frames.small_field(fields, 3, "attach.snd-settle-mode", 2, 2)
@@ -91,6 +98,9 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
     link.properties = frames.map_field(fields, 13, "attach.properties")
     if not we_send:
         link.delivery_count = frames.uint_field(fields, 9, "attach.initial-delivery-count", 0) & MASK
+    account = session.connection.link_account
+    if account is not None and not account.take(end - offset):
+        raise PeerLimitError("the links of this connection, or of all, take too many bytes")
     session.links[handle] = link
     session.left.discard(handle)
     session.connection.link_count += 1
@@ -112,6 +122,7 @@ def asked_for(session: Session, name: str, we_send: bool) -> Link:
 
 
 def on_detach(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
+    check_behind(session)
     fields, _ = frames.fields_of(data, offset, end)
     handle = frames.needed_uint_field(fields, 0, "detach.handle")
     if handle in session.left:
@@ -131,6 +142,6 @@ def on_detach(session: Session, data: bytes, offset: int, end: int, events: list
     del session.links[handle]
     session.left.add(handle)
     session.own_links.pop(link.handle, None)
-    session.connection.link_count -= 1
+    session.release_link(link)
     if not ours or session.connection.client:
         events.append(Detached(link, closed, error))

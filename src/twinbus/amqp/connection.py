@@ -170,6 +170,10 @@ class Connection:
         # Client: sessions by our channel, from our begin until both sides have ended.
         self.own_channels: dict[int, Session] = {}
         self.link_count = 0
+        # Counts the bytes of their attach frames; None: nobody counts.
+        self.link_account: PartialAccount | None = None
+        # Frames that wait behind transfers for the peer's window.
+        self.frames_behind = 0
         # Bytes of unfinished deliveries in all sessions.
         self.partial_bytes = 0
         # Input that is not a whole frame yet, and its size.
@@ -255,8 +259,7 @@ class Connection:
         self.halted = []
         for session in halted:
             session.write_waiting()
-            if not session.waiting:
-                events += [Credit(link) for link in session.links.values() if link.sender and link.credit > 0]
+            events += [Credit(link) for link in session.unstalled()]
         return events
 
     def written(self, unsent_bytes: int) -> list[Any]:

@@ -78,6 +78,8 @@ class Link:
         self.unsettled_count = 0
         # Whether the session has a flow to write for this link.
         self.flow_wanted = False
+        # The bytes of the peer's attach frame.
+        self.attach_bytes = 0
         # Receiving: the frames of an unfinished delivery; None between deliveries.
         self.partial: bytearray | None = None
         # Receiving: bytes of the unfinished delivery, also those thrown away.
@@ -178,7 +180,11 @@ class Link:
     def sendable(self) -> int:
         """How many messages can be sent now: credit, the session's window and room for unsettled ones allow it."""
         session = self.session
-        if self.phase != ATTACHED or session.waiting:
+        if self.phase != ATTACHED:
+            return 0
+        if session.remote_window <= 0 or session.waiting:
+            if self.credit > 0:
+                session.stalled[self] = None
             return 0
         room = UNSETTLED_DELIVERIES_MAX - len(session.unsettled) - len(session.disposing)
         window = session.remote_window

@@ -81,6 +81,8 @@ class Session:
         self.waiting: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
         # Bytes in `waiting`; the connection has those of all its sessions.
         self.waiting_bytes = 0
+        # Links that would have sent, had the peer's window been open: they hear when it is.
+        self.stalled: dict[Link, None] = {}
         # Whether the connection will ask us to flush.
         self.dirty = False
         # Whether a flow for the session itself is due.
@@ -295,9 +297,18 @@ class Session:
                         return
                     self.remote_window -= 1
                     self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+                else:
+                    self.connection.frames_behind -= 1
                 self._count_waiting(-len(frame))
                 self.connection.write(frame)
             waiting.popleft()
+
+    def unstalled(self) -> list[Link]:
+        """The links that can go on, if the window is open and nothing waits before them."""
+        if not self.stalled or self.remote_window <= 0 or self.waiting:
+            return []
+        stalled, self.stalled = self.stalled, {}
+        return [link for link in stalled if link.phase == ATTACHED and link.credit > 0]
 
     def _write_step(self, delivery: LargeDelivery) -> bool:
         """Write frames of a large delivery; whether that was the last of it."""
@@ -317,6 +328,8 @@ class Session:
 
     def _wait(self, frame: bytes, counts: bool) -> None:
         self.waiting.append((frame, counts))
+        if not counts:
+            self.connection.frames_behind += 1
         self._count_waiting(len(frame))
 
     def _count_waiting(self, change: int) -> None:
@@ -415,18 +428,23 @@ class Session:
         if self.phase == ENDED:
             return
         self.phase = after(SESSION_TRANSITIONS, self.phase, event)
-        for link in (*self.links.values(), *self.own_links.values()):
+        for link in {**dict.fromkeys(self.links.values()), **dict.fromkeys(self.own_links.values())}:
             self.drop_partial(link)
             if link.phase != GONE:
                 link.phase = after(LINK_TRANSITIONS, link.phase, SESSION_OVER)
-        self.connection.link_count -= len(self.links)
+            if link.remote_handle >= 0:
+                self.release_link(link)
         self.links = {}
         self.own_links = {}
         self.unsettled = {}
         self.disposing = {}
         self.searched = []
+        if self.waiting:
+            frames_behind = sum(type(entry) is tuple and not entry[1] for entry in self.waiting)
+            self.connection.frames_behind -= frames_behind
         self.waiting.clear()
         self._count_waiting(-self.waiting_bytes)
+        self.stalled = {}
         self.flow_links = []
         self.session_flow_wanted = False
         self.has_ranges = False
@@ -440,6 +458,7 @@ class Session:
         costs no more than its own share.
         """
         self.drop_partial(link)
+        self.stalled.pop(link, None)
         self.stale_count += link.unsettled_count
         link.unsettled_count = 0
         if self.stale_count * 2 >= len(self.unsettled) + len(self.disposing):
@@ -458,6 +477,13 @@ class Session:
         account = self.connection.partial_account
         if account is not None and count:
             account.give(count)
+
+    def release_link(self, link: Link) -> None:
+        """The peer's handle is free again."""
+        connection = self.connection
+        connection.link_count -= 1
+        if connection.link_account is not None:
+            connection.link_account.give(link.attach_bytes)
 
     def link_at(self, handle: int) -> Link:
         """The link that the peer writes with this handle."""

@@ -13,6 +13,9 @@ from twinbus.limits import (
     ANSWER_BYTES_MAX,
     ANSWER_BYTES_NAMESPACE_MAX,
     ANSWER_BYTES_PROCESS_MAX,
+    LINK_BYTES_MAX,
+    LINK_BYTES_NAMESPACE_MAX,
+    LINK_BYTES_PROCESS_MAX,
     PARTIAL_BYTES_MAX,
     PARTIAL_BYTES_NAMESPACE_MAX,
     PARTIAL_BYTES_PROCESS_MAX,
@@ -27,6 +30,7 @@ class MemoryKind(enum.Enum):
 
     PARTIAL = "partial"  # deliveries of which only a part has come
     ANSWERS = "answers"  # answers that wait for a client's credit
+    LINKS = "links"  # what clients say when they attach
     TRANSACTIONS = "transactions"  # messages of transactions that are not discharged
 
 
@@ -34,6 +38,7 @@ class MemoryKind(enum.Enum):
 _BOUNDS: Final = {
     MemoryKind.PARTIAL: (PARTIAL_BYTES_MAX, PARTIAL_BYTES_NAMESPACE_MAX, PARTIAL_BYTES_PROCESS_MAX),
     MemoryKind.ANSWERS: (ANSWER_BYTES_MAX, ANSWER_BYTES_NAMESPACE_MAX, ANSWER_BYTES_PROCESS_MAX),
+    MemoryKind.LINKS: (LINK_BYTES_MAX, LINK_BYTES_NAMESPACE_MAX, LINK_BYTES_PROCESS_MAX),
     MemoryKind.TRANSACTIONS: (TRANSACTION_BYTES_MAX, TRANSACTION_BYTES_NAMESPACE_MAX, TRANSACTION_BYTES_PROCESS_MAX),
 }
 

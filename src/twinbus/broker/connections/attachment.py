@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.amqp.link import Link
 from twinbus.amqp.states import AmqpError
-from twinbus.amqp.terminus import Coordinator, Source
+from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.amqp.types import Described, Symbol, ULong
 from twinbus.auth.policies import Right
 from twinbus.broker.links.addresses import CBS, MANAGEMENT, parse
@@ -42,6 +42,7 @@ from twinbus.errors import (
 from twinbus.ledger.words import Kind
 from twinbus.limits import (
     ACCEPT_SESSION_TIMEOUT_MS_DEFAULT,
+    ATTACH_BYTES_USUAL,
     BATCH_BYTES_MAX,
     MESSAGE_BYTES_DEFAULT,
     SENDER_CREDIT,
@@ -300,6 +301,22 @@ class Attachment:
 
     def _properties(self) -> dict[Symbol, Any]:
         return {Symbol("com.microsoft:tracking-id"): self._connection.host.new_id()}
+
+
+def trim(link: Link) -> None:
+    """Let go of what was only needed to attach: it may be a hundred times the size of its bytes."""
+    link.properties = None
+    if link.attach_bytes <= ATTACH_BYTES_USUAL:
+        return
+    if isinstance(link.source, Source):
+        filters = link.source.filter or {}
+        # A link that waits for its session still needs this one.
+        kept = {SESSION_FILTER: filters[SESSION_FILTER]} if SESSION_FILTER in filters else None
+        link.source = Source(link.source.address, kept)
+    if isinstance(link.target, Target):
+        link.target = Target(link.target.address)
+    elif isinstance(link.target, Coordinator):
+        link.target = Coordinator()
 
 
 class _WaitingLink:

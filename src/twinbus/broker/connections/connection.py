@@ -29,7 +29,7 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.states import AmqpError
 from twinbus.auth.claims import Claim, decide_key
 from twinbus.auth.policies import Right
-from twinbus.broker.connections.attachment import Attachment
+from twinbus.broker.connections.attachment import Attachment, trim
 from twinbus.broker.connections.description import describe_connection
 from twinbus.broker.connections.event_routes import route
 from twinbus.broker.connections.patience import Patience, drop_unsent, unsent_bytes
@@ -82,6 +82,7 @@ class BrokerConnection(asyncio.Protocol):
         self._stranger_bytes: int | None = None
         self.memory = Memory(host.memory)
         self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
+        self.engine.link_account = self.memory[MemoryKind.LINKS]
         # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
         self.claims: dict[str, Claim] = {}
         # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
@@ -338,17 +339,22 @@ class BrokerConnection(asyncio.Protocol):
     def _on_attached(self, event: Attached) -> None:
         if not self._links and self._known:
             self._set_deadline(0)
-        self._links.add(event.link)
+        link = event.link
+        self._links.add(link)
+        # A session knows its links: one of many must not be looked for among all when it ends.
+        if link.session.context is None:
+            link.session.context = set()
+        link.session.context.add(link)
         if self._attachment is not None:
-            self._attachment.attach(event.link)
+            self._attachment.attach(link)
+            trim(link)
 
     def _on_detached(self, event: Detached) -> None:
         self._leave(event.link, orderly=True)
 
     def _on_ended(self, event: Ended) -> None:
-        for link in list(self._links):
-            if link.session is event.session:
-                self._leave(link, orderly=True)
+        for link in list(event.session.context or ()):
+            self._leave(link, orderly=True)
 
     def _on_begun(self, event: Begun) -> None:
         pass
@@ -509,6 +515,8 @@ class BrokerConnection(asyncio.Protocol):
         # Whoever leaves right after its last message has it, and nobody else may.
         self.look_at_marks()
         self._links.discard(link)
+        if link.session.context is not None:
+            link.session.context.discard(link)
         if self._attachment is not None:
             self._attachment.forget(link)
         owner = link.context

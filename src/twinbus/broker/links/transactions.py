@@ -186,12 +186,14 @@ class Transaction:
 class ConnectionTransactions:
     """The open transactions of one connection."""
 
-    __slots__ = ("_account", "_count", "_open")
+    __slots__ = ("_account", "_by_link", "_count", "_open")
 
     def __init__(self, account: Account) -> None:
         self._account = account
         # By id, with the control link each lives on.
         self._open: dict[bytes, tuple[Link, Transaction]] = {}
+        # The ids of each control link: many links must not cost a look at all transactions.
+        self._by_link: dict[Link, dict[bytes, None]] = {}
         # Makes ids; never used twice on one connection.
         self._count = 0
 
@@ -201,6 +203,7 @@ class ConnectionTransactions:
         self._count += 1
         txn_id = self._count.to_bytes(16, "big")
         self._open[txn_id] = (link, Transaction(steady_ms + TRANSACTION_MS_MAX, self._account))
+        self._by_link.setdefault(link, {})[txn_id] = None
         return txn_id
 
     def get(self, txn_id: bytes) -> Transaction:
@@ -214,14 +217,13 @@ class ConnectionTransactions:
     def discharge(self, txn_id: bytes) -> Transaction:
         """Take a transaction out, to commit it or to forget it."""
         transaction = self.get(txn_id)
-        del self._open[txn_id]
+        link, _ = self._open.pop(txn_id)
+        del self._by_link[link][txn_id]
         return transaction
 
     def abandon(self, link: Link) -> list[Transaction]:
         """The control link is gone: take out its transactions, to roll them back."""
-        lost = [transaction for owner, transaction in self._open.values() if owner is link]
-        self._open = {txn_id: entry for txn_id, entry in self._open.items() if entry[0] is not link}
-        return lost
+        return [self._open.pop(txn_id)[1] for txn_id in self._by_link.pop(link, ())]
 
 
 class ControlLink:

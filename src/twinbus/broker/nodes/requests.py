@@ -7,7 +7,8 @@ wait for credit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus.amqp.events import Transfer
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 # Told whether an answer was written to the socket.
 Delivered = Callable[[bool], None]
+_Index = dict[tuple[str, Session | None], dict["ReplyLink", None]]
+_NAMESAKES_MAX = 16
 
 
 class Request:
@@ -220,33 +223,42 @@ class ReplyLinks:
     of its own. So the session that asked comes first, another session only when it has no link of that name.
     """
 
-    __slots__ = ("_links",)
+    __slots__ = ("_by_name", "_by_node")
 
     def __init__(self) -> None:
-        # In the order of their attaching.
-        self._links: list[ReplyLink] = []
+        # By target address and by link name, in the order of their attaching: of all sessions under None.
+        self._by_name: _Index = {}
+        self._by_node: _Index = {}
 
     def add(self, reply: ReplyLink) -> None:
-        self._links.append(reply)
+        for index, key in self._places(reply):
+            index.setdefault(key, {})[reply] = None
 
     def forget(self, reply: ReplyLink) -> None:
-        if reply in self._links:
-            self._links.remove(reply)
+        for index, key in self._places(reply):
+            found = index.get(key, {})
+            found.pop(reply, None)
+            if not found:
+                index.pop(key, None)
+
+    def _places(self, reply: ReplyLink) -> Iterator[tuple[_Index, tuple[str, Session | None]]]:
+        session = reply.link.session
+        yield self._by_node, (reply.node, session)
+        for name in {reply.link.name, reply.address} - {None}:
+            yield self._by_name, (str(name), session)
+            yield self._by_name, (str(name), None)
 
     def find(self, node: str, reply_to: str | None, session: Session) -> ReplyLink | None:
         """The link that `reply_to` names by target address or by link name; without a name, the node's own link."""
         if reply_to is not None:
-            named = [reply for reply in self._links if reply_to in (reply.address, reply.link.name)]
+            named = self._by_name.get((reply_to, session)) or self._by_name.get((reply_to, None))
             if named:
                 # A target address is a stronger hint than a link name, and the node must be the one that was asked.
+                # Nobody needs many links of one name: of those no more than a few are looked at.
                 return max(
-                    named,
-                    key=lambda reply: (reply.link.session is session, reply.node == node, reply.address == reply_to),
+                    islice(named, _NAMESAKES_MAX), key=lambda reply: (reply.node == node, reply.address == reply_to)
                 )
-        for reply in self._links:
-            if reply.node == node and reply.link.session is session:
-                return reply
-        return None
+        return next(iter(self._by_node.get((node, session), ())), None)
 
 
 def _accepted(state: State | None) -> bytes:
