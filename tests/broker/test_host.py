@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from twinbus.broker.messages.browsing import browse
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.store.facts import Table
+from twinbus.testing import Broker
 
 Fault = Callable[[Path], set[tuple[Table, bytes]]]
 
@@ -106,3 +108,13 @@ async def test_an_idle_entity_that_is_deleted_leaves_nothing_behind(folder: Path
     assert len(list(host.store.scan(Table.INDEX))) == sum(SOUND.values())
     assert not [key for key, _ in host.store.scan(Table.META) if key.startswith(b"deleted:")]
     await host.stop()
+
+
+def test_the_data_folder_is_its_owners_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with Broker(data=tmp_path / "data", ledger=True):
+            folders = [tmp_path / "data", *(each for each in (tmp_path / "data").rglob("*") if each.is_dir())]
+            assert {oct(each.stat().st_mode & 0o777) for each in folders} == {"0o700"}
+    finally:
+        os.umask(before)
