@@ -24,6 +24,7 @@ from twinbus.broker.security.jwt_keys import jwt_verifier
 from twinbus.broker.security.keys import with_keys
 from twinbus.clock import AnchoredClock, Clock
 from twinbus.errors import ConfigError
+from twinbus.store.folder import prepare
 
 if TYPE_CHECKING:
     from twinbus.broker.http.console.console import Console
@@ -87,6 +88,8 @@ class Server:
             self._config = replace(self._config, data=data)
         self._watch.start()
         try:
+            # Before anybody makes a folder in it: parents get the mode that the umask says.
+            prepare(data)
             if self._config.ledger is not None:
                 self._scribe = Scribe(self._config.ledger, self._clock)
                 self._scribe.start()
