@@ -20,10 +20,10 @@ SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_sp
 	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test spark lint types bench bench-peers faults fuzz proof compat matrix compliance docs wheel compiled
+.PHONY: help setup demo test spark spark-versions lint types bench bench-peers faults fuzz proof compat matrix compliance docs wheel compiled
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 # A file, not a phony target: it runs again only when what the project needs has changed.
 $(STAMP): pyproject.toml
@@ -43,6 +43,9 @@ test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those o
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK))
+
+spark-versions: $(STAMP) ## run chosen tests of the pipeline on Spark 4.0, 4.1 and 4.3 (VERSIONS=4.0.0 for one)
+	$(BIN)/python -m tests.spark.versions $(VERSIONS) $(ARGS)
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .

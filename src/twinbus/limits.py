@@ -326,3 +326,5 @@ SPARK_JOB_ID_CHARS_MAX: Final = 64  # with partition and row it is a message id
 SPARK_SEND_MESSAGES_DEFAULT: Final = 500  # in one delivery of the sink
 SPARK_ATTEMPTS_MAX: Final = 5  # of one delivery of the sink, before its task fails and is tried as a whole
 SPARK_PARCELS_WAITING_MAX: Final = 8  # deliveries of one task without an outcome
+SPARK_REFUSED_ROWS_MAX: Final = 10_000  # that one task hands to the driver, for a table
+SPARK_REFUSED_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -55,6 +56,14 @@ class Desk:
 
     def ids(self, path: str) -> list[str]:
         return [str(each.message_id) for each in self.look(path)]
+
+    def left(self, path: str, wanted: Sequence[str] = ()) -> list[str]:
+        """The ids that are there when they are the wanted ones, or else after a while: a broker shows messages that
+        were taken by request until its disk has answered."""
+        deadline = time.monotonic() + 20
+        while (found := self.ids(path)) != list(wanted) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return found
 
     def operations(self, path: str) -> Counter[Kind]:
         """What the broker has counted on an entity."""

@@ -8,12 +8,13 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from tests.spark.source.desk import Desk, read_all
+from tests.spark.source.desk import Desk, read_all, read_between
 from twinbus.amqp import AmqpMessage, Int, Timestamp
 from twinbus.client import Message
 from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError, EntityNotFoundError
 from twinbus.ledger.words import Kind
+from twinbus.spark.versions import ReadAllAvailable
 from twinbus.testing import Broker
 
 
@@ -63,6 +64,7 @@ def test_every_column(desk: Desk, queue: str) -> None:
         "deadLetterReason": None,
         "deadLetterErrorDescription": None,
         "entity": queue,
+        "_corrupt": None,
         "namespace": desk.options(queueName=queue).access.namespace,
     }
 
@@ -202,7 +204,7 @@ def test_subscriptions_and_dead_letters(desk: Desk, broker: Broker, queue: str) 
     assert dict(row["properties"]) == {}
 
 
-def test_a_message_that_does_not_read_is_a_row(desk: Desk, queue: str) -> None:
+def test_a_message_that_cannot_be_decoded_is_a_row(desk: Desk, queue: str) -> None:
     message = AmqpMessage.of_data(b"x")
     message.subject = "about-it"
     broken = message.encode().replace(b"about-it", b"\xff" * 8)
@@ -211,8 +213,28 @@ def test_a_message_that_does_not_read_is_a_row(desk: Desk, queue: str) -> None:
     bad, good = read_all(desk.reader(queueName=queue))
     assert good["messageId"] == "good"
     assert (bad["messageId"], bad["sequenceNumber"]) == (None, 1)
-    assert b"\xff" * 8 in bad["body"]
+    assert (bad["body"], good["_corrupt"]) == (None, None)
+    assert b"\xff" * 8 in bad["_corrupt"]
     assert "x-twinbus-unreadable" in dict(bad["properties"])
+
+
+def test_min_partitions_split_what_is_small(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abcde"))
+    for wanted, found in ((1, 1), (3, 3), (9, 5)):
+        assert len(desk.reader(queueName=queue, minPartitions=wanted).partitions()) == found
+    reader = desk.reader(queueName=queue, minPartitions=3)
+    assert [row["messageId"] for row in read_all(reader)] == list("abcde")
+    for mode in ("browse", "claim"):
+        stream = desk.stream(queueName=queue, minPartitions=3, readMode=mode)
+        try:
+            start = stream.initialOffset()
+            end = stream.latestOffset(start, ReadAllAvailable())
+            assert len(stream.partitions(start, end)) == 3
+            assert [row["messageId"] for row in read_between(stream, start, end)] == list("abcde")
+        finally:
+            stream.stop()
+    with pytest.raises(ConfigError, match="minPartitions is above numPartitions"):
+        desk.reader(queueName=queue, minPartitions=3, numPartitions=2)
 
 
 def test_a_queue_that_is_not_there(desk: Desk) -> None:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.spark.source.desk import Desk, read_between
 from twinbus.client import Message
@@ -16,6 +15,7 @@ from twinbus.clock import SteppedClock
 from twinbus.errors import ConfigError, MessageNotFoundError, UnsupportedError
 from twinbus.ledger.words import Kind
 from twinbus.spark.source.settling import BrowseMark, Settler
+from twinbus.spark.versions import ReadAllAvailable, ReadMaxRows
 from twinbus.testing import Broker
 
 ALL = ReadAllAvailable()
@@ -81,7 +81,7 @@ def test_limits(desk: Desk, queue: str) -> None:
         found = []
         while (end := reader.latestOffset(offset, ReadMaxRows(3))) != offset:
             found.append("".join(ids(read_between(reader, offset, end))))
-            assert reader.reportLatestOffset() == {"sequenceNumber": 8}
+            assert reader.reportLatestOffset()["sequenceNumber"] == 8
             offset = end
         assert found == ["abc", "def", "gh"]
 
@@ -363,3 +363,17 @@ def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
     assert counted[Kind.DELETE] + counted[Kind.COMPLETE] == 3_000
     assert counted[Kind.COMPLETE] == counted[Kind.RECEIVE] <= 300
     assert 3_000 <= counted[Kind.PEEK] <= 3_000 + 300 + 150
+
+
+def test_the_progress_tells_what_is_waiting(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abcde"))
+    with streaming(desk, queue) as reader:
+        assert reader.reportLatestOffset() is None
+        end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+        told = reader.reportLatestOffset()
+        assert (told["sequenceNumber"], told["depth"], told["lagMessages"]) == (5, 5, 3)
+        assert told["lagSeconds"] >= 0
+        end = reader.latestOffset(end, ReadMaxRows(9))
+        assert reader.reportLatestOffset()["lagMessages"] == 0
+        reader.latestOffset(end, ReadMaxRows(9))
+        assert reader.reportLatestOffset() == {"sequenceNumber": 5, "depth": 0, "lagMessages": 0, "lagSeconds": 0.0}

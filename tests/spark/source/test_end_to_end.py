@@ -14,6 +14,7 @@ from tests.spark.source.desk import Desk
 from twinbus.amqp import Int
 from twinbus.client import Message
 from twinbus.ledger.words import Kind
+from twinbus.spark.versions import HAS_FILTERS, HAS_LIMITS
 from twinbus.testing import Broker
 
 if TYPE_CHECKING:
@@ -48,6 +49,15 @@ def available_now(frame: DataFrame, checkpoint: Path, kind: str, **options: Any)
     return query
 
 
+def drain(frame: DataFrame, checkpoint: Path, kind: str, **options: Any) -> StreamingQuery:
+    """Runs with availableNow until all is through and settled. Spark before 4.2 plans one batch in each, and what it
+    had is settled by the next."""
+    query = available_now(frame, checkpoint, kind, **options)
+    for _ in range(0 if HAS_LIMITS else 2):
+        available_now(frame, checkpoint, kind, **options)
+    return query
+
+
 def _number(offset: Any) -> int:
     found = json.loads(offset) if isinstance(offset, str) else offset
     return int(found["sequenceNumber"])
@@ -73,6 +83,7 @@ def test_a_schema_of_ones_own(spark: SparkSession, desk: Desk, queue: str) -> No
     assert "body" not in read(spark, desk, queueName=queue, includeBody="false").columns
 
 
+@pytest.mark.skipif(not HAS_FILTERS, reason="this Spark has no filters for Python sources")
 def test_filters_by_option(spark: SparkSession, desk: Desk, queue: str, filled: list[str]) -> None:
     name = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(name)
@@ -89,26 +100,26 @@ def test_a_stream_of_a_queue_to_parquet(
     spark: SparkSession, desk: Desk, queue: str, filled: list[str], tmp_path: Path
 ) -> None:
     frame = stream(spark, desk, queueName=queue, maxMessagesPerTrigger=1_000)
-    query = available_now(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "out"))
+    query = drain(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "out"))
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     # Admission control: as many as were allowed, and not more.
-    assert [progress["numInputRows"] for progress in batches] == [1_000, 1_000, 1_000]
+    assert [progress["numInputRows"] for progress in batches] == ([1_000] * 3 if HAS_LIMITS else [3_000])
     # The lag is in the progress.
-    for number, progress in enumerate(batches):
+    for number, progress in enumerate(batches if HAS_LIMITS else []):
         source = progress["sources"][0]
         assert _number(source["latestOffset"]) == NUMBERS
         assert _number(source["endOffset"]) == (number + 1) * 1_000
     written = [row.messageId for row in spark.read.parquet(str(tmp_path / "out")).collect()]
     assert sorted(written) == sorted(filled)
     # The last batch is settled too, though the engine never commits it to the source.
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
     # A later run goes on from the checkpoint.
     desk.fill(queue, ["later"])
-    available_now(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "out"))
+    drain(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "out"))
     written = [row.messageId for row in spark.read.parquet(str(tmp_path / "out")).collect()]
     assert sorted(written) == sorted([*filled, "later"])
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
 
 def test_a_stream_that_claims_to_a_queue(
@@ -117,7 +128,7 @@ def test_a_stream_that_claims_to_a_queue(
     target = f"target-{queue}"
     broker.create_queue(target, requires_duplicate_detection=True)
     frame = stream(spark, desk, queueName=queue, readMode="claim", maxMessagesPerTrigger=2_000)
-    available_now(
+    drain(
         frame,
         tmp_path / "checkpoint",
         "servicebus",
@@ -126,7 +137,7 @@ def test_a_stream_that_claims_to_a_queue(
         duplicateDetection="require",
     )
     assert sorted(desk.ids(target)) == sorted(filled)
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
 
 def test_a_stream_into_a_queue_numbers_its_rows(spark: SparkSession, desk: Desk, queue: str, tmp_path: Path) -> None:
@@ -182,9 +193,9 @@ def test_a_subscription_and_its_dead_letters(
     for options, wanted in ((names, ["b", "c"]), ({**names, "subQueue": "deadletter"}, ["a"])):
         out = tmp_path / f"out-{len(options)}"
         frame = stream(spark, desk, **options)
-        available_now(frame, tmp_path / f"checkpoint-{len(options)}", "parquet", path=str(out))
+        drain(frame, tmp_path / f"checkpoint-{len(options)}", "parquet", path=str(out))
         assert sorted(row.messageId for row in spark.read.parquet(str(out)).collect()) == wanted
-    assert desk.ids(path) == desk.ids(f"{path}/$DeadLetterQueue") == []
+    assert desk.left(path) == desk.left(f"{path}/$DeadLetterQueue") == []
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def test_text_that_is_not_utf8_is_never_a_string(where: str) -> None:
     batch = MAKER.batch([MAKER.fields(broken), MAKER.fields(payload)])
     batch.validate(full=True)
     bad, good = batch.to_pylist()
-    assert bad["body"] == broken
+    assert (bad["body"], bad["_corrupt"]) == (None, broken)
+    assert (good["body"], good["_corrupt"]) == (b"x", None)
     assert list(dict(bad["properties"])) == ["x-twinbus-unreadable"]
     assert (good["subject"], dict(good["properties"])) == ("about-it", {"key-here": '"value-it"'})
 

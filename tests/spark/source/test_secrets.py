@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.spark.source.desk import Desk
 from tests.spark.source.test_sink import BODY
 from twinbus.client import Message
 from twinbus.spark.java import find_java
+from twinbus.spark.versions import ReadAllAvailable
 from twinbus.testing import Broker
 
 if TYPE_CHECKING:

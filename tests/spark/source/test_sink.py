@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
+from deltalake import DeltaTable
 from pyspark.sql.types import (
     BinaryType,
     DayTimeIntervalType,
@@ -34,6 +36,7 @@ from twinbus.errors import (
 )
 from twinbus.spark.source import checks
 from twinbus.spark.source.columns import source_schema
+from twinbus.spark.versions import arrow_schema
 from twinbus.testing import Broker
 
 BODY = StructType([StructField("body", StringType())])
@@ -46,7 +49,7 @@ def nothing_known() -> None:
 
 
 def frame(schema: StructType, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC"))
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(schema))
 
 
 def write(desk: Desk, schema: StructType, rows: list[dict[str, Any]], **options: Any) -> Any:
@@ -253,27 +256,87 @@ def test_one_bad_message_fails_or_is_left_out(desk: Desk, queue: str) -> None:
     rows = [{"body": "a"}, {"body": "x" * 300_000}, {"body": "b"}]
     with pytest.raises(MessageTooLargeError):
         write(desk, BODY, rows, queueName=queue)
-    sent = write(desk, BODY, rows, queueName=queue, onError="skip", jobId="j")
+    sent = write(desk, BODY, rows, queueName=queue, onError="drop", jobId="j")
     assert (sent.messages, sent.skipped) == (2, 1)
     assert [each.body for each in desk.look(queue) if str(each.message_id).startswith("j/")] == [b"a", b"b"]
     bad = with_fields(("properties", MapType(TEXT, TEXT)))
     rows = [{"body": "c", "properties": [("n", '{"int": "no"}')]}, {"body": "d", "properties": []}]
     with pytest.raises(ArgumentError, match=r"Row 0 cannot be sent.*no value of that type"):
         write(desk, bad, rows, queueName=queue)
-    assert write(desk, bad, rows, queueName=queue, onError="skip").skipped == 1
+    assert write(desk, bad, rows, queueName=queue, onError="drop").skipped == 1
 
 
 def test_a_refused_delivery_does_not_take_the_others_along(desk: Desk, queue: str) -> None:
     schema = with_fields(("messageId", TEXT))
     rows = [{"body": "", "messageId": each} for each in ("a", "x" * 200, "b")]
-    sent = write(desk, schema, rows, queueName=queue, onError="skip")
+    sent = write(desk, schema, rows, queueName=queue, onError="drop")
     assert (sent.messages, sent.skipped) == (2, 1)
     assert desk.ids(queue) == ["a", "b"]
 
 
+def test_a_refusal_names_the_message_and_the_reason(desk: Desk, broker: Broker, queue: str) -> None:
+    schema = with_fields(("messageId", TEXT))
+    with pytest.raises(MessageTooLargeError, match=r"The message 'big' was refused by '.*': "):
+        write(desk, schema, [{"body": "x" * 2_000_000, "messageId": "big"}], queueName=queue)
+    broker.create_queue(f"s-{queue}", requires_session=True)
+    with pytest.raises(NotAllowedError, match="The message 'no-session' was refused by"):
+        write(desk, schema, [{"body": "x", "messageId": "no-session"}], queueName=f"s-{queue}")
+    bad = with_fields(("messageId", TEXT), ("properties", MapType(TEXT, TEXT)))
+    with pytest.raises(ArgumentError, match=r"Row 0 cannot be sent: .*Its messageId is 'odd'"):
+        write(desk, bad, [{"body": "x", "messageId": "odd", "properties": [("n", '{"int": "no"}')]}], queueName=queue)
+
+
+# Too large, not encodable, and what the source could not decode.
+REFUSED = with_fields(("messageId", TEXT), ("properties", MapType(TEXT, TEXT)), ("_corrupt", BinaryType()))
+ROWS = [
+    {"body": "fine", "messageId": "fine", "properties": [], "_corrupt": None},
+    {"body": "x" * 2_000_000, "messageId": "big", "properties": [], "_corrupt": None},
+    {"body": "odd", "messageId": "odd", "properties": [("n", '{"int": "no"}')], "_corrupt": None},
+    {"body": None, "messageId": None, "properties": [], "_corrupt": b"\xff"},
+    {"body": "last", "messageId": "last", "properties": [], "_corrupt": None},
+]
+
+
+def test_refused_rows_go_to_a_queue(desk: Desk, broker: Broker, queue: str) -> None:
+    dead = f"dead-{queue}"
+    broker.create_queue(dead)
+    sent = write(desk, REFUSED, ROWS, queueName=queue, onError="deadletter", deadLetterQueueName=dead, jobId="j")
+    assert (sent.messages, sent.skipped) == (2, 3)
+    assert desk.ids(queue) == ["fine", "last"]
+    found = {str(each.message_id): each for each in desk.look(dead)}
+    assert set(found) == {"big", "odd", "j/0/3"}
+    assert (found["odd"].body, found["j/0/3"].body) == (b"odd", b"\xff")
+    assert 100_000 < len(found["big"].body or b"") < 2_000_000
+    properties = found["odd"].properties or {}
+    assert (properties["DeadLetterReason"], properties["x-twinbus-entity"]) == ("TwinbusRefused", queue)
+    assert "Row 2 cannot be sent" in properties["DeadLetterErrorDescription"]
+    with pytest.raises(EntityNotFoundError):
+        write(desk, REFUSED, ROWS, queueName=queue, onError="deadletter", deadLetterQueueName="nowhere")
+
+
+def test_refused_rows_go_to_a_table_once(desk: Desk, queue: str, tmp_path: Path) -> None:
+    source = desk.source(queueName=queue, onError="table", errorTablePath=tmp_path / "refused", jobId="nightly")
+    writer = source.streamWriter(REFUSED, False)
+    batch = pa.RecordBatch.from_pylist(ROWS, schema=arrow_schema(REFUSED))
+    for number in (0, 0, 1, 0):
+        writer.commit([writer.write(iter([batch]))], number)
+    rows = DeltaTable(tmp_path / "refused").to_pyarrow_table().to_pylist()
+    assert Counter(row["messageId"] for row in rows) == {"big": 2, "odd": 2, "nightly/0/3": 2}
+    assert {(row["entity"], row["namespace"]) for row in rows} == {(queue, source._parsed().access.namespace)}
+    assert sorted({len(row["body"] or b"") for row in rows}) == [1, 3, 2_000_000]
+    assert any("_corrupt" in row["reason"] for row in rows)
+
+
+def test_refusals_need_a_place(desk: Desk, queue: str) -> None:
+    with pytest.raises(ConfigError, match="deadLetterQueueName is not set"):
+        write(desk, BODY, [], queueName=queue, onError="deadletter")
+    with pytest.raises(ConfigError, match="onError is not 'table'"):
+        write(desk, BODY, [], queueName=queue, errorTablePath="/tmp/t")
+
+
 def test_what_concerns_the_destination_is_never_skipped(desk: Desk, broker: Broker, queue: str) -> None:
     with pytest.raises(EntityNotFoundError):
-        write(desk, BODY, [{"body": ""}], queueName="nowhere", onError="skip")
+        write(desk, BODY, [{"body": ""}], queueName="nowhere", onError="drop")
     broker.create_queue(f"s-{queue}", requires_session=True)
     with pytest.raises(NotAllowedError):
         write(desk, BODY, [{"body": ""}], queueName=f"s-{queue}")
@@ -311,7 +374,7 @@ def test_a_service_that_stays_busy_fails_the_task(desk: Desk, queue: str, monkey
     monkeypatch.setattr(BlockingBus, "start_send", busy)
     monkeypatch.setattr(BlockingBus, "pause", lambda self, pauses: pauses.next_ms())
     with pytest.raises(ServerBusyError):
-        write(desk, BODY, [{"body": "x"}], queueName=queue, onError="skip")
+        write(desk, BODY, [{"body": "x"}], queueName=queue, onError="drop")
 
 
 def test_duplicate_detection_is_looked_at(

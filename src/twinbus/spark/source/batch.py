@@ -8,22 +8,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from twinbus.client import Fields
@@ -75,7 +64,7 @@ class BatchReader(DataSourceReader):
             # In a sub-queue times do not grow with the numbers.
             if self._since_ms is not None and not options.is_sub_queue:
                 first = browser.first_since(self._since_ms, first, last)
-        ranges = divided((first, last), options.partitions, SPARK_PARTITION_MESSAGES_MIN)
+        ranges = divided((first, last), options.partitions, SPARK_PARTITION_MESSAGES_MIN, options.partitions_min)
         return [Range(*each) for each in ranges] or [Range(1, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -93,36 +82,3 @@ class BatchReader(DataSourceReader):
                 yield page
             else:
                 yield [fields for fields in page if (fields.enqueued_ms or 0) >= self._since_ms]
-
-
-class FilteringReader(BatchReader):
-    """Reads what is there, in a range that filters on `sequenceNumber` and `enqueuedTime` narrow.
-
-    A class of its own, because Spark refuses a reader that takes filters unless its configuration allows it.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for each in filters:
-            if not isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-                continue
-            if each.attribute == ("sequenceNumber",) and isinstance(each.value, int):
-                self._narrow(each, each.value)
-            elif each.attribute == ("enqueuedTime",) and isinstance(each.value, datetime):
-                self._narrow_time(each, each.value)
-        # Spark applies all of them as well: the range is only where it looks.
-        return filters
-
-    def _narrow(self, each: Any, value: int) -> None:
-        if isinstance(each, EqualTo | GreaterThanOrEqual):
-            self._first = max(self._first, value)
-        if isinstance(each, GreaterThan):
-            self._first = max(self._first, value + 1)
-        if isinstance(each, EqualTo | LessThanOrEqual):
-            self._last = min(self._last, value)
-        if isinstance(each, LessThan):
-            self._last = min(self._last, value - 1)
-
-    def _narrow_time(self, each: Any, value: datetime) -> None:
-        if isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual) and value.tzinfo is not None:
-            since_ms = int(value.timestamp() * 1000)
-            self._since_ms = max(self._since_ms or 0, since_ms)

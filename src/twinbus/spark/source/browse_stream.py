@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from twinbus.client import ACTIVE, Backoff, Fields, read_head
@@ -30,6 +29,7 @@ from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.settling import BrowseMark, MadeAnew, Settler, is_old
 from twinbus.spark.source.spans import divided
 from twinbus.spark.source.stream import Stream
+from twinbus.spark.versions import ReadAllAvailable, ReadLimit
 
 _logger = logging.getLogger(__name__)
 
@@ -63,9 +63,6 @@ class BrowseStream(Stream):
     def initialOffset(self) -> dict[str, Any]:
         return _offset(0, 0, 1, False)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return {"sequenceNumber": self._last} if self._last else None
-
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         mark = BrowseMark.of(start)
         try:
@@ -81,12 +78,28 @@ class BrowseStream(Stream):
             self._last = 0
             head = self._browser.first_active(1)
         if head is None:
+            self._saw(0, 0, None)
             return start
         return self._planned(head, limit) or start
 
+    def first_offset(self) -> dict[str, Any]:
+        return self.latestOffset(self.initialOffset(), ReadAllAvailable())
+
+    def without(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        before, after = BrowseMark.of(start), BrowseMark.of(end)
+        if after.number <= before.number and after.enqueued_ms > before.enqueued_ms:
+            self._say_lost(
+                f"The sequence numbers begin again: message {after.number} is younger than message {before.number} of "
+                "the checkpoint. The entity was deleted and made anew."
+            )
+            return end
+        return {**end, "first": max(int(end["first"]), before.number + 1)}
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         first, last = int(end["first"]), int(end["sequenceNumber"])
-        ranges = divided((first, last), self._options.partitions, SPARK_PARTITION_MESSAGES_MIN)
+        ranges = divided(
+            (first, last), self._options.partitions, SPARK_PARTITION_MESSAGES_MIN, self._options.partitions_min
+        )
         return [Browsed(low, high, high == last and bool(end["ends"])) for low, high in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,6 +174,7 @@ class BrowseStream(Stream):
             if found is None:
                 return None
             end = found.sequence_number
+        self._saw(self._last - first + 1, self._last - end, head.enqueued_ms)
         mark = BrowseMark(end, found.enqueued_ms or 0)
         self._settling.saw(mark)
         # A message with a time to live may be gone when its batch is read, and nobody is to blame.

@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from twinbus.client import DEFERRED, Backoff, Fields, ReceivedMessage, read_fields, read_head
@@ -29,6 +28,7 @@ from twinbus.spark.source.options import Options
 from twinbus.spark.source.rows import CLAIM, RowMaker
 from twinbus.spark.source.spans import Span, count_of, from_text, numbers_of, shared_out, spans_of, to_text
 from twinbus.spark.source.stream import Stream
+from twinbus.spark.versions import UNTOLD, ReadLimit
 
 _logger = logging.getLogger(__name__)
 
@@ -40,12 +40,14 @@ _GAP = 50
 
 @dataclass(frozen=True)
 class Claimed(InputPartition):
-    """Numbers to look at."""
+    """Numbers to look at. `whole`: a message that is gone is a loss."""
 
     spans: tuple[Span, ...]
+    whole: bool
 
-    def __init__(self, spans: tuple[Span, ...]) -> None:
+    def __init__(self, spans: tuple[Span, ...], whole: bool = True) -> None:
         object.__setattr__(self, "spans", spans)
+        object.__setattr__(self, "whole", whole)
 
 
 class ClaimStream(Stream):
@@ -59,12 +61,18 @@ class ClaimStream(Stream):
         self._searching = True
         # Claims without a batch that were found, by number, with their sizes.
         self._found: dict[int, int] = {}
+        # How many are claimed for the batch in hand, since when the oldest of them has waited, and how many claims were
+        # gone when they were to be taken out.
+        self._in_hand = 0
+        self._oldest_ms: int | None = None
+        self._expired = 0
 
     def initialOffset(self) -> dict[str, Any]:
         return {"claims": ""}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return {"sequenceNumber": self._last} if self._last else None
+        found = super().reportLatestOffset()
+        return found and {**found, "claimed": self._in_hand, "expiredClaims": self._expired}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         committed = _claims(start)
@@ -73,16 +81,27 @@ class ClaimStream(Stream):
             self._found = self._search()
             self._searching = False
         messages, size = self._limits(limit)
-        claimed = self._claim(messages, size)
-        if not claimed:
-            return start
-        self._last = self._browser.last(max(self._last, *claimed))
-        return {"claims": to_text(spans_of(claimed))}
+        return self._offset(self._claim(messages, size)) or start
+
+    def first_offset(self) -> dict[str, Any]:
+        # Claims of the batch before are among those that are found: there must be room for new ones.
+        self._found = self._search()
+        self._searching = False
+        messages, size = self._limits(self.getDefaultReadLimit())
+        held = sum(self._found.values())
+        claimed = self._claim(messages + len(self._found), None if size is None else size + held)
+        return self._offset(claimed) or self.initialOffset()
+
+    def without(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        before = set(numbers_of(from_text(_claims(start))))
+        left = [number for number in numbers_of(from_text(_claims(end))) if number not in before]
+        return {**end, "claims": to_text(spans_of(left))}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         spans = from_text(_claims(end))
-        shares = shared_out(spans, self._options.partitions, SPARK_PARTITION_MESSAGES_MIN)
-        return [Claimed(tuple(share)) for share in shares]
+        shares = shared_out(spans, self._options.partitions, SPARK_PARTITION_MESSAGES_MIN, self._options.partitions_min)
+        # Some of what was found at the start may have been taken out since, as part of the batch before.
+        return [Claimed(tuple(share), UNTOLD not in end) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Claimed)
@@ -90,10 +109,20 @@ class ClaimStream(Stream):
         with options.access.bus() as bus:
             browser = EntityBrowser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
             maker = self._maker()
-            yield from maker.batches(self._claimed(browser, partition.spans, maker))
+            yield from maker.batches(self._claimed(browser, partition, maker))
 
     def commit(self, end: dict[str, Any]) -> None:
         self._take(_claims(end))
+
+    def _offset(self, claimed: list[int]) -> dict[str, Any] | None:
+        self._in_hand = len(claimed)
+        if not claimed:
+            self._saw(0, 0, None)
+            return None
+        self._last = self._browser.last(max(self._last, *claimed))
+        behind = self._last - max(claimed)
+        self._saw(len(claimed) + behind, behind, self._oldest_ms)
+        return {"claims": to_text(spans_of(claimed))}
 
     # --- claiming -----------------------------------------------------------------------------------------------------
 
@@ -101,6 +130,7 @@ class ClaimStream(Stream):
         """Numbers for the next batch: what was left behind first, then what there is, or what comes in time."""
         claimed: list[int] = []
         total = deadline_ms = 0
+        self._oldest_ms = None
         while self._found and len(claimed) < messages and (size is None or total < size):
             number = min(self._found)
             total += self._found.pop(number)
@@ -150,7 +180,9 @@ class ClaimStream(Stream):
         kept = []
         for message, error in zip(messages, outcomes, strict=True):
             if error is None:
-                kept.append((read_head(message.payload).sequence_number, len(message.payload)))
+                head = read_head(message.payload)
+                kept.append((head.sequence_number, len(message.payload)))
+                self._oldest_ms = min(self._oldest_ms or head.enqueued_ms or 0, head.enqueued_ms or 0)
             else:
                 # It comes back by itself, or it is ours and the answer was lost.
                 _logger.warning("A message of %r could not be claimed: %s", self._path, error)
@@ -180,17 +212,17 @@ class ClaimStream(Stream):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _claimed(self, browser: EntityBrowser, spans: tuple[Span, ...], maker: RowMaker) -> Iterator[list[Fields]]:
+    def _claimed(self, browser: EntityBrowser, partition: Claimed, maker: RowMaker) -> Iterator[list[Fields]]:
         missing = 0
-        for group in _grouped(spans):
+        for group in _grouped(partition.spans):
             wanted = set(numbers_of(group))
             for page in browser.pages(group[0][0], group[-1][1], maker.fields):
                 found = [fields for fields in page if fields.sequence_number in wanted]
                 wanted.difference_update(fields.sequence_number for fields in found)
                 yield found
             missing += len(wanted)
-        if missing:
-            self._say_missing(missing, count_of(spans))
+        if missing and partition.whole:
+            self._say_missing(missing, count_of(partition.spans))
 
     def _say_missing(self, missing: int, total: int) -> None:
         text = f"{missing} of {total} messages claimed from {self._path!r} are gone: received by others, or expired."
@@ -220,7 +252,9 @@ class ClaimStream(Stream):
                     if not error.retryable or pauses.failures + 1 >= BLOCKING_ATTEMPTS_MAX:
                         raise
                     self._opened.pause(pauses)
-                numbers = self._still_there(numbers)
+                left = self._still_there(numbers)
+                self._expired += len(numbers) - len(left)
+                numbers = left
 
     def _still_there(self, numbers: list[int]) -> list[int]:
         """Those that a look still finds: one answer was lost, or an earlier run had begun."""

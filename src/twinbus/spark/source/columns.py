@@ -72,6 +72,8 @@ COLUMNS: Final = (
     Column("namespace", _TEXT, written=False),
     Column("properties", _MAP),
     Column("replyToSessionId", _TEXT, read=False),
+    # All of a message that cannot be decoded. The sink refuses such a row.
+    Column("_corrupt", BinaryType()),
     Column("timeToLive", LongType(), read=False, also=(*_WHOLE, DayTimeIntervalType)),
 )
 _BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}

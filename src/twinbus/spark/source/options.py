@@ -62,6 +62,7 @@ NAMES: Final = (
     "minMessagesPerTrigger",
     "maxTriggerDelay",
     "numPartitions",
+    "minPartitions",
     "maxWaitTime",
     "prefetchCount",
     "includeBody",
@@ -71,6 +72,8 @@ NAMES: Final = (
     "jobId",
     "batchSize",
     "onError",
+    "deadLetterQueueName",
+    "errorTablePath",
     "duplicateDetection",
     "useEntityColumn",
 )
@@ -79,7 +82,6 @@ ALIASES: Final = {
     "maxEventsPerTrigger": "maxMessagesPerTrigger",
     "maxOffsetsPerTrigger": "maxMessagesPerTrigger",
     "minOffsetsPerTrigger": "minMessagesPerTrigger",
-    "minPartitions": "numPartitions",
     "path": "queueName",
 }
 # Spark hands its own options to the source as well.
@@ -115,7 +117,14 @@ class OnError(StrEnum):
     """What the sink does with a message that the service refuses for good."""
 
     FAIL = "fail"
-    SKIP = "skip"
+    DROP = "drop"
+    DEADLETTER = "deadletter"
+    TABLE = "table"
+
+    @classmethod
+    def _missing_(cls, value: object) -> OnError | None:
+        # What `drop` was called at first.
+        return cls.DROP if value == "skip" else None
 
 
 class Detection(StrEnum):
@@ -148,6 +157,7 @@ class Options:
     messages_min: int
     delay_s: float
     partitions: int
+    partitions_min: int
     wait_s: float
     prefetch: int
     include_body: bool
@@ -157,6 +167,9 @@ class Options:
     job_id: str | None
     batch_size: int
     on_error: OnError
+    # Where refused rows go: a queue, or the path of a Delta table.
+    dead_letter_queue: str | None
+    error_table: str | None
     detection: Detection
     use_entity_column: bool
 
@@ -209,6 +222,9 @@ def _parse(values: dict[str, str]) -> Options:
     last = _whole(values, "endingSequenceNumber", None, 0, _NUMBER_MAX)
     if first is not None and last is not None and first > last:
         raise ConfigError(f"startingSequenceNumber {first} is above endingSequenceNumber {last}: the range is empty.")
+    partitions_min = _count(values, "minPartitions", 1, 1, SPARK_PARTITIONS_MAX)
+    if partitions_min > _count(values, "numPartitions", SPARK_PARTITIONS_MAX, 1, SPARK_PARTITIONS_MAX):
+        raise ConfigError("minPartitions is above numPartitions: lower one or raise the other.")
     return Options(
         access=access,
         entity=entity,
@@ -224,7 +240,8 @@ def _parse(values: dict[str, str]) -> Options:
         bytes_max=_whole(values, "maxBytesPerTrigger", None, 1, _NUMBER_MAX),
         messages_min=_count(values, "minMessagesPerTrigger", 1, 1, SPARK_TRIGGER_MESSAGES_MAX),
         delay_s=_duration(values, "maxTriggerDelay", SPARK_DELAY_S_DEFAULT, 0.0, SPARK_WAIT_S_MAX),
-        partitions=_count(values, "numPartitions", os.cpu_count() or 1, 1, SPARK_PARTITIONS_MAX),
+        partitions=max(_count(values, "numPartitions", os.cpu_count() or 1, 1, SPARK_PARTITIONS_MAX), partitions_min),
+        partitions_min=partitions_min,
         wait_s=_duration(values, "maxWaitTime", SPARK_WAIT_S_DEFAULT, SPARK_WAIT_S_MIN, SPARK_WAIT_S_MAX),
         prefetch=_count(values, "prefetchCount", 250, 0, PREFETCH_MAX),
         include_body=_flag(values, "includeBody", True),
@@ -234,6 +251,8 @@ def _parse(values: dict[str, str]) -> Options:
         job_id=_short(values, "jobId", SPARK_JOB_ID_CHARS_MAX),
         batch_size=_count(values, "batchSize", SPARK_SEND_MESSAGES_DEFAULT, 1, BATCH_MESSAGES_MAX),
         on_error=_chosen(values, "onError", OnError, OnError.FAIL),
+        dead_letter_queue=_short(values, "deadLetterQueueName", ENTITY_PATH_CHARS_MAX),
+        error_table=values.get("errorTablePath"),
         detection=_chosen(values, "duplicateDetection", Detection, Detection.WARN),
         use_entity_column=_flag(values, "useEntityColumn", entity is None),
     )
@@ -424,4 +443,12 @@ def for_writing(options: Options) -> Options:
         raise ConfigError("A subscription cannot be written: remove subscriptionName and write to its topic.")
     if options.entity is None and not options.use_entity_column:
         raise ConfigError("No destination given: set queueName or topicName, or set useEntityColumn to true.")
+    for kind, name, value in (
+        (OnError.DEADLETTER, "deadLetterQueueName", options.dead_letter_queue),
+        (OnError.TABLE, "errorTablePath", options.error_table),
+    ):
+        if options.on_error is kind and not value:
+            raise ConfigError(f"onError is {kind.value!r}, and {name} is not set: say where refused rows go.")
+        if options.on_error is not kind and value:
+            raise ConfigError(f"{name} is set, and onError is not {kind.value!r}: set it, or remove {name}.")
     return options

@@ -3,7 +3,7 @@
 Rules:
 - Rows keep their order within an entity and a session.
 - A parcel is for one entity and, where there is one, one session or partition key: services want it so.
-- A row that cannot be encoded says which row it is and why, and never what is in it.
+- A row that cannot be encoded is a refusal, which says which row it is and why.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from twinbus.client import encode_message, from_json
 from twinbus.client.batch import envelope
-from twinbus.errors import ArgumentError, EncodeError
+from twinbus.errors import EncodeError
 from twinbus.limits import MESSAGE_ID_CHARS_MAX
 from twinbus.spark.source.options import IdMode
+from twinbus.spark.source.refusals import Refusal
 
 # What a message costs in a parcel besides its own bytes.
 _SECTION_BYTES: Final = 8
@@ -55,8 +56,8 @@ class Encoder:
         # The place of the next row in the task.
         self._row = 0
 
-    def encode(self, batch: pa.RecordBatch) -> Iterator[Outgoing | ArgumentError]:
-        """The rows of a batch; an error in the place of one that cannot be sent."""
+    def encode(self, batch: pa.RecordBatch) -> Iterator[Outgoing | Refusal]:
+        """The rows of a batch; a refusal in the place of one that cannot be sent."""
         columns = {name: _values(batch.column(at)) for name, at in self._places.items()}
         nothing = [None] * batch.num_rows
 
@@ -65,6 +66,8 @@ class Encoder:
 
         ids = nothing if self._id_mode is IdMode.POSITION else column("messageId")
         entities = column("entity") if self._use_entity_column else nothing
+        first = self._row
+        corrupt = {first + at: raw for at, raw in enumerate(columns.get("_corrupt", ())) if raw is not None}
         for body, given, entity, session, key, properties, scheduled, ttl, *texts in zip(
             column("body"),
             ids,
@@ -88,6 +91,8 @@ class Encoder:
                 path = entity or self._entity
                 if path is None:
                     raise EncodeError("its column 'entity' is null, and there is no queueName or topicName")
+                if corrupt and row in corrupt:
+                    raise EncodeError("it is a message that could not be decoded (its column '_corrupt' is not null)")
                 payload = encode_message(
                     body if type(body) is bytes else _bytes(body),
                     given if given is not None else self._id(row),
@@ -104,7 +109,10 @@ class Encoder:
                     application_properties=_properties(properties) if properties else None,
                 )
             except (EncodeError, UnicodeError, OverflowError) as error:
-                yield ArgumentError(f"Row {row} cannot be sent: {error}.")
+                key = "" if given is None else f" Its messageId is {given!r}."
+                reason = f"Row {row} cannot be sent: {str(error).rstrip('.')}.{key}"
+                raw = corrupt.get(row, body.encode(errors="replace") if isinstance(body, str) else body)
+                yield Refusal(entity or self._entity, given or f"{self._id_prefix}/{row}", reason, raw)
             else:
                 yield Outgoing(path, session if session is not None else key, payload)
 

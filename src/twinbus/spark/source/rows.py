@@ -2,7 +2,7 @@
 
 Rules:
 - Only the sections that the wanted columns need are decoded.
-- A message that cannot be decoded is a row all the same, with its bytes in `body` and the reason in `properties`:
+- A message that cannot be decoded is a row all the same, with all of it in `_corrupt` and the reason in `properties`:
   one bad message must not hold up those behind it.
 - The batch has exactly the schema that Spark expects, or Spark refuses it.
 - A whole column is made at once, and what all rows have in common (nothing, mostly) is not made row by row.
@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from twinbus.client import ACTIVE, Fields, from_json, read_fields, read_head, to_json
 from twinbus.errors import DecodeError
 from twinbus.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, TIME_MS_MAX
 from twinbus.spark.source.garbage import seldom_collected
+from twinbus.spark.versions import arrow_schema
 
 STATES: Final = ("active", "deferred", "scheduled")
 # The property that marks a message as claimed by a stream: it is ours, and not shown.
@@ -62,18 +62,21 @@ class RowMaker:
     """Makes Arrow batches of one schema from encoded messages of one entity."""
 
     def __init__(self, schema: StructType, *, entity: str, namespace: str) -> None:
-        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema: pa.Schema = arrow_schema(schema)
         # What the columns `entity` and `namespace` say.
         self._constants = {"entity": entity, "namespace": namespace}
         names = set(self.schema.names)
         self._with_properties = bool(names & _PROPERTY_COLUMNS)
         self._with_body = "body" in names
+        # Whether there was a message that cannot be decoded.
+        self._corrupt = False
 
     def fields(self, payload: bytes) -> Fields:
         """What of a message is wanted."""
         try:
             return read_fields(payload, self._with_properties, self._with_body, True)
         except DecodeError as error:
+            self._corrupt = True
             return _unreadable(payload, error)
 
     def batches(self, pages: Iterable[list[Fields]]) -> Iterator[pa.RecordBatch]:
@@ -113,10 +116,16 @@ class RowMaker:
             if name in _TIMES:
                 return _times(values).view(field.type)
             return pa.array(values, field.type)
-        if name == "body":
+        if name in ("body", "_corrupt"):
+            if not self._corrupt:
+                bodies = columns.body if name == "body" else [None] * count
+            else:
+                bad = [bool(each) and UNREADABLE in each for each in columns.properties]
+                wanted = name == "_corrupt"
+                bodies = [body if is_bad is wanted else None for body, is_bad in zip(columns.body, bad, strict=True)]
             if pa.types.is_binary(field.type):
-                return pa.array(columns.body, field.type)
-            return pa.array([None if body is None else body.decode("utf-8", "replace") for body in columns.body])
+                return pa.array(bodies, field.type)
+            return pa.array([None if body is None else body.decode("utf-8", "replace") for body in bodies])
         if name == "state":
             if columns.state.count(ACTIVE) == count:
                 return pa.repeat(pa.scalar(STATES[ACTIVE], field.type), count)
@@ -161,5 +170,5 @@ def _maps(rows: Sequence[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
 
 
 def _unreadable(payload: bytes, error: DecodeError) -> Fields:
-    """The bytes of a message that cannot be decoded, with what the service itself wrote."""
+    """All of a message that cannot be decoded, with what the service itself wrote."""
     return read_head(payload)._replace(properties={UNREADABLE: to_json(str(error))}, body=payload)

@@ -3,9 +3,10 @@
 Rules:
 - A row's message id is its column `messageId`, else made of query, batch, partition and row: the same row of a batch
   that is written again has the same id, and a destination with duplicate detection drops it.
-- A delivery that failed for a passing reason is sent again with the same ids; what is refused for good fails the task,
-  or is left out and counted when `onError` is skip.
-- A task returns when everything has its outcome. There is nothing to undo: `commit` and `abort` only log counts.
+- A delivery that failed for a passing reason is sent again with the same ids; what is refused for good fails the task
+  with its id and the reason, or goes where `onError` says (`refusals.py`).
+- A task returns when everything has its outcome. There is nothing to undo: `abort` only logs counts, and `commit` adds
+  refused rows to their table if they have one.
 """
 
 from __future__ import annotations
@@ -14,22 +15,30 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from twinbus.client import Backoff
+from twinbus.client import Backoff, read_fields
 from twinbus.client.blocking import BlockingBus, Outcomes, fresh_id
 from twinbus.errors import ArgumentError, ConfigError, MessageTooLargeError, NotAllowedError, ServiceError
-from twinbus.limits import SPARK_ATTEMPTS_MAX, SPARK_PARCELS_WAITING_MAX
+from twinbus.limits import (
+    SPARK_ATTEMPTS_MAX,
+    SPARK_PARCELS_WAITING_MAX,
+    SPARK_REFUSED_BYTES_MAX,
+    SPARK_REFUSED_ROWS_MAX,
+)
+from twinbus.spark.source import refusals as refused
 from twinbus.spark.source.checks import check_duplicates
 from twinbus.spark.source.columns import check_sink
 from twinbus.spark.source.garbage import seldom_collected
 from twinbus.spark.source.options import IdMode, OnError, Options
 from twinbus.spark.source.parcels import Encoder, Outgoing, Parcel, parcels_of
+from twinbus.spark.source.refusals import Refusal
+from twinbus.spark.versions import DataSourceStreamArrowWriter
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +53,9 @@ class SinkCommit(WriterCommitMessage):
     messages: int
     deliveries: int
     skipped: int
+    # What was refused and goes to a table, and under which name it is committed there.
+    refusals: tuple[Refusal, ...] = ()
+    write_id: str = ""
 
 
 class _Writer:
@@ -76,18 +88,25 @@ class _Writer:
             task = _Task(bus, options)
             for batch in iterator:
                 task.send(list(encoder.encode(batch)))
-            return task.finish()
+            return replace(task.finish(), write_id=f"twinbus.sink.{self._write_id()}")
 
     def _id_prefix(self) -> str:
-        context = TaskContext.get()
-        partition = _partition()
-        query = batch = None
-        if context is not None:
-            query = context.getLocalProperty("sql.streaming.queryId")
-            batch = context.getLocalProperty("streaming.sql.batchId")
-        if query is None or batch is None:
-            return f"{self._job_id}/{partition}"
-        return f"{self._options.job_id or query}/{batch}/{partition}"
+        batch = _property("streaming.sql.batchId")
+        if batch is None or _property("sql.streaming.queryId") is None:
+            return f"{self._job_id}/{_partition()}"
+        return f"{self._write_id()}/{batch}/{_partition()}"
+
+    def _write_id(self) -> str:
+        """What all batches of a query have in common, or a write that is no stream's."""
+        return self._options.job_id or _property("sql.streaming.queryId") or self._job_id
+
+    def _keep_refused(self, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
+        done = [each for each in messages if isinstance(each, SinkCommit)]
+        refusals = [refusal for each in done for refusal in each.refusals]
+        if refusals:
+            assert self._options.error_table is not None
+            namespace = self._options.access.namespace
+            refused.append(self._options.error_table, namespace, refusals, done[0].write_id, number)
 
     def _log(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
         done = [each for each in messages if isinstance(each, SinkCommit)]
@@ -105,6 +124,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._keep_refused(messages, 0)
         self._log("Written", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -115,6 +135,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the batches of a stream."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._keep_refused(messages, batchId)
         self._log(f"Batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -132,13 +153,16 @@ class _Task:
         self._messages = 0
         self._deliveries = 0
         self._skipped = 0
+        # For the driver, and how many bytes they are.
+        self._refusals: list[Refusal] = []
+        self._refused_bytes = 0
 
-    def send(self, rows: list[Outgoing | ArgumentError]) -> None:
+    def send(self, rows: list[Outgoing | Refusal]) -> None:
         """Send rows; returns when they are on their way."""
         by_entity: dict[str, list[Outgoing]] = {}
         for row in rows:
-            if isinstance(row, ArgumentError):
-                self._refused(row)
+            if isinstance(row, Refusal):
+                self._refused(row, ArgumentError(row.reason))
             else:
                 by_entity.setdefault(row.entity, []).append(row)
         for entity, some in by_entity.items():
@@ -151,7 +175,7 @@ class _Task:
         """Wait for all outcomes."""
         while self._waiting:
             self._settle_first()
-        return SinkCommit(self._messages, self._deliveries, self._skipped)
+        return SinkCommit(self._messages, self._deliveries, self._skipped, tuple(self._refusals))
 
     def _settle_first(self) -> None:
         entity, parcels, future = self._waiting.popleft()
@@ -169,18 +193,32 @@ class _Task:
                     # One of them is refused: the others must not go with it, and the error is to be about that one.
                     again += [[payload] for payload in parcel]
                 else:
-                    self._refused(error)
+                    self._refused(_refusal(entity, parcel[0], error), error)
             if not again:
                 return
             if any(error is not None and error.retryable for error in outcomes):
                 self._bus.pause(pauses)
             parcels, outcomes = again, self._bus.start_send(entity, again).result()
 
-    def _refused(self, error: ServiceError) -> None:
-        if self._options.on_error is OnError.FAIL or not isinstance(error, _OF_THE_MESSAGE):
+    def _refused(self, refusal: Refusal, error: ServiceError) -> None:
+        if not isinstance(error, _OF_THE_MESSAGE):
             raise type(error)(*error.args)
+        on_error = self._options.on_error
+        if on_error is OnError.FAIL:
+            raise type(error)(refusal.reason)
         self._skipped += 1
-        _logger.warning("A message is left out, because onError is skip: %s", error)
+        if on_error is OnError.DEADLETTER:
+            assert self._options.dead_letter_queue is not None
+            refused.send(self._bus, self._options.dead_letter_queue, [refusal])
+        elif on_error is OnError.TABLE:
+            self._refusals.append(refusal)
+            self._refused_bytes += len(refusal.body or b"")
+            if len(self._refusals) > SPARK_REFUSED_ROWS_MAX or self._refused_bytes > SPARK_REFUSED_BYTES_MAX:
+                raise ArgumentError(
+                    f"More than {SPARK_REFUSED_ROWS_MAX} rows, or {SPARK_REFUSED_BYTES_MAX} bytes, of one task cannot "
+                    f"be sent. The last: {refusal.reason}"
+                )
+        _logger.warning("A row is not sent (onError is %s): %s", on_error, refusal.reason)
 
     def _largest_bytes(self, entity: str) -> int:
         largest = self._largest.get(entity)
@@ -189,6 +227,18 @@ class _Task:
             check_duplicates(self._options, entity, loud=_partition() == 0)
             largest = self._largest[entity] = self._bus.largest_message_bytes(entity)
         return largest
+
+
+def _refusal(entity: str, payload: bytes, error: ServiceError) -> Refusal:
+    """What the service refused, by what was sent."""
+    fields = read_fields(payload)
+    key = None if fields.message_id is None else str(fields.message_id)
+    return Refusal(entity, key, f"The message {key!r} was refused by {entity!r}: {error}", fields.body)
+
+
+def _property(name: str) -> str | None:
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
 
 
 def _partition() -> int:

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from twinbus.errors import ConfigError
 from twinbus.spark.source.columns import check_source, source_schema
 from twinbus.spark.source.options import Options, ReadMode, for_reading, for_writing
+from twinbus.spark.versions import HAS_FILTERS, HAS_LIMITS, UntoldStream
 
 
 class ServiceBusSource(DataSource):
@@ -39,11 +40,17 @@ class ServiceBusSource(DataSource):
         return source_schema(include_body=self._parsed().include_body)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from twinbus.spark.source.batch import BatchReader, FilteringReader
+        from twinbus.spark.source.batch import BatchReader
 
         options = for_reading(self._parsed(), stream=False)
         check_source(schema)
-        return (FilteringReader if options.pushdown else BatchReader)(options, schema)
+        if not options.pushdown:
+            return BatchReader(options, schema)
+        if not HAS_FILTERS:
+            raise ConfigError("pushdown needs Spark 4.1 or newer: leave the option out, and Spark filters the rows.")
+        from twinbus.spark.source.filtering import FilteringReader
+
+        return FilteringReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from twinbus.spark.source.browse_stream import BrowseStream
@@ -51,7 +58,8 @@ class ServiceBusSource(DataSource):
 
         options = for_reading(self._parsed(), stream=True)
         check_source(schema)
-        return (BrowseStream if options.read_mode is ReadMode.BROWSE else ClaimStream)(options, schema)
+        stream = (BrowseStream if options.read_mode is ReadMode.BROWSE else ClaimStream)(options, schema)
+        return stream if HAS_LIMITS else UntoldStream(stream)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from twinbus.spark.source.sink import BatchWriter

@@ -51,23 +51,28 @@ def from_text(text: str) -> list[Span]:
     return found
 
 
-def divided(span: Span, parts: int, least: int) -> list[Span]:
-    """A span cut into at most `parts` pieces of about the same length, none shorter than `least` without need."""
+def divided(span: Span, parts: int, least: int, wanted: int = 1) -> list[Span]:
+    """A span cut into at most `parts` pieces of about the same length, none shorter than `least` unless so many are
+    `wanted`."""
     first, last = span
     length = last - first + 1
     if length <= 0:
         return []
-    pieces = max(1, min(parts, -(-length // least)))
+    pieces = pieces_of(length, parts, least, wanted)
     bounds = [first + length * index // pieces for index in range(pieces + 1)]
     return [(start, end - 1) for start, end in pairwise(bounds)]
 
 
-def shared_out(spans: list[Span], parts: int, least: int) -> list[list[Span]]:
+def pieces_of(length: int, parts: int, least: int, wanted: int) -> int:
+    return min(length, max(1, min(parts, -(-length // least)), wanted))
+
+
+def shared_out(spans: list[Span], parts: int, least: int, wanted: int = 1) -> list[list[Span]]:
     """Spans shared out over at most `parts` workers, about as many numbers for each, in order."""
     total = count_of(spans)
     if total == 0:
         return []
-    pieces = max(1, min(parts, -(-total // least)))
+    pieces = pieces_of(total, parts, least, wanted)
     shares: list[list[Span]] = []
     left = list(spans)
     for index in range(pieces):

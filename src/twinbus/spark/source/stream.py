@@ -3,7 +3,7 @@
 Rules:
 - A reader is pickled to workers before it is used: it connects when it is first asked for something, and what is
   connected does not travel.
-- `stop` is not called by Spark 4.3, which ends the process instead: nothing may depend on it.
+- `stop` is not called by Spark, which ends the process instead: nothing may depend on it.
 - What a user got wrong is said when the stream starts, with the next step.
 """
 
@@ -11,26 +11,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from twinbus.client.blocking import BlockingBus
+from twinbus.clock import Clock, MonotonicClock, SystemClock
+from twinbus.errors import ConfigError, NotAllowedError
+from twinbus.limits import SPARK_TRIGGER_MESSAGES_MAX
+from twinbus.spark.source.browsing import EntityBrowser
+from twinbus.spark.source.options import Options
+from twinbus.spark.source.rows import RowMaker
+from twinbus.spark.versions import (
+    LimitedStream,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
-
-from twinbus.client.blocking import BlockingBus
-from twinbus.clock import Clock, MonotonicClock
-from twinbus.errors import ConfigError, NotAllowedError
-from twinbus.limits import SPARK_TRIGGER_MESSAGES_MAX
-from twinbus.spark.source.browsing import EntityBrowser
-from twinbus.spark.source.options import Options
-from twinbus.spark.source.rows import RowMaker
 
 
-class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class Stream(LimitedStream, SupportsTriggerAvailableNow):
     """A stream of one entity."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -42,6 +42,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The last number of an AvailableNow run; None while there is no end.
         self._target: int | None = None
         self._last = 0
+        # What the query's progress says besides: how much there was when the batch was planned, and how old it was.
+        self._waiting: dict[str, Any] = {}
         # The driver's connection; None before it is needed, and in workers.
         self._bus: BlockingBus | None = None
 
@@ -53,6 +55,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.messages_max)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return {"sequenceNumber": self._last, **self._waiting} if self._last else None
 
     def prepareForTriggerAvailableNow(self) -> None:
         head = self._browser.first(1)
@@ -101,6 +106,11 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif isinstance(limit, ReadAllAvailable):
             messages, size = SPARK_TRIGGER_MESSAGES_MAX, None
         return max(messages, 1), size
+
+    def _saw(self, depth: int, behind: int, oldest_ms: int | None) -> None:
+        """Note for the progress: messages there are, those behind the batch, and since when the first has waited."""
+        lag_s = 0.0 if oldest_ms is None else max(SystemClock().now_ms() - oldest_ms, 0) / 1000
+        self._waiting = {"depth": depth, "lagMessages": behind, "lagSeconds": lag_s}
 
     def _deadline_ms(self) -> int:
         """Until when a batch that is too small is held back; an AvailableNow run holds back nothing."""

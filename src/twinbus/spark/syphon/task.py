@@ -88,9 +88,10 @@ def task_work(pairing: Pairing, shares: Sequence[Share], failing: Failing, bell:
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
 
-        schema = to_arrow_schema(answer_schema(), timezone="UTC")
+        from twinbus.spark.versions import arrow_schema
+
+        schema = arrow_schema(answer_schema())
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 share = hands[number]
