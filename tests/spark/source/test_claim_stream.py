@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.spark.source.desk import Desk, read_between
 from twinbus.client import Message
@@ -14,6 +13,7 @@ from twinbus.client.blocking import BlockingBus
 from twinbus.clock import SteppedClock
 from twinbus.errors import MessageNotFoundError, OperationTimeoutError
 from twinbus.ledger.words import Kind
+from twinbus.spark.versions import ReadAllAvailable, ReadMaxRows
 from twinbus.testing import Broker
 
 ALL = ReadAllAvailable()
@@ -44,7 +44,7 @@ def test_nobody_else_receives_what_is_claimed(desk: Desk, queue: str) -> None:
         assert {row["state"] for row in rows} == {"deferred"}
         assert [dict(row["properties"]) for row in rows] == [{}] * 3
         assert reader.latestOffset(end, ALL) == end
-        assert desk.ids(queue) == []
+        assert desk.left(queue) == []
 
 
 def test_commit_settles_too_and_once(desk: Desk, queue: str) -> None:
@@ -52,7 +52,7 @@ def test_commit_settles_too_and_once(desk: Desk, queue: str) -> None:
     with streaming(desk, queue) as reader:
         end = reader.latestOffset(reader.initialOffset(), ALL)
         reader.commit(end)
-        assert desk.ids(queue) == []
+        assert desk.left(queue) == []
         before = desk.operations(queue)
         reader.commit(end)
         assert desk.operations(queue) == before
@@ -65,7 +65,7 @@ def test_a_part_that_was_settled_before_a_crash(desk: Desk, queue: str) -> None:
     desk.bus.take_deferred(queue, [1, 2, 3, 50, 120, 250])
     with streaming(desk, queue) as restarted:
         assert restarted.latestOffset(end, ALL) == end
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
 
 def test_claims_without_a_batch_join_the_next(desk: Desk, queue: str) -> None:
@@ -82,7 +82,7 @@ def test_claims_without_a_batch_join_the_next(desk: Desk, queue: str) -> None:
         last = restarted.latestOffset(following, ReadMaxRows(4))
         assert ids(read_between(restarted, following, last)) == ["g"]
         assert restarted.latestOffset(last, ALL) == last
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
 
 def test_more_claims_without_a_batch_than_a_batch_takes(desk: Desk, queue: str) -> None:
@@ -97,7 +97,7 @@ def test_more_claims_without_a_batch_than_a_batch_takes(desk: Desk, queue: str) 
             found += "".join(ids(read_between(restarted, offset, end)))
             offset = end
     assert found == "abcdef"
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
 
 def test_claims_of_another_stream_are_not_adopted(desk: Desk, queue: str) -> None:
@@ -113,7 +113,7 @@ def test_claims_of_another_stream_are_not_adopted(desk: Desk, queue: str) -> Non
     with streaming(desk, queue, claimName="first") as first:
         assert ids(read_between(first, {}, end)) == ["a", "b"]
         first.commit(end)
-    assert desk.ids(queue) == ["own"]
+    assert desk.left(queue, ["own"]) == ["own"]
 
 
 def test_two_streams_and_a_receiver_share_a_queue(desk: Desk, queue: str) -> None:
@@ -133,7 +133,7 @@ def test_two_streams_and_a_receiver_share_a_queue(desk: Desk, queue: str) -> Non
         for reader in (a, b):
             reader.commit(offsets[reader])
     assert sorted(found, key=int) == [str(number) for number in range(30)]
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
 
 def test_a_small_batch_is_held_back(desk: Desk, queue: str) -> None:
@@ -168,7 +168,7 @@ def test_limits_of_messages_and_bytes(desk: Desk, queue: str) -> None:
             offset = end
     assert sum(counts) == 20
     assert max(counts) == 3
-    assert desk.ids(queue) == []
+    assert desk.left(queue) == []
 
 
 def test_available_now_ends_with_what_was_there(desk: Desk, queue: str) -> None:
@@ -180,7 +180,7 @@ def test_available_now_ends_with_what_was_there(desk: Desk, queue: str) -> None:
         end = reader.latestOffset(start, ReadMaxRows(10))
         assert ids(read_between(reader, start, end)) == list("abc")
         assert reader.latestOffset(end, ReadMaxRows(10)) == end
-    assert desk.ids(queue) == list("xyz")
+    assert desk.left(queue, "xyz") == list("xyz")
     assert [each.delivery_count for each in desk.look(queue)] == [0, 0, 0]
 
 
@@ -255,7 +255,7 @@ def test_a_dead_letter_queue_is_streamed_in_any_order(desk: Desk, broker: Broker
             offset = end
         reader.commit(offset)
     assert found == [("c", "why"), ("b", "why"), ("a", "why")]
-    assert desk.ids(f"{queue}/$DeadLetterQueue") == []
+    assert desk.left(f"{queue}/$DeadLetterQueue") == []
 
 
 def test_a_subscription_is_streamed(desk: Desk, broker: Broker, queue: str) -> None:
@@ -270,7 +270,7 @@ def test_a_subscription_is_streamed(desk: Desk, broker: Broker, queue: str) -> N
         assert ids(read_between(reader, start, end)) == [wanted]
         reader.commit(end)
         reader.stop()
-    assert desk.ids(f"{topic}/Subscriptions/s") == []
+    assert desk.left(f"{topic}/Subscriptions/s") == []
 
 
 def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
@@ -286,3 +286,26 @@ def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
         assert counted[kind] == 1_000
     # One more look at each when a stream starts, for what an earlier run left.
     assert 2_000 <= counted[Kind.PEEK] <= 2_060
+
+
+def test_the_progress_tells_what_is_claimed_and_what_was_gone(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("abcde"))
+    with streaming(desk, queue, maxWaitTime=10) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+        told = reader.reportLatestOffset()
+        assert (told["claimed"], told["depth"], told["lagMessages"], told["expiredClaims"]) == (2, 5, 3, 0)
+        desk.bus.take_deferred(queue, [1])
+        reader.latestOffset(end, ReadMaxRows(9))
+        told = reader.reportLatestOffset()
+        assert (told["claimed"], told["lagMessages"], told["expiredClaims"]) == (3, 0, 1)
+
+
+def test_what_was_just_taken_out_is_not_found_again(desk: Desk, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers before its disk has: for a moment a look still shows what was taken."""
+    desk.fill(queue, list("ab"))
+    with streaming(desk, queue, maxWaitTime=10) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+    desk.fill(queue, ["c"])
+    monkeypatch.setattr(BlockingBus, "take_deferred", lambda *_: [])
+    with streaming(desk, queue, maxWaitTime=10) as restarted:
+        assert restarted.latestOffset(end, ALL) == {"claims": "3"}
