@@ -78,7 +78,9 @@ class ClaimStream(Stream):
         committed = _claims(start)
         self._take(committed)
         if self._searching:
-            self._found = self._search()
+            # A look still shows what was just taken out until the broker's disk has answered.
+            taken = set(numbers_of(from_text(committed)))
+            self._found = {number: size for number, size in self._search().items() if number not in taken}
             self._searching = False
         messages, size = self._limits(limit)
         return self._offset(self._claim(messages, size)) or start
