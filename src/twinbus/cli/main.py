@@ -38,6 +38,7 @@ from twinbus.cli.policy import policies
 from twinbus.cli.purge import purge
 from twinbus.cli.queue import queues
 from twinbus.cli.receive import receive
+from twinbus.cli.release import release
 from twinbus.cli.report import report
 from twinbus.cli.restore import restore
 from twinbus.cli.resubmit import resubmit
@@ -105,6 +106,7 @@ app.command(rich_help_panel=PAIRING)(syphon)
 app.add_typer(ledgers, name="ledger", rich_help_panel=PIPELINE)
 app.command(rich_help_panel=PIPELINE)(report)
 app.command(rich_help_panel=PIPELINE)(plan)
+app.command(rich_help_panel=PIPELINE)(release)
 
 
 # Options that take a connection string.

@@ -19,6 +19,9 @@ from twinbus.errors import EnvelopeError
 
 MARKS: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"})
 
+# The property that marks a message as claimed by a Spark stream.
+CLAIM: Final = "x-twinbus-claim"
+
 # What a broker writes into the annotations of what it delivers.
 _BROKERS: Final = "x-opt-"
 

@@ -21,11 +21,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from twinbus.client import DEFERRED, Backoff, Fields, ReceivedMessage, read_fields, read_head
+from twinbus.client.resubmission import CLAIM
 from twinbus.errors import ConfigError, DecodeError, MessageNotFoundError, ServiceError
 from twinbus.limits import BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX, SPARK_PARTITION_MESSAGES_MIN
 from twinbus.spark.source.browsing import EntityBrowser
 from twinbus.spark.source.options import Options
-from twinbus.spark.source.rows import CLAIM, RowMaker
+from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.spans import Span, count_of, from_text, numbers_of, shared_out, spans_of, to_text
 from twinbus.spark.source.stream import Stream
 from twinbus.spark.versions import UNTOLD, ReadLimit

@@ -19,14 +19,13 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from twinbus.client import ACTIVE, Fields, from_json, read_fields, read_head, to_json
+from twinbus.client.resubmission import CLAIM
 from twinbus.errors import DecodeError
 from twinbus.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, TIME_MS_MAX
 from twinbus.spark.source.garbage import seldom_collected
 from twinbus.spark.versions import arrow_schema
 
 STATES: Final = ("active", "deferred", "scheduled")
-# The property that marks a message as claimed by a stream: it is ours, and not shown.
-CLAIM: Final = "x-twinbus-claim"
 UNREADABLE: Final = "x-twinbus-unreadable"
 
 _REASON: Final = "DeadLetterReason"
