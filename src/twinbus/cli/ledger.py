@@ -26,7 +26,7 @@ from twinbus.ledger.prices import Sheet
 from twinbus.ledger.totals import Totals, TotalsKey
 
 if TYPE_CHECKING:
-    from twinbus.spark.ledger.pipeline import RunSummary
+    from twinbus.spark.ledger.following import RunSummary
 
 ledgers = group(
     """Summarise recorded operations.

@@ -13,8 +13,10 @@ import threading
 import time
 import zipfile
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +26,10 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from tests.spark.ledger.made import DAY_MS, START_MS, Writer, make
-from tests.spark.ledger.model import Model, moment
+from tests.spark.ledger.model import Model
 from twinbus.errors import ConfigError, StoreError, StoreLockedError
 from twinbus.ledger.prices import GIGABYTE, Sheet, Tier, Tiers
 from twinbus.ledger.records import ConnectionsRecord, Operations, decode, encode
@@ -225,6 +228,66 @@ def test_following_takes_what_comes_until_it_is_told_to_stop(spark: SparkSession
     )
 
 
+class Listener(StreamingQueryListener):
+    """What Spark tells of its queries."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str | None, int]] = []
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.rows.append((event.progress.name, event.progress.numInputRows))
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
+def test_a_stream_goes_on_whatever_it_finds(spark: SparkSession, tmp_path: Path) -> None:
+    """A run before it, folders with odd names, one more ledger, a lost checkpoint, a failure: each record once."""
+    first, second = tmp_path / "größe [a] {b}*?", tmp_path / "second"
+    tables = tmp_path / "tables"
+    ledger(first, 30)
+    (first / "below").mkdir()
+    (first / "below" / "not-ours.jsonl").write_text("nonsense\n")
+    assert run(spark, [first], tables, STANDARD).records == 30
+    ledger(first, 20, "cd", START_MS + DAY_MS)
+    ledger(second, 10, "ef")
+    listener = Listener()
+    spark.streams.addListener(listener)
+
+    def all_there_is(*folders: Path) -> int:
+        total = pipeline.follow(
+            spark, folders, tables, STANDARD, stopping=threading.Event(), told=lambda _: None, every_s=None
+        )
+        return total.records
+
+    try:
+        assert all_there_is(first) == 20
+        assert all_there_is(first, second) == 10
+        shutil.rmtree(tables / "_stream")
+        ledger(second, 5, "0a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DeltaFolder, "commit", dying)
+            with pytest.raises(ZeroDivisionError):
+                all_there_is(first, second)
+        assert all_there_is(second, first) == 5
+        assert all_there_is(first, second) == 0
+    finally:
+        spark.streams.removeListener(listener)
+    assert ("twinbus-ledger", 2) in listener.rows
+    files = [path for folder in (first, second) for path in sorted(folder.glob("*.jsonl"))]
+    check(spark, tables, Model(files, STANDARD))
+
+
+def dying(*arguments: Any) -> None:
+    raise ZeroDivisionError
+
+
 def test_open_files_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     ledger(tmp_path / "ledger").rename(tmp_path / "ledger" / "broker.open")
     assert run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD).files == 0
@@ -292,21 +355,30 @@ def test_other_readers_of_delta_tables_read_every_table(spark: SparkSession, tmp
     place = tmp_path / "die Tabellen für uns"
     run(spark, [tmp_path], place, STANDARD)
     tables = LedgerTables(spark, place)
+    database = duckdb.connect()
+    database.sql("SET timezone = 'UTC'")
     for name in schemas.TABLES:
         ours = tables.partitions(name, None)
-        folder = str(place / name)
-        theirs = DeltaTable(folder).to_pyarrow_table()
-        assert theirs.num_rows == ours.count() > 0
-        assert set(theirs.column_names) == set(ours.columns)
-    model = Model([*first, *second], STANDARD)
-    database = duckdb.connect()
-    for name in ("operations", "charges"):
-        database.register(name, DeltaTable(str(place / name)).to_pyarrow_dataset())
-    found = database.sql("SELECT * EXCLUDE (minute, day), epoch_ms(minute) FROM operations").fetchall()
-    told = {(moment(row[-1]), *row[:6]): row[6:9] for row in found}
-    assert told == model.operations()
+        wanted = Counter(map(_plain, ours.collect()))
+        assert wanted
+        table = DeltaTable(str(place / name))
+        theirs = table.to_pyarrow_table().select(ours.columns)
+        assert Counter(_plain(row.values()) for row in theirs.to_pylist()) == wanted
+        # The Delta log by `deltalake`, the files by DuckDB itself.
+        database.register(name, table.to_pyarrow_dataset())
+        files = [str(place / name / path) for path in table.get_add_actions().column("path").to_pylist()]
+        reading = database.sql(
+            "SELECT * FROM read_parquet(?, hive_partitioning = true, hive_types_autocast = false)", params=[files]
+        )
+        for relation in (database.table(name), reading):
+            assert Counter(map(_plain, relation.select(*ours.columns).fetchall())) == wanted
     ((amount,),) = database.sql("SELECT sum(amount) FROM charges").fetchall()
-    assert amount == sum(each[2] for each in model.charges().values())
+    assert amount == sum(each[2] for each in Model([*first, *second], STANDARD).charges().values())
+
+
+def _plain(row: Iterable[Any]) -> tuple[str, ...]:
+    """A row's values by what they say: readers differ in time zones and in lists or tuples."""
+    return tuple(str(each.astimezone(UTC) if isinstance(each, datetime) else each) for each in row)
 
 
 def test_a_batch_that_is_half_committed_is_completed(

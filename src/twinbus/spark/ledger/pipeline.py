@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -35,6 +35,7 @@ from twinbus.spark.ledger.charges import charges
 from twinbus.spark.ledger.delta import DeltaFolder
 from twinbus.spark.ledger.failovers import failovers
 from twinbus.spark.ledger.folds import FOLDS
+from twinbus.spark.ledger.following import LedgerStream, RunSummary
 from twinbus.spark.ledger.schemas import TABLES
 from twinbus.spark.ledger.staged import StagedRows, known_files, known_ids, write_rows
 from twinbus.spark.ledger.tables import LedgerTables, frame_of
@@ -61,25 +62,6 @@ _SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """What a run did. Every line is a new record, a repeated one, or in quarantine."""
-
-    files: int = 0
-    lines: int = 0
-    records: int = 0
-    repeated: int = 0
-    quarantined: int = 0
-    seconds: float = 0.0
-
-    def plus(self, other: RunSummary) -> RunSummary:
-        return RunSummary(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
-
-
-def _values(summary: RunSummary) -> list[Any]:
-    return list(asdict(summary).values())
-
-
 def run(
     spark: SparkSession,
     ledger_folders: Sequence[Path | str],
@@ -104,22 +86,20 @@ def follow(
     *,
     stopping: threading.Event,
     told: Callable[[RunSummary], None],
-    every_s: float = FOLLOW_S,
+    every_s: float | None = FOLLOW_S,
     clock: Clock | None = None,
     batch_bytes: int = LEDGER_BATCH_BYTES,
     progress: Callable[[str], None] | None = None,
 ) -> RunSummary:
-    """Process what is new again and again, until `stopping` is set; `told` gets what each turn did, if anything."""
+    """Process what is new as a stream, until `stopping` is set; `told` gets what each batch did, if anything."""
     job = _Job(spark, DeltaFolder(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
-    total = RunSummary()
+    folders = [Path(each) for each in ledger_folders]
     with _settings(spark), job.delta.locked():
-        while not stopping.is_set():
-            summary = job.run([Path(each) for each in ledger_folders])
-            if summary.files:
-                told(summary)
-            total = total.plus(summary)
-            stopping.wait(every_s)
-    return total
+        new_files(folders, {})
+        job.convert()
+        job.price()
+        stream = LedgerStream(spark, folders, job.delta.folder / "_stream", job.take)
+        return stream.follow(every_s, stopping, told)
 
 
 def is_small(ledger_folders: Sequence[Path | str], tables_folder: Path | str) -> bool:
@@ -181,18 +161,29 @@ class _Job:
         watch = MonotonicClock()
         begun = watch.now_ms()
         files = new_files(folders, {})
-        self._migrate()
-        known = known_files(self.delta)
-        files = {path: size for path, size in files.items() if known.get(path) != size}
-        total = RunSummary()
-        for number, batch in enumerate(batches(files, self._batch_bytes), 1):
-            size = sum(batch.values())
-            self._progress(f"batch {number}: {len(batch):,} files, {size:,} bytes")
-            total = total.plus(self._batch(batch))
+        self.convert()
+        total = self.take(files)
+        self.price()
+        return replace(total, seconds=(watch.now_ms() - begun) / 1000)
+
+    def price(self) -> None:
+        """Compute all charges anew if they are by another sheet."""
         last = self.delta.batch()
         if last.number and last.sheet != repr_of(self._sheet):
             self._progress("the price sheet changed: computing all charges again")
             self._commit(StagedRows(self._spark, self.delta.stage()), {}, {})
+
+    def take(self, files: Mapping[str, int]) -> RunSummary:
+        """Process those of the files that are not known."""
+        watch = MonotonicClock()
+        begun = watch.now_ms()
+        known = known_files(self.delta)
+        new = {path: size for path, size in files.items() if known.get(path) != size}
+        total = RunSummary()
+        for number, batch in enumerate(batches(new, self._batch_bytes), 1):
+            size = sum(batch.values())
+            self._progress(f"batch {number}: {len(batch):,} files, {size:,} bytes")
+            total = total.plus(self._batch(batch))
         return replace(total, seconds=(watch.now_ms() - begun) / 1000)
 
     def _batch(self, files: Mapping[str, int]) -> RunSummary:
@@ -204,7 +195,7 @@ class _Job:
         self._commit(rows, files, seen)
         return RunSummary(len(files), lines, records, lines - records - quarantined, quarantined)
 
-    def _migrate(self) -> None:
+    def convert(self) -> None:
         """Take over the tables of an earlier version."""
         old = migration.OldTables(self.delta.folder)
         if not old.exists:

@@ -1,0 +1,131 @@
+"""New ledger files as a stream: Structured Streaming finds them, the pipeline takes them in.
+
+    LedgerStream(spark, [Path("data/ledger")], Path("tables/_stream"), job.take).follow(10.0, stopping, told)
+
+Rules:
+- Spark's file source finds the files, with their sizes and without their content; its checkpoint is beside the tables.
+- What was processed is what the table `files` says, which changes with the tables and by the same batch number. A batch
+  that Spark repeats after a crash, a checkpoint that was removed, and files that a run without a stream has processed
+  therefore add nothing.
+- There is no watermark: nothing is held back in memory, and a file that comes late is added to its own day.
+- To stop is to wait for the batch in hand.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The name of the query, in Spark's pages and for a StreamingQueryListener.
+QUERY: Final = "twinbus-ledger"
+_FILES: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_OPTIONS: Final = {
+    "pathGlobFilter": "*.jsonl",
+    # No folder's name is a column's value.
+    "recursiveFileLookup": "true",
+    # A file may come weeks after it was written.
+    "maxFileAge": "36500d",
+}
+_LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a run did. Every line is a new record, a repeated one, or in quarantine."""
+
+    files: int = 0
+    lines: int = 0
+    records: int = 0
+    repeated: int = 0
+    quarantined: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: RunSummary) -> RunSummary:
+        return RunSummary(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+
+
+def _values(summary: RunSummary) -> list[Any]:
+    return list(asdict(summary).values())
+
+
+class LedgerStream:
+    """The files of some folders; `take` processes those of them that it does not know."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folders: Sequence[Path],
+        checkpoints: Path,
+        take: Callable[[Mapping[str, int]], RunSummary],
+    ) -> None:
+        self._spark = spark
+        self._folders = sorted({each.absolute() for each in folders})
+        # Spark refuses a checkpoint of other sources: each set of folders has its own.
+        name = sha256("\0".join(map(str, self._folders)).encode(errors="surrogateescape")).hexdigest()[:16]
+        self._checkpoint = checkpoints / name
+        self._take = take
+        # Held while a batch is in hand.
+        self._lock = threading.Lock()
+        self._total = RunSummary()
+        self._failure: BaseException | None = None
+
+    def follow(
+        self, every_s: float | None, stopping: threading.Event, told: Callable[[RunSummary], None]
+    ) -> RunSummary:
+        """Look every so many seconds until `stopping` is set; None: process what is there, and end."""
+
+        def batch(frame: DataFrame, number: int) -> None:
+            with self._lock:
+                if stopping.is_set():
+                    raise InterruptedError("the stream is being stopped")
+                try:
+                    summary = self._take(self._found(frame))
+                except BaseException as error:
+                    self._failure = error
+                    raise
+                self._total = self._total.plus(summary)
+                if summary.files:
+                    told(summary)
+
+        writer = self._files().writeStream.queryName(QUERY).option("checkpointLocation", str(self._checkpoint))
+        writer = (
+            writer.trigger(availableNow=True)
+            if every_s is None
+            else writer.trigger(processingTime=f"{every_s} seconds")
+        )
+        query = writer.foreachBatch(batch).start()
+        while query.isActive and not stopping.wait(_LOOK_S):
+            pass
+        with self._lock:
+            query.stop()
+        if self._failure is not None:
+            raise self._failure
+        if not stopping.is_set() and (error := query.exception()) is not None:
+            raise error
+        return self._total
+
+    def _files(self) -> DataFrame:
+        frames = [
+            self._spark.readStream.format("binaryFile").schema(_FILES).options(**_OPTIONS).load(_escaped(folder))
+            for folder in self._folders
+        ]
+        return reduce(lambda one, other: one.unionAll(other), frames).select("path", "length")
+
+    def _found(self, frame: DataFrame) -> dict[str, int]:
+        """The batch's files, the oldest name first; without those of folders below."""
+        rows: list[Any] = frame.collect()
+        files = {row["path"].removeprefix("file:"): row["length"] for row in rows}
+        return {path: files[path] for path in sorted(files) if Path(path).parent in self._folders}
+
+
+def _escaped(folder: Path) -> str:
+    """A folder's name for Spark, which reads patterns."""
+    return "".join(f"\\{each}" if each in "{}[]*?\\" else each for each in str(folder))
