@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from twinbus.client.description import describe
 from twinbus.errors import ConfigError, ServiceError
 from twinbus.spark.source.options import Detection, Options
 
@@ -32,7 +31,7 @@ def check_duplicates(options: Options, entity: str, *, loud: bool = True) -> Non
     if detects:
         return
     if detects is None:
-        text = f"Cannot check whether {entity!r} detects duplicates: the key lacks the Manage right."
+        text = f"Cannot check whether {entity!r} detects duplicates: the key lacks the Manage right, or the worker lacks `defusedxml`."
     else:
         text = f"{entity!r} does not detect duplicates: a batch that is written again appears twice."
     if options.detection is Detection.REQUIRE:
@@ -48,8 +47,11 @@ def _detects(options: Options, entity: str) -> bool | None:
     if options.access.secret is None:
         return None
     try:
+        # Only here, because a worker that has the package by --py-files lacks its dependencies.
+        from twinbus.client.description import describe
+
         found = describe(options.access.secret, entity, ca_file=options.access.ca_file)
-    except ServiceError as error:
+    except (ServiceError, ImportError) as error:
         _logger.info("The administration API does not tell about %r: %s", entity, error)
         return None
     return found.get("RequiresDuplicateDetection") == "true"
