@@ -31,7 +31,10 @@ def check_duplicates(options: Options, entity: str, *, loud: bool = True) -> Non
     if detects:
         return
     if detects is None:
-        text = f"Cannot check whether {entity!r} detects duplicates: the key lacks the Manage right, or the worker lacks `defusedxml`."
+        text = (
+            f"Cannot check whether {entity!r} detects duplicates: the key lacks the Manage right, or the worker lacks "
+            "`defusedxml`."
+        )
     else:
         text = f"{entity!r} does not detect duplicates: a batch that is written again appears twice."
     if options.detection is Detection.REQUIRE:
