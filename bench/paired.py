@@ -1,10 +1,11 @@
 """The paired sender beside the SDK's own, on a healthy primary: it may cost at most 2 % more CPU and 3 % more time.
 
-Both senders send the same messages to the same queue of a broker in another process, in turn, call by call, and the
-order changes with every call. A call's CPU is the whole process's; a block is the sum of its calls. Other work on the
-machine only ever makes a block longer, so the figure is the ratio of the blocks at the first quartile; beside it stands
-how far it moves when blocks are drawn again (a bootstrap). The last column is what the paired sender adds by itself, in
-front of an SDK that does nothing: it is the difference without the noise.
+Three senders send the same messages to the same queue of a broker in another process, in turn, call by call, in every
+order: the SDK's, another of the SDK's as a control, and the paired one. A call's CPU is that of the thread that makes
+it; a block is the sum of its calls, and gives the ratio of the paired sender to the mean of the other two. The figure
+is the median over all blocks; beside it stands where it lies in nine of ten draws of the blocks (a bootstrap), and the
+ratio of the control to the first, which would be 1 on a machine without noise. The last column is what the paired
+sender adds by itself, in front of an SDK that does nothing.
 Results: a table, and JSON in bench/results/.
 """
 
@@ -18,7 +19,9 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from itertools import permutations
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import azure.servicebus as sdk
@@ -40,60 +43,53 @@ LOADS: dict[str, Callable[[], Any]] = {
     "list of 10": lambda: [ServiceBusMessage(BODY) for _ in range(10)],
 }
 Send = Callable[[Any], Awaitable[None]]
+ORDERS = list(permutations(range(3)))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=100)
-    parser.add_argument("--calls", type=int, default=40, help="sends in a block (default 40)")
+    parser.add_argument("--blocks", type=int, default=150)
+    parser.add_argument("--calls", type=int, default=24, help="sends of each sender in a block (default 24)")
     parser.add_argument("--folder", type=Path, default=HERE / ".cache", help="where the broker keeps its data")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "paired.json")
     parser.add_argument("--check", action="store_true", help="exit with 1 when the bar is missed")
     return parser.parse_args()
 
 
-async def block(sends: tuple[Send, Send], load: str, calls: int) -> list[list[float]]:
+async def block(sends: list[Send], load: str, calls: int) -> list[list[float]]:
     """Seconds and CPU seconds of each sender for so many calls, which take turns."""
-    spent = [[0.0, 0.0], [0.0, 0.0]]
-    for number in range(2 * calls):
-        # Each goes first as often as the other.
-        side = (number + number // 2) % 2
-        message = LOADS[load]()
-        cpu, wall = time.process_time(), time.perf_counter()
-        await sends[side](message)
-        spent[side][0] += time.perf_counter() - wall
-        spent[side][1] += time.process_time() - cpu
+    spent = [[0.0, 0.0] for _ in sends]
+    for number in range(calls):
+        # Each is first, second and last equally often, and behind each of the others.
+        for side in ORDERS[number % len(ORDERS)]:
+            message = LOADS[load]()
+            cpu, wall = time.thread_time(), time.perf_counter()
+            await sends[side](message)
+            spent[side][0] += time.perf_counter() - wall
+            spent[side][1] += time.thread_time() - cpu
     return spent
 
 
-async def compare(plain: Send, ours: Send, load: str, options: argparse.Namespace) -> dict[str, float]:
+async def compare(sends: list[Send], load: str, options: argparse.Namespace) -> dict[str, float]:
     # Warm up: links, caches, branch predictors.
-    await block((plain, ours), load, options.calls)
-    rows = [await block((plain, ours), load, options.calls) for _ in range(options.blocks)]
+    await block(sends, load, options.calls)
+    rows = [await block(sends, load, options.calls) for _ in range(options.blocks)]
     figures = {}
-    for name, at in (("time", 0), ("cpu", 1)):
-        pairs = [(1e6 * row[0][at] / options.calls, 1e6 * row[1][at] / options.calls) for row in rows]
-        figures[f"sdk_{name}_us"], figures[f"paired_{name}_us"] = quartiles(pairs)
-        figures[f"{name}_ratio"], figures[f"{name}_low"], figures[f"{name}_high"] = ratio(pairs)
+    for at, name in enumerate(("time", "cpu")):
+        plain_s = [(row[0][at] + row[1][at]) / 2 for row in rows]
+        figures[f"sdk_{name}_us"] = 1e6 * median(plain_s) / options.calls
+        figures[f"paired_{name}_us"] = 1e6 * median(row[2][at] for row in rows) / options.calls
+        ratios = [row[2][at] / plain for row, plain in zip(rows, plain_s, strict=True)]
+        figures[f"{name}_ratio"], figures[f"{name}_low"], figures[f"{name}_high"] = middle(ratios)
+        figures[f"{name}_control"] = median(row[1][at] / row[0][at] for row in rows)
     return figures
 
 
-def quartiles(pairs: list[tuple[float, float]]) -> tuple[float, float]:
-    """The first quartile of each side."""
-    at = len(pairs) // 4
-    return sorted(plain for plain, _ in pairs)[at], sorted(ours for _, ours in pairs)[at]
-
-
-def ratio(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
-    """Ours to the SDK's, and where it lies in nine of ten draws."""
+def middle(ratios: list[float]) -> tuple[float, float, float]:
+    """The median, and where it lies in nine of ten draws."""
     draw = random.Random(1)
-    draws = []
-    for _ in range(400):
-        plain, ours = quartiles(draw.choices(pairs, k=len(pairs)))
-        draws.append(ours / plain)
-    draws.sort()
-    plain, ours = quartiles(pairs)
-    return ours / plain, draws[20], draws[-21]
+    draws = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(400))
+    return median(ratios), draws[20], draws[-21]
 
 
 class Nothing:
@@ -140,21 +136,25 @@ async def measure(primary: str, secondary: Broker, options: argparse.Namespace) 
     with (
         sdk.ServiceBusClient.from_connection_string(primary) as plain,
         plain.get_queue_sender("bench") as one,
+        plain.get_queue_sender("bench") as control,
         paired.PairedServiceBusClient.from_connection_strings(*strings, **pairing) as pair,
-        pair.get_queue_sender("bench") as two,
+        pair.get_queue_sender("bench") as ours,
     ):
+        pair.wait_until_paired()
+        sends = [awaited(each.send_messages) for each in (one, control, ours)]
         for load in LOADS:
-            results[f"sync, {load}"] = await compare(
-                awaited(one.send_messages), awaited(two.send_messages), load, options
-            )
+            results[f"sync, {load}"] = await compare(sends, load, options)
     async with (
         sdk_aio.ServiceBusClient.from_connection_string(primary) as plain_aio,
         plain_aio.get_queue_sender("bench") as one_aio,
+        plain_aio.get_queue_sender("bench") as control_aio,
         aio.PairedServiceBusClient.from_connection_strings(*strings, **pairing) as pair_aio,
-        pair_aio.get_queue_sender("bench") as two_aio,
+        pair_aio.get_queue_sender("bench") as ours_aio,
     ):
+        await pair_aio.wait_until_paired()
+        sends = [one_aio.send_messages, control_aio.send_messages, ours_aio.send_messages]
         for load in LOADS:
-            results[f"aio, {load}"] = await compare(one_aio.send_messages, two_aio.send_messages, load, options)
+            results[f"aio, {load}"] = await compare(sends, load, options)
     for load in LOADS:
         results[f"aio, {load}"]["own_us"] = results[f"sync, {load}"]["own_us"] = await own_us(load)
     return results
@@ -170,13 +170,14 @@ def main() -> int:
             f"SharedAccessKey={peer.password};UseDevelopmentEmulator=true"
         )
         results = asyncio.run(measure(primary, secondary, options))
-    print(f"{'':18}{'SDK us':>9}{'paired us':>11}{'time':>8}  90 %           {'CPU':>8}  90 %         {'own us':>8}")
+    head = "  90 %            control"
+    print(f"{'':18}{'SDK us':>9}{'time':>8}{head}{'SDK CPU':>11}{'CPU':>8}{head}{'own us':>9}")
     for name, row in results.items():
-        print(
-            f"{name:18}{row['sdk_time_us']:9.0f}{row['paired_time_us']:11.0f}"
-            f"{row['time_ratio']:8.3f}  {row['time_low']:.3f} - {row['time_high']:.3f}"
-            f"{row['cpu_ratio']:8.3f}  {row['cpu_low']:.3f} - {row['cpu_high']:.3f}{row['own_us']:8.1f}"
-        )
+        parts = [name.ljust(18)]
+        for what, width in (("time", 9), ("cpu", 11)):
+            parts.append(f"{row[f'sdk_{what}_us']:{width}.0f}{row[f'{what}_ratio']:8.3f}")
+            parts.append(f"  {row[f'{what}_low']:.3f} - {row[f'{what}_high']:.3f}{row[f'{what}_control']:9.3f}")
+        print("".join(parts) + f"{row['own_us']:9.1f}")
     missed = [
         f"{name}: {what}" for name, row in results.items() for what, bar in BARS.items() if row[f"{what}_low"] > bar
     ]
