@@ -15,6 +15,7 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -48,6 +49,7 @@ class Audited(Protocol):
 
 
 # Looks at all records together; gets the rows of each table, and the highest number of a body.
+_Work = Callable[["lmdb.Transaction[bytes]", Tables], object]
 Auditor = Callable[[Callable[[Table], Iterable[tuple[bytes, bytes]]], int], Audited]
 
 _PROGRESS_ROWS: Final = 10_000
@@ -101,7 +103,7 @@ def verify(
 
     Rows that `body_of` cannot read are left to `audit`, if it is given.
     """
-    lock = _lock(folder)
+    lock = _lock(folder, lambda txn, tables: _verify(txn, tables, body_of, audit, _silent, STORE_FINDINGS_MAX))
     try:
         env, tables = open_environment(folder, map_bytes=_map_bytes(folder), readonly=True)
         try:
@@ -268,29 +270,34 @@ def _copy_to(
         lock.release()
 
 
-def _lock(folder: Path) -> folders.FolderLock:
+def _lock(folder: Path, work: _Work | None = None) -> folders.FolderLock:
     if not (folder / folders.DATA_NAME).exists() and not folders.had_store(folder):
         raise StoreError(f"There is no store in {folder}.")
     lock = folders.FolderLock(folder)
     try:
-        _probe(folder)
+        _probe(folder, work)
     except BaseException:
         lock.release()
         raise
     return lock
 
 
-def _probe(folder: Path) -> None:
-    """Read every row in a child first: at some damaged pages LMDB ends the process, and that must not be ours."""
+def _probe(folder: Path, work: _Work | None) -> None:
+    """Read every row, and do the work, in a child first: at some damaged pages LMDB ends the process, and that must
+    not be ours. A page that it only complains about must not keep the child from the others."""
     child = os.fork()
     if child == 0:
         try:
             # LMDB prints what it found before it ends the process.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             env, tables = open_environment(folder, map_bytes=_map_bytes(folder), readonly=True)
-            with env.begin() as txn:
-                for handle in tables.handles:
+            for handle in tables.handles:
+                # A transaction that met one bad page reads no other.
+                with suppress(lmdb.Error), env.begin() as txn:
                     deque(txn.cursor(handle).iternext(), maxlen=0)
+            if work is not None:
+                with env.begin() as txn:
+                    work(txn, tables)
         finally:
             # Errors that are raised are raised again where somebody sees them.
             os._exit(0)
