@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from xml.etree import ElementTree
 
 import pytest
@@ -138,3 +140,16 @@ def test_an_entry_is_this_text() -> None:
         'href="https://h:1/$Resources/queues?api-version=2021-05&amp;$skip=0&amp;$top=1"/><link rel="next" '
         f'href="https://h:1/$Resources/queues?api-version=2021-05&amp;$skip=1&amp;$top=1"/><entry>{inside}</feed>'
     )
+
+
+@pytest.mark.parametrize("text", [b"<a>" * 200_000, b"<a>" + b"<b/>" * 200_000 + b"</a>"])
+def test_a_body_of_countless_elements_is_refused_while_it_is_read(text: bytes) -> None:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArgumentError, match="nested deeper"):
+            description_in(text)
+        _, highest_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert highest_bytes < 8 * len(text)
