@@ -141,6 +141,8 @@ RULES_PAGE_MAX: Final = 100
 
 # --- administration over HTTP -----------------------------------------------------------------------------------------
 ADMIN_BODY_BYTES_MAX: Final = 1024 * 1024
+ADMIN_XML_ELEMENTS_MAX: Final = 10_000
+ADMIN_XML_DEPTH_MAX: Final = 32
 ADMIN_PAGE_ENTRIES_MAX: Final = 100
 ADMIN_COMMIT_TIMEOUT_MS: Final = 30_000
 

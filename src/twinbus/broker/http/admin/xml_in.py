@@ -7,17 +7,17 @@ does: an update carries the whole description back, read-only counts included.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import ParseError, TreeBuilder
 
 from defusedxml.common import DefusedXmlException
-from defusedxml.ElementTree import fromstring
+from defusedxml.ElementTree import DefusedXMLParser
 
 from twinbus.broker.http.admin.errors import AdminError
 from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
 from twinbus.durations import parse_ms
 from twinbus.entities.setting import DURATION, FLAG, NUMBER
 from twinbus.errors import ArgumentError, ConfigError
-from twinbus.limits import ADMIN_BODY_BYTES_MAX
+from twinbus.limits import ADMIN_BODY_BYTES_MAX, ADMIN_XML_DEPTH_MAX, ADMIN_XML_ELEMENTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,27 @@ _NUMBER_CHARS_MAX = 18
 _SHOWN_CHARS = 60
 
 
+class _BoundedTree(TreeBuilder):
+    """A tree of no more elements than a description has: an element takes many times the bytes of its tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+        self._count = 0
+
+    def start(self, tag: str, attributes: dict[str, str], /) -> Element:
+        self._depth += 1
+        self._count += 1
+        if self._depth > ADMIN_XML_DEPTH_MAX or self._count > ADMIN_XML_ELEMENTS_MAX:
+            text = f"more than {ADMIN_XML_ELEMENTS_MAX} elements, or is nested deeper than {ADMIN_XML_DEPTH_MAX}"
+            raise ArgumentError(f"The body has {text}.")
+        return super().start(tag, attributes)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)
+
+
 def description_in(body: bytes) -> tuple[str, Element]:
     """The kind of the description inside an entry (`QueueDescription`, ...) and the description itself."""
     if len(body) > ADMIN_BODY_BYTES_MAX:
@@ -38,7 +59,9 @@ def description_in(body: bytes) -> tuple[str, Element]:
     if not body.strip():
         raise ArgumentError("The body is empty; an ATOM entry with a description is needed.")
     try:
-        entry: Element = fromstring(body, forbid_dtd=True)
+        parser = DefusedXMLParser(target=_BoundedTree(), forbid_dtd=True)
+        parser.feed(body)
+        entry: Element = parser.close()
     except DefusedXmlException:
         raise ArgumentError("The body has a document type or an entity; neither is allowed.") from None
     except (ParseError, ValueError, LookupError) as error:
