@@ -36,6 +36,8 @@ COMMANDS: dict[type, dict[str, set[Move]]] = {
         "return_taken": {Move.DROP, *EXPIRES},
         "receive_deferred": {Move.RECEIVE_DEFERRED, *EXPIRES},
         "delete_batch": {Move.DELETE},
+        "delete_chosen": {Move.DELETE},
+        "dead_letter_chosen": {Move.DEAD_LETTER},
         "complete": {Move.COMPLETE},
         "abandon": {Move.ABANDON, *RETURNS},
         "defer": {Move.DEFER},

@@ -152,6 +152,12 @@ def at_rest(house: House) -> None:
     house.commit()
     house.queue.resubmit(house.dead, None, 0, house.now, house.facts)
     house.commit()
+    for chosen in (house.queue.delete_chosen, house.queue.dead_letter_chosen):
+        house.send("chosen")
+        numbers = [house.queue.numbers.last, deferred(house, "aside").seq]
+        more = () if chosen == house.queue.delete_chosen else ("why", None)
+        assert chosen(numbers, house.now, house.facts, *more) == numbers
+        house.commit()
     cleared(house)
 
 

@@ -20,6 +20,7 @@ from .admission import checked_bytes
 from .alarms import Alarm
 from .arrivals import Arrivals
 from .changes import PropertyChanges, merged
+from .chosen import dead_letter_chosen, delete_chosen
 from .commons import Commons
 from .due import activate_due, expire_due, idle_deadline_ms, lapse_locks, lapse_sessions
 from .duplicates import Duplicates
@@ -360,7 +361,7 @@ class Queue:
         if self.gate.deleted:
             return
         told = self.messages.remove_taken(messages, facts)
-        facts.then.append((self._forget_taken, messages))
+        facts.then.append((self.messages.forget_taken, messages))
         if told:
             self._announce(told)
 
@@ -382,6 +383,16 @@ class Queue:
         """Delete up to `count` available messages enqueued before a time, in order up to the first that was not; return
         how many."""
         return delete_available(self, count, before_ms, now_ms, facts, session_id)
+
+    def delete_chosen(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> list[int]:
+        """Delete the messages of these numbers that nobody has locked; return their numbers."""
+        return delete_chosen(self, sequence_numbers, now_ms, facts)
+
+    def dead_letter_chosen(
+        self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, reason: str | None, description: str | None
+    ) -> list[int]:
+        """Dead-letter the messages of these numbers that nobody has locked; return their numbers."""
+        return dead_letter_chosen(self, sequence_numbers, now_ms, facts, reason, description)
 
     # --- settling ---------------------------------------------------------------------------------------------------
     # A token is good until its lock lapses, is settled or is released; after that every use is lock-lost.
@@ -625,9 +636,6 @@ class Queue:
         messages.unlock(message)
         message.changes = changed
         return message
-
-    def _forget_taken(self, messages: list[QueuedMessage]) -> None:
-        self.messages.forget_taken(messages)
 
     # --- what waits for a commit ------------------------------------------------------------------------------------
 

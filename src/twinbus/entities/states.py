@@ -56,7 +56,7 @@ class Move(enum.Enum):
     EXHAUST = "max delivery count reached"
     EXPIRE = "time to live over, dropped"
     EXPIRE_DEAD_LETTER = "time to live over, dead-lettered"
-    DELETE = "batch delete"
+    DELETE = "delete by count or by sequence number"
     FORWARD = "forward"
     REFUSE = "forward refused by the target"
     HOPS = "forwarded too often"
@@ -113,6 +113,7 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
         Move.TAKE: Place.TAKEN,
         **_EXPIRE,
         Move.DELETE: Place.REMOVED,
+        Move.DEAD_LETTER: Place.DEAD_LETTERED,
         Move.FORWARD: Place.FORWARDED,
         Move.REFUSE: Place.TRANSFER_DEAD_LETTERED,
         Move.HOPS: Place.DEAD_LETTERED,
@@ -136,6 +137,8 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
     Place.RETURNING: {Move.COMMIT: Place.AVAILABLE},
     Place.DEFERRED: {
         Move.RECEIVE_DEFERRED: Place.DEFERRED_LOCKED,
+        Move.DELETE: Place.REMOVED,
+        Move.DEAD_LETTER: Place.DEAD_LETTERED,
         **_EXPIRE,
         Move.DAMAGE: Place.SET_ASIDE,
     },
