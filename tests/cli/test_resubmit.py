@@ -15,15 +15,27 @@ from twinbus.auth.policies import Policy, rights_of
 from twinbus.broker.configuration.config import NamespaceConfig
 from twinbus.cli.main import run
 from twinbus.client import BusClient
+from twinbus.client.management import Management
+from twinbus.errors import UnsupportedError
 from twinbus.testing import Broker
 
 Done = Callable[..., str]
 Lines = Callable[..., list[dict[str, Any]]]
 
 
+@pytest.fixture
+def copying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not take dead letters back itself."""
+
+    async def unknown(node: Management, sequence_numbers: object) -> int:
+        raise UnsupportedError("The operation is not known to this node.")
+
+    monkeypatch.setattr(Management, "resubmit", unknown)
+
+
 @pytest.fixture(params=["transaction", "accepted first"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to move a message: in one transaction, and where there are none."""
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, copying: None) -> str:
+    """Both ways to send a copy: in one transaction, and where there are none."""
     if request.param == "accepted first":
 
         async def without(client: Any) -> None:
@@ -85,7 +97,7 @@ def test_what_is_dead_again_at_once_stays_dead(bus: Broker, done: Done, way: str
 
 
 def test_ids_that_the_queue_knows_are_refused_before_anything_is_lost(
-    bus: Broker, done: Done, twinbus: Command, lines_of: Lines
+    bus: Broker, done: Done, twinbus: Command, lines_of: Lines, copying: None
 ) -> None:
     bus.create_queue("once", requires_duplicate_detection=True)
     dead(done, 2, "once")
@@ -101,7 +113,9 @@ def test_ids_that_the_queue_knows_are_refused_before_anything_is_lost(
     assert all(len(name) == 45 for name in renamed)
 
 
-def test_a_key_that_cannot_know_must_say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_cannot_know_must_say(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, copying: None
+) -> None:
     worker = Policy("worker", rights_of(["Send", "Listen"]), "worker-key")
     with Broker([NamespaceConfig("contoso", policies=[worker])], queues=["orders"], dev=False, sync=False) as bus:
         text = bus.connection_string()
@@ -142,7 +156,7 @@ def test_a_destination_that_refuses_leaves_them_dead(bus: Broker, done: Done, tw
 
 
 def test_dead_letters_of_a_subscription_go_to_its_topic_or_elsewhere(
-    bus: Broker, done: Done, twinbus: Command, lines_of: Lines
+    bus: Broker, done: Done, twinbus: Command, lines_of: Lines, copying: None
 ) -> None:
     bus.create_topic("news")
     for name in ("eu", "us"):
@@ -200,3 +214,59 @@ def test_what_somebody_else_holds_stays_and_the_command_ends(bus: Broker, done: 
         holder.join()
     assert done("resubmit", "orders", "--number", "1") == "1 dead letter of orders resubmitted to orders.\n"
     assert counts(bus, "orders") == (1, 2)
+
+
+# --- the broker takes them back, as its console does ------------------------------------------------------------------
+
+
+def test_a_subscriptions_dead_letters_go_back_to_it_alone(
+    bus: Broker, done: Done, json_of: Any, lines_of: Lines
+) -> None:
+    bus.create_topic("news", requires_duplicate_detection=True)
+    for name in ("eu", "us"):
+        bus.create_subscription("news", name)
+    done("send", "news", "item {n}", "--count", "3")
+    place = ("news", "--subscription", "eu")
+    done("receive", *place, "--max", "3", "--then", "dead-letter", "--reason", "bad")
+    assert done("resubmit", *place, "--dry-run") == (
+        "3 dead letters of news/Subscriptions/eu would go to news/Subscriptions/eu.\n"
+    )
+    result = json_of("resubmit", *place, "--max", "2")
+    assert (result["to"], result["resubmitted"], result["atomic"]) == ("news/Subscriptions/eu", 2, True)
+    found = lines_of("peek", *place)
+    assert [each["body"] for each in found] == ["item 1", "item 2"]
+    assert {each["delivery_count"] for each in found} == {0}
+    assert "DeadLetterReason" not in str(found)
+    assert [each["body"] for each in lines_of("peek", "news", "-s", "us")] == ["item 1", "item 2", "item 3"]
+
+
+def test_none_is_a_duplicate_of_itself(bus: Broker, done: Done, twinbus: Command) -> None:
+    bus.create_queue("once", requires_duplicate_detection=True)
+    dead(done, 3, "once")
+    code, out, err = twinbus("resubmit", "once", "--number", "1", "--number", "3", "--number", "77")
+    assert (code, out) == (1, "2 dead letters of once resubmitted to once.\n")
+    assert err == "Not in the dead-letter queue: 77.\n"
+    assert counts(bus, "once") == (2, 1)
+
+
+def test_it_needs_listen_and_send(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    policies = [Policy(name, rights_of([name]), f"{name}-key") for name in ("Listen", "Send")]
+    policies.append(Policy("worker", rights_of(["Send", "Listen"]), "worker-key"))
+    with Broker([NamespaceConfig("contoso", policies=policies)], queues=["orders"], dev=False, sync=False) as bus:
+
+        def ran(name: str, *arguments: str) -> int:
+            head = bus.connection_string().partition("SharedAccessKeyName")[0]
+            text = f"{head}SharedAccessKeyName={name};SharedAccessKey={name}-key;UseDevelopmentEmulator=true"
+            monkeypatch.setenv("TWINBUS_CONNECTION_STRING", text)
+            with pytest.raises(SystemExit) as caught:
+                run(arguments)
+            return int(caught.value.code or 0)
+
+        assert ran("worker", "send", "orders", "x") == 0
+        assert ran("worker", "receive", "orders", "--then", "dead-letter") == 0
+        assert ran("Listen", "resubmit", "orders") == 1
+        assert counts(bus, "orders") == (0, 1)
+        capsys.readouterr()
+        assert ran("worker", "resubmit", "orders") == 0, "no Manage is needed to know about ids"
+        assert capsys.readouterr().out == "1 dead letter of orders resubmitted to orders.\n"
+        assert counts(bus, "orders") == (1, 0)

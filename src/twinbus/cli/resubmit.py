@@ -1,11 +1,13 @@
-"""`twinbus resubmit`: dead letters go back to the entity they were sent to, as they were sent.
+"""`twinbus resubmit`: dead letters go back to the entity that dead-lettered them, as they were sent.
 
 Rules:
-- A message is in one place: a Twinbus broker sends the copy and removes the dead letter in one transaction; elsewhere
-  the dead letter is removed when its copy has been accepted, and not before.
+- A Twinbus broker takes them back itself, as its console does: a subscription's go to that subscription alone, and none
+  is taken for a duplicate of itself.
+- Elsewhere, and with `--to` or `--new-ids`, copies are sent: in one transaction with the removal of the dead letter
+  where there are transactions, else before it.
 - Only what was there at the start goes back: what fails at once and is dead-lettered again stays dead.
-- An entity that drops repeated ids would drop the copy, and the message were lost. Such copies get new ids, if that is
-  what the caller says.
+- An entity that drops repeated ids would drop a copy, and the message would be lost. Such copies get new ids, if that
+  is what the caller says.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ from twinbus.cli.entity import SUBSCRIPTIONS, Entity, Subscription, path_of, sou
 from twinbus.cli.settings import Json
 from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_json
-from twinbus.errors import ServiceError
+from twinbus.errors import ServiceError, UnsupportedError
 
 if TYPE_CHECKING:
     from twinbus.client import BusClient, ReceivedMessage, Receiver, Sender
     from twinbus.client.transaction import Transactions
 
 _RECEIVE_S = 2.0
+# Taken back by one request, in one commit.
+_STEP = 500
 
 
 @dataclass(slots=True)
@@ -71,9 +75,9 @@ def resubmit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     json: Json = False,
 ) -> None:
-    """Send dead letters back to their queue. The marks of dead-lettering are taken off.
+    """Send dead letters back to their queue or subscription, without the dead-letter properties.
 
-    Dead letters of a subscription go back to its topic, and so to all its subscriptions, unless --to says otherwise.
+    On Azure, dead letters of a subscription go back to its topic, and so to all its subscriptions.
 
     \b
     Example:
@@ -83,15 +87,20 @@ def resubmit(
       twinbus resubmit news --subscription europe --to europe-again
     """
     path = path_of(entity, subscription)
-    destination = to or source_of(path)
-    if not dry_run:
-        new_ids = moving.ids_of(target, destination, new_ids)
-        if to is None and SUBSCRIPTIONS.lower() in path.lower():
-            typer.echo(f"They go to {destination}, and so to every subscription whose rules select them.", err=True)
     chosen = _Chosen(frozenset(number or []), reason, max)
-    result = work.run(
-        lambda stop: _resubmit(target, path, destination, chosen, bool(new_ids), dry_run=dry_run, stop=stop)
-    )
+    result: ResubmitResult | None = None
+    destination = to or path
+    if to is None and not new_ids and not target.azure:
+        result = work.run(lambda stop: _taken_back(target, path, chosen, dry_run=dry_run, stop=stop))
+    if result is None:
+        destination = to or source_of(path)
+        if not dry_run:
+            new_ids = moving.ids_of(target, destination, new_ids)
+            if to is None and SUBSCRIPTIONS.lower() in path.lower():
+                typer.echo(f"They go to {destination}, and so to every subscription whose rules select them.", err=True)
+        result = work.run(
+            lambda stop: _resubmit(target, path, destination, chosen, bool(new_ids), dry_run=dry_run, stop=stop)
+        )
     _tell(path, destination, result, dry_run, json)
 
 
@@ -107,6 +116,38 @@ class _Chosen:
         if self.numbers and message.sequence_number not in self.numbers:
             return False
         return self.reason is None or message.application_properties.get("DeadLetterReason") == self.reason
+
+    def missing(self, found: set[int]) -> list[int]:
+        """Numbers that were asked for by themselves and are not there."""
+        return sorted(self.numbers - found) if self.reason is None and self.count is None else []
+
+
+async def _taken_back(
+    target: TargetNamespace, path: str, chosen: _Chosen, *, dry_run: bool, stop: work.Stop
+) -> ResubmitResult | None:
+    """Let the broker take them back; None where it cannot: it is not Twinbus."""
+    result = ResubmitResult(atomic=True)
+    dead = f"{path}/$DeadLetterQueue"
+    async with target.client() as client:
+        wanted = sorted(await _listed(client, dead, chosen, stop))
+        result.wanted = len(wanted)
+        result.missing = chosen.missing(set(wanted))
+        node = await client.management(dead)
+        with work.ProgressCounter(f"resubmitting to {path}", len(wanted)) as counter:
+            for start in range(0, 0 if dry_run else len(wanted), _STEP):
+                if stop.is_set():
+                    break
+                try:
+                    done = await node.resubmit(wanted[start : start + _STEP])
+                except UnsupportedError:
+                    return None
+                except ServiceError as error:
+                    result.error = error
+                    break
+                result.done += done
+                counter.add(done)
+    result.interrupted = stop.is_set()
+    return result
 
 
 async def _resubmit(
@@ -124,7 +165,7 @@ async def _resubmit(
     async with target.client() as client:
         wanted = await _listed(client, dead, chosen, stop)
         result.wanted = len(wanted)
-        result.missing = sorted(chosen.numbers - wanted) if chosen.reason is None and chosen.count is None else []
+        result.missing = chosen.missing(wanted)
         if wanted and not dry_run and not stop.is_set():
             receiver = await client.receiver(dead)
             sender = await client.sender(destination)

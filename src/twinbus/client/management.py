@@ -130,6 +130,12 @@ class Management:
         body = await self._ask("batch-delete-messages", request)
         return int(body.get("message-count", 0))
 
+    async def resubmit(self, sequence_numbers: Iterable[int]) -> int:
+        """Have a Twinbus broker take these dead letters back into their entity; returns how many went. Others raise
+        UnsupportedError."""
+        body = await self.ask("twinbus:resubmit", {"sequence-numbers": _longs(sequence_numbers)})
+        return int(_needed(body, "resubmitted", int))
+
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     async def renew_session(self, session_id: str) -> int:

@@ -36,6 +36,7 @@ REQUEST_KINDS = {
     "com.microsoft:update-disposition": Kind.SETTLE,
     "com.microsoft:get-message-sessions": Kind.LIST_SESSIONS,
     "com.microsoft:batch-delete-messages": Kind.DELETE,
+    "twinbus:resubmit": Kind.RECEIVE,
 }
 
 

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
 
 _PREFIX = "com.microsoft:"
+# The one operation on an entity that the service does not have.
+RESUBMIT = "twinbus:resubmit"
 
 # From here on a "last updated" time means: every session with messages or state.
 _ANY_TIME_MS = 253_402_300_800_000
@@ -110,7 +112,7 @@ class EntityManagement:
     def _operate(self, request: Request) -> None:
         queue = self._host.entities.entity(self._path)
         name = request.operation
-        known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else ""
+        known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else name if name == RESUBMIT else ""
         right, method = _OPERATIONS.get(known, (Right.MANAGE, None))
         topic_method = _TOPIC_OPERATIONS.get(known)
         if method is None or (isinstance(queue, Topic) and topic_method is None):
@@ -321,6 +323,22 @@ class EntityManagement:
             request.answer_management(204, "No messages.", None, MessageNotFoundError.condition)
         return [0] * deleted
 
+    def resubmit(self, queue: Queue, request: Request) -> Sizes:
+        """Dead letters of this node's entity go back to the one that dead-lettered them, each in one commit."""
+        owner = queue.owner
+        if owner is None:
+            raise ArgumentError(f"'{queue.path}' is no dead-letter queue: only dead letters can be resubmitted.")
+        self._connection.require(f"{self._path}/{MANAGEMENT}", Right.SEND)
+        arguments, now_ms = request.arguments, self._host.clock.now_ms()
+        numbers = arguments.get("sequence-numbers")
+        wanted = None if numbers is None else [int(each) for each in numbers]
+        after = int(arguments.get("after-sequence-number") or 0)
+        done = owner.resubmit(queue, wanted, after, now_ms, self._host.commits.facts)
+        self._host.meter.entity(owner.path).counter(Kind.SEND).count += done.moved
+        told = {"resubmitted": Int(done.moved), "refused": Int(done.refused), "last-sequence-number": done.last_seq}
+        self._after_commit(request, told)
+        return [0] * done.moved
+
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def renew_session(self, queue: Queue, request: Request) -> None:
@@ -454,6 +472,7 @@ _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
     "update-disposition": (Right.LISTEN, EntityManagement.update_disposition),
     "get-message-sessions": (Right.LISTEN, EntityManagement.list_sessions),
     "batch-delete-messages": (Right.LISTEN, EntityManagement.delete_batch),
+    RESUBMIT: (Right.LISTEN, EntityManagement.resubmit),
     "add-rule": (Right.MANAGE, EntityManagement.add_rule),
     "remove-rule": (Right.MANAGE, EntityManagement.remove_rule),
     "enumerate-rules": (Right.LISTEN, EntityManagement.enumerate_rules),
