@@ -26,6 +26,7 @@ TESTED_BY: dict[str, str] = {
     "broker/http/admin/test_rule_xml.py": "value_xml",
     "broker/http/admin/test_topics.py": "rules",
     "broker/http/admin/test_xml_in.py": "errors feed xml_out",
+    "broker/http/console/test_chosen.py": "edited fields search",
     "broker/http/console/test_console.py": "answers assets logins visitor",
     "broker/http/console/test_entities.py": "backlog hour shown streams",
     "broker/http/rest/test_api.py": "properties rendering",

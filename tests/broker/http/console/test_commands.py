@@ -310,3 +310,42 @@ def test_what_cannot_be_resubmitted(window: Window, fields: dict[str, Any]) -> N
 
 def test_there_is_no_other_command(window: Window) -> None:
     assert window.post("stop").status == 404
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_settings_and_status_are_changed_and_the_others_stay(broker: Broker, window: Window) -> None:
+    broker.create_topic("t")
+    broker.create_subscription("t", "s")
+    changed = {"lock_duration_ms": 30_000, "status": "SendDisabled", "forward_to": "t", "dead_letter_on_expiry": True}
+    assert window.post("update", entity="q", settings=changed).json == {"path": "q"}
+    settings = row(window, "q")["settings"]
+    assert {name: settings[name] for name in changed} == changed
+    assert settings["max_delivery_count"] == 10
+    assert window.post("send", entity="q", body="x").status in (400, 403)
+    assert window.post("update", entity="q", settings={"forward_to": "", "status": "Active"}).status == 200
+    assert row(window, "q")["settings"]["forward_to"] is None
+    assert window.post("update", entity="t", settings={"default_ttl_ms": 60_000}).status == 200
+    assert window.post("update", entity="t/Subscriptions/s", settings={"max_delivery_count": 3}).status == 200
+    assert row(window, "t/Subscriptions/s")["settings"]["max_delivery_count"] == 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"requires_session": True},
+        {"path": "other"},
+        {"status": "Sleeping"},
+        {"lock_duration_ms": 1},
+        {"lock_duration_ms": True},
+        {"lock_duration_ms": "60000"},
+        {"forward_to": "nowhere"},
+        {"nothing": 1},
+        [],
+    ],
+)
+def test_a_wrong_setting_changes_nothing(window: Window, settings: Any) -> None:
+    before = row(window, "q")["settings"]
+    assert window.post("update", entity="q", settings=settings).status in (400, 404)
+    assert row(window, "q")["settings"] == before

@@ -73,7 +73,9 @@ def test_entities_come_in_pages(broker: Broker, window: Window) -> None:
     assert len(first["rows"]) == CONSOLE_ENTITIES_PAGE
     assert first["more"] is True
     second = window.get("entities", search="P0", skip=CONSOLE_ENTITIES_PAGE).json
-    assert [row["path"] for row in second["rows"]] == [f"p{number:04}" for number in range(100, count)]
+    assert [row["path"] for row in second["rows"]] == [
+        f"p{number:04}" for number in range(CONSOLE_ENTITIES_PAGE, count)
+    ]
     assert second["more"] is False
     exactly = window.get("entities", search="P0", skip=5).json
     assert (len(exactly["rows"]), exactly["more"]) == (CONSOLE_ENTITIES_PAGE, False)
@@ -316,3 +318,28 @@ def test_events_of_namespaces_one_may_not_see_are_not_shown(tmp_path: Path) -> N
         window = Window(broker, "contoso")
         window.login("look", key)
         assert [each["namespace"] for each in window.get("events").json["events"]] == ["contoso"]
+
+
+def test_a_list_is_ordered_and_narrowed(broker: Broker, window: Window) -> None:
+    broker.create_topic("b-topic", "contoso")
+    broker.create_subscription("b-topic", "s", "contoso")
+    for name in ("a-queue", "c-queue"):
+        broker.create_queue(name, "contoso")
+    window.post("send", namespace="contoso", entity="c-queue", body="x", copies=3)
+    window.post("send", namespace="contoso", entity="b-topic", body="x", copies=2)
+
+    def found(**query: Any) -> list[str]:
+        rows = window.get("entities", namespace="contoso", search="-", **query).json["rows"]
+        return [row["path"] for row in rows]
+
+    assert found() == ["a-queue", "b-topic", "b-topic/Subscriptions/s", "c-queue"], "by name, whatever the kind"
+    assert found(sort="active")[:2] == ["c-queue", "b-topic/Subscriptions/s"]
+    assert found(kind="topic") == ["b-topic"]
+    assert found(kind="queue") == ["a-queue", "c-queue"]
+    assert found(topic="B-Topic") == ["b-topic/Subscriptions/s"]
+    assert found(only="dead") == []
+    (first, *_) = window.get("messages", namespace="contoso", entity="c-queue").json["rows"]
+    window.post("dead-letter", namespace="contoso", entity="c-queue", numbers=[first["seq"]])
+    assert found(only="dead") == ["c-queue"]
+    assert found(sort="dead")[0] == "c-queue"
+    assert found(sort="nonsense") == found()

@@ -60,7 +60,7 @@ def test_pages_follow_each_other(broker: Broker, window: Window) -> None:
     second = window.get("messages", entity="q", **{"from": first["next"]}).json
     assert [row["id"] for row in second["rows"]] == ["m50", "m51", "m52"]
     assert second["next"] is None
-    assert window.get("messages", entity="empty").json == {"rows": [], "next": None}
+    assert window.get("messages", entity="empty").json == {"rows": [], "looked": 0, "next": None}
 
 
 def test_a_page_is_bounded_in_bytes_too(broker: Broker, window: Window) -> None:

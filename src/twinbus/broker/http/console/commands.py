@@ -1,46 +1,38 @@
-"""What the console changes: sends, creates, deletes, purges, resubmits. Each answers when it is on disk.
+"""What the console changes: sends messages, creates, updates and deletes entities. Each answers when it is on disk.
 
 Rules:
-- Each command needs its right on the entity: Send to send, Listen and Send to resubmit, Manage for the rest.
-- Long work goes in steps of one commit each, so that nobody else waits for it; a request does a bounded part of it.
+- Each command needs its right on the entity: Send to send, Manage for the rest.
 - Operations are counted as those of any client are.
 """
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinbus.auth.policies import Right
+from twinbus.broker.http.console.chosen import FULL_TEXT
+from twinbus.broker.http.console.edited import properties_of, time_after
 from twinbus.broker.http.console.entities import found_entity
-from twinbus.broker.http.console.messages import MAIN, part_of
+from twinbus.broker.http.console.fields import Fields, durable, text, whole
 from twinbus.broker.http.rest.properties import message_of
 from twinbus.broker.nodes.directory import settings_of
 from twinbus.broker.nodes.rule_wire import sql_filter
 from twinbus.entities.filters import SqlAction
-from twinbus.entities.queue import Queue
 from twinbus.entities.rule import DEFAULT_RULE, Rule
-from twinbus.entities.setting import FLAG
-from twinbus.entities.settings import SETTINGS, QueueSettings
+from twinbus.entities.setting import FLAG, TEXT
+from twinbus.entities.settings import SETTINGS, SETTINGS_OF, QueueSettings
 from twinbus.entities.subscription import subscription_of
 from twinbus.entities.topic import Topic
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
-from twinbus.errors import ArgumentError, EncodeError, QuotaExceededError, ServerBusyError
+from twinbus.errors import ArgumentError, EncodeError, NotAllowedError, QuotaExceededError
 from twinbus.ledger.words import OK, Kind
-from twinbus.limits import (
-    ADMIN_COMMIT_TIMEOUT_MS,
-    BATCH_DELETE_MESSAGES_MAX,
-    CONSOLE_COPIES_MAX,
-    CONSOLE_PROPERTIES_MAX,
-    CONSOLE_PURGE_MESSAGES_MAX,
-)
+from twinbus.limits import CONSOLE_COPIES_MAX, CONSOLE_DELAY_S_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
     from twinbus.broker.http.console.visitor import Visitor
-
-Fields = dict[str, Any]
+    from twinbus.broker.server import NamespaceEndpoint
 
 # What a form may set, by the settings it goes to.
 _QUEUE = (
@@ -54,7 +46,7 @@ _QUEUE = (
 )
 _TOPIC = ("requires_duplicate_detection", "default_ttl_ms", "max_megabytes")
 _SUBSCRIPTION = tuple(name for name in _QUEUE if name not in ("requires_duplicate_detection", "max_megabytes"))
-_FLAGS = {setting.name for setting in SETTINGS if setting.kind == FLAG}
+_TYPES = {setting.name: {FLAG: bool, TEXT: str}.get(setting.kind, int) for setting in SETTINGS}
 # What a form may set of a message, by the names of the REST data plane.
 _PROPERTIES = {
     "message_id": "MessageId",
@@ -66,26 +58,21 @@ _PROPERTIES = {
 
 async def send(visitor: Visitor, fields: Fields) -> Fields:
     """Send a message, or several copies of it."""
-    host = visitor.host(_text(fields, "namespace"))
-    target = found_entity(visitor, host, _text(fields, "entity"))
+    host = visitor.host(text(fields, "namespace"))
+    target = found_entity(visitor, host, text(fields, "entity"))
     visitor.need(host, target.path, Right.SEND)
     if host.store.full:
-        raise QuotaExceededError("The disk that holds this namespace is full: receive messages or make room.")
-    copies = _whole(fields, "copies", 1, CONSOLE_COPIES_MAX)
-    own = fields.get("properties", {})
-    if not isinstance(own, dict) or any(isinstance(value, list | dict) or value is None for value in own.values()):
-        raise ArgumentError("Properties are names with texts, numbers, true or false.")
-    if len(own) > CONSOLE_PROPERTIES_MAX:
-        raise ArgumentError(f"A message sent from here has at most {CONSOLE_PROPERTIES_MAX} properties.")
-    system: dict[str, Any] = {title: given for name, title in _PROPERTIES.items() if (given := _text(fields, name))}
+        raise QuotaExceededError(FULL_TEXT)
+    copies = whole(fields, "copies", 1, CONSOLE_COPIES_MAX)
+    own = properties_of(fields)
+    system: dict[str, Any] = {title: given for name, title in _PROPERTIES.items() if (given := text(fields, name))}
     if fields.get("time_to_live_s"):
         system["TimeToLive"] = fields["time_to_live_s"]
     if fields.get("delay_s"):
-        delay_s = _whole(fields, "delay_s", 1, 365 * 86_400)
-        system["ScheduledEnqueueTimeUtc"] = _time_after(host, delay_s)
+        system["ScheduledEnqueueTimeUtc"] = time_after(host, whole(fields, "delay_s", 1, CONSOLE_DELAY_S_MAX))
     try:
-        content = _text(fields, "body").encode()
-        payload = message_of(content, _text(fields, "content_type") or None, system, own).encode()
+        content = text(fields, "body").encode()
+        payload = message_of(content, text(fields, "content_type") or None, system, own).encode()
     except (EncodeError, UnicodeEncodeError) as error:
         raise ArgumentError(f"The message has no AMQP form: {error}") from None
     now_ms = host.clock.now_ms()
@@ -93,14 +80,14 @@ async def send(visitor: Visitor, fields: Fields) -> Fields:
     taken = [host.intake.message(payload, now_ms, target.settings.default_ttl_ms) for _ in range(copies)]
     target.send(taken, now_ms, host.commits.facts)
     host.meter.entity(target.path).add_sends(taken)
-    await _durable(host)
+    await durable(host)
     return {"sent": copies}
 
 
 async def create(visitor: Visitor, fields: Fields) -> Fields:
     """Make a queue, a topic, a subscription or a rule."""
-    host = visitor.host(_text(fields, "namespace"))
-    kind, name, topic = _text(fields, "kind"), _text(fields, "name").strip(), _text(fields, "topic")
+    host = visitor.host(text(fields, "namespace"))
+    kind, name, topic = text(fields, "kind"), text(fields, "name").strip(), text(fields, "topic")
     path = name
     if kind == "queue":
         visitor.need(host, path, Right.MANAGE)
@@ -111,11 +98,11 @@ async def create(visitor: Visitor, fields: Fields) -> Fields:
     elif kind == "subscription":
         visitor.need(host, topic, Right.MANAGE)
         settings = settings_of(SubscriptionSettings, {"topic": topic, "name": name, **_settings(fields, _SUBSCRIPTION)})
-        rule = _rule(host, DEFAULT_RULE, fields) if _text(fields, "filter").strip() else None
+        rule = _rule(host, DEFAULT_RULE, fields) if text(fields, "filter").strip() else None
         path = host.create_subscription(settings, rule).path
     elif kind == "rule":
         visitor.need(host, topic, Right.MANAGE)
-        host.add_rule(topic, _text(fields, "subscription"), _rule(host, name, fields))
+        host.add_rule(topic, text(fields, "subscription"), _rule(host, name, fields))
     else:
         raise ArgumentError(f"'{kind[:32]}' cannot be made here: queue, topic, subscription or rule.")
     await _managed(host)
@@ -124,11 +111,11 @@ async def create(visitor: Visitor, fields: Fields) -> Fields:
 
 async def delete(visitor: Visitor, fields: Fields) -> Fields:
     """Delete an entity with everything in it, or a rule."""
-    host = visitor.host(_text(fields, "namespace"))
-    entity = found_entity(visitor, host, _text(fields, "entity"))
+    host = visitor.host(text(fields, "namespace"))
+    entity = found_entity(visitor, host, text(fields, "entity"))
     visitor.need(host, entity.path, Right.MANAGE)
     subscription = subscription_of(entity)
-    rule = _text(fields, "rule")
+    rule = text(fields, "rule")
     if rule:
         if subscription is None:
             raise ArgumentError(f"'{entity.path}' is no subscription: only subscriptions have rules.")
@@ -143,60 +130,41 @@ async def delete(visitor: Visitor, fields: Fields) -> Fields:
     return {"deleted": rule or entity.path}
 
 
-async def purge(visitor: Visitor, fields: Fields) -> Fields:
-    """Delete the messages that nobody has locked and that were there when it began."""
-    host, part = _queue(visitor, fields, Right.MANAGE)
-    before_ms = host.clock.now_ms() + 1
-    purged = 0
-    while purged < CONSOLE_PURGE_MESSAGES_MAX and not part.deleted:
-        deleted = part.delete_batch(BATCH_DELETE_MESSAGES_MAX, before_ms, host.clock.now_ms(), host.commits.facts)
-        if not deleted:
-            break
-        purged += deleted
-        host.meter.entity(part.path).counter(Kind.DELETE).count += deleted
-        await _durable(host)
-    return {"purged": purged, "more": purged >= CONSOLE_PURGE_MESSAGES_MAX}
+async def update(visitor: Visitor, fields: Fields) -> Fields:
+    """Change some settings of an entity, its status among them; the others stay."""
+    host = visitor.host(text(fields, "namespace"))
+    entity = found_entity(visitor, host, text(fields, "entity"))
+    visitor.need(host, entity.path, Right.MANAGE)
+    before = entity.settings
+    changes = _settings(fields, tuple(each.name for each in SETTINGS_OF[before.kind] if not each.fixed))
+    for name in ("forward_to", "forward_dead_letters_to"):
+        target = changes.get(name)
+        if target and target.lower() != (getattr(before, name) or "").lower():
+            visitor.need(host, target, Right.SEND)
+    after: Any = settings_of(type(before), {**before.to_json(), **changes})  # type: ignore[type-var]
+    getattr(host, f"update_{before.kind}")(after)
+    await _managed(host)
+    return {"path": entity.path}
 
 
-async def resubmit(visitor: Visitor, fields: Fields) -> Fields:
-    """Send dead letters back to the entity they came from: those with the given numbers, or all there are."""
-    host, part = _queue(visitor, fields, Right.LISTEN, Right.SEND)
-    owner = part.owner
-    if owner is None:
-        raise ArgumentError("Only dead letters can be resubmitted.")
-    given = fields.get("numbers")
-    numbers: list[int] | None = None
-    if given is not None:
-        if not isinstance(given, list) or len(given) > BATCH_DELETE_MESSAGES_MAX:
-            raise ArgumentError(f"'numbers' is a list of at most {BATCH_DELETE_MESSAGES_MAX} sequence numbers.")
-        numbers = [int(each) for each in given if isinstance(each, str) and each.isascii() and each.isdigit()]
-        if len(numbers) != len(given):
-            raise ArgumentError("A sequence number is written as a text of digits.")
-    moved = refused = after = 0
-    while moved + refused < CONSOLE_PURGE_MESSAGES_MAX and not owner.deleted:
-        done = owner.resubmit(part, numbers, after, host.clock.now_ms(), host.commits.facts)
-        moved, refused, after = moved + done.moved, refused + done.refused, done.last_seq
-        host.meter.entity(part.path).counter(Kind.RECEIVE).count += done.moved
-        host.meter.entity(owner.path).counter(Kind.SEND).count += done.moved
-        await _durable(host)
-        if numbers is not None or done.moved + done.refused < BATCH_DELETE_MESSAGES_MAX:
-            break
-    return {"resubmitted": moved, "refused": refused, "more": moved + refused >= CONSOLE_PURGE_MESSAGES_MAX}
-
-
-def _queue(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[NamespaceHost, Queue]:
-    host = visitor.host(_text(fields, "namespace"))
-    entity = found_entity(visitor, host, _text(fields, "entity"))
-    visitor.need(host, entity.path, *rights)
-    part = part_of(entity, _text(fields, "part") or MAIN)
-    if isinstance(part, Topic):
-        raise ArgumentError(f"The topic '{entity.path}' holds no messages: its subscriptions do.")
-    return host, part
+def connection_string(visitor: Visitor, fields: Fields, endpoints: Mapping[str, NamespaceEndpoint]) -> Fields:
+    """The connection string of the policy that this login came with; in development mode, of the first one."""
+    host = visitor.host(text(fields, "namespace"))
+    policy, endpoint = visitor.login.known(host), endpoints.get(host.name)
+    if policy is None or endpoint is None:
+        raise NotAllowedError("There is no key for this namespace.")
+    told = {"SharedAccessKeyName": policy.name, "SharedAccessKey": policy.primary_key}
+    if policy.scope:
+        told["EntityPath"] = policy.scope
+    # Address and transport are those that the broker printed at its start.
+    shown = [part for part in endpoint.connection_string.split(";") if part and not part.startswith("SharedAccess")]
+    shown[1:1] = [f"{name}={value}" for name, value in told.items()]
+    return {"policy": policy.name, "connection_string": ";".join(shown)}
 
 
 def _rule(host: NamespaceHost, name: str, fields: Fields) -> Rule:
-    action = _text(fields, "action").strip()
-    condition = sql_filter(_text(fields, "filter").strip() or "1=1")
+    action = text(fields, "action").strip()
+    condition = sql_filter(text(fields, "filter").strip() or "1=1")
     return Rule(name, condition, SqlAction(action) if action else None, host.clock.now_ms())
 
 
@@ -207,47 +175,12 @@ def _settings(fields: Fields, names: tuple[str, ...]) -> Fields:
     for name, value in given.items():
         if name not in names:
             raise ArgumentError(f"'{str(name)[:64]}' cannot be set here.")
-        if not isinstance(value, bool | int) or isinstance(value, bool) != (name in _FLAGS):
+        if type(value) is not _TYPES[name]:
             raise ArgumentError(f"'{name}' has a value of the wrong type.")
-    return given
-
-
-def _text(fields: Fields, name: str) -> str:
-    value = fields.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ArgumentError(f"'{name}' must be a text.")
-    return value
-
-
-def _whole(fields: Fields, name: str, low: int, high: int) -> int:
-    value = fields.get(name, low)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ArgumentError(f"'{name}' is out of range: {low} to {high}.")
-    return value
-
-
-def _time_after(host: NamespaceHost, seconds: int) -> str:
-    return datetime.fromtimestamp(host.clock.now_ms() / 1000 + seconds, UTC).isoformat()
+    # A text that is taken away is empty in a form.
+    return {name: None if value == "" else value for name, value in given.items()}
 
 
 async def _managed(host: NamespaceHost) -> None:
     host.meter.entity("").counter(Kind.MANAGE, OK).count += 1
-    await _durable(host)
-
-
-async def _durable(host: NamespaceHost) -> None:
-    """Wait until what was asked is on disk."""
-    done: asyncio.Future[None] = host.loop.create_future()
-    host.commits.facts.then.append((_resolve, done))
-    host.commits.request()
-    try:
-        await asyncio.wait_for(done, ADMIN_COMMIT_TIMEOUT_MS / 1000)
-    except TimeoutError:
-        raise ServerBusyError("The disk did not answer in time; look whether the change was made.") from None
-
-
-def _resolve(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
+    await durable(host)

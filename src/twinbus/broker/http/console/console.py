@@ -28,7 +28,7 @@ from aiohttp import web
 from twinbus import __version__
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.broker.configuration.config import is_loopback
-from twinbus.broker.http.console import activity, backlog, commands, entities, messages
+from twinbus.broker.http.console import activity, backlog, chosen, commands, entities, messages, receiving
 from twinbus.broker.http.console.answers import HEADERS, Refused, answer, refusal
 from twinbus.broker.http.console.assets import PAGE, Assets
 from twinbus.broker.http.console.hour import Hour
@@ -58,6 +58,7 @@ _VIEWS: Final[dict[str, View]] = {
     "entities": entities.entities,
     "entity": entities.entity,
     "messages": messages.messages,
+    "sessions": messages.sessions,
     "message": messages.message,
     "backlog": backlog.backlog,
     "connections": activity.connections,
@@ -68,9 +69,15 @@ _LIVE: Final = ("namespaces", "entities", "entity", "backlog", "connections", "r
 _COMMANDS: Final[dict[str, Command]] = {
     "send": commands.send,
     "create": commands.create,
+    "update": commands.update,
     "delete": commands.delete,
-    "purge": commands.purge,
-    "resubmit": commands.resubmit,
+    "purge": chosen.purge,
+    "resubmit": chosen.resubmit,
+    "remove": chosen.remove,
+    "dead-letter": chosen.dead_letter,
+    "resend": chosen.resend,
+    "receive": receiving.receive,
+    "settle": receiving.settle,
     "close-connection": activity.close_connection,
 }
 
@@ -199,10 +206,13 @@ class Console:
             response = answer({})
             response.del_cookie(self._cookie, path=CONSOLE_PATH)
             return response
+        visitor = Visitor(self._hosts, host, login)
+        if name == "connection-string":
+            return answer(commands.connection_string(visitor, fields, self._endpoints))
         command = _COMMANDS.get(name)
         if command is None:
             raise Refused(404, "The console has no such command.")
-        return answer(await command(Visitor(self._hosts, host, login), fields))
+        return answer(await command(visitor, fields))
 
     async def _enter(self, host: NamespaceHost, request: web.BaseRequest, fields: dict[str, Any]) -> web.Response:
         """Log in to a namespace: by a policy's name and key, or by a connection string that has both."""
@@ -218,10 +228,11 @@ class Console:
             logger.warning("a login to the console of %s failed: wrong key or policy", target.name)
             raise Refused(401, f"The policy or the key is wrong for the namespace '{target.name}'.") from None
         # A new cookie at each login: one that somebody planted before is worth nothing.
-        kept = {} if login is None else login.opened
+        kept, held = ({}, {}) if login is None else (login.opened, login.held)
         self.logins.close(self._cookie_of(request))
         cookie, login = self.logins.open()
         login.opened.update({**kept, target.name.lower(): opened})
+        login.held = held
         response = answer({"token": login.token})
         self._set_cookie(response, request, cookie)
         return response

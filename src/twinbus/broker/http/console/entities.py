@@ -7,9 +7,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.auth.policies import Right
 from twinbus.broker.http.console.answers import Refused
@@ -19,7 +20,7 @@ from twinbus.entities.queue import Queue
 from twinbus.entities.rule import Rule
 from twinbus.entities.subscription import subscription_of
 from twinbus.entities.topic import Topic
-from twinbus.limits import CONSOLE_ENTITIES_MAX, CONSOLE_ENTITIES_PAGE, RULES_PAGE_MAX
+from twinbus.limits import CONSOLE_ENTITIES_MAX, CONSOLE_ENTITIES_PAGE, CONSOLE_FAULTS_PAGE, RULES_PAGE_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
@@ -66,37 +67,80 @@ def _numbers(host: NamespaceHost) -> dict[str, Any]:
         "receivers": receivers,
         "bytes": host.store.file_bytes,
         "store": "failed" if host.commits.failed else "full" if host.store.full else "ok",
-        "faults": [fault.to_json() for fault in host.faults.all()[:CONSOLE_ENTITIES_PAGE]],
+        "faults": [fault.to_json() for fault in host.faults.all()[:CONSOLE_FAULTS_PAGE]],
     }
 
 
 def entities(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of queues, topics and subscriptions whose path holds the wanted text."""
+    """A page of queues, topics and subscriptions: those whose path holds the wanted text, in the wanted order."""
     host = visitor.host(query.get("namespace", ""))
-    search = query.get("search", "").lower()[:300]
     skip = number(query, "skip", 0)
     queues, topics = host.entities.queues(), host.entities.topics()
-    rows: list[dict[str, Any]] = []
-    met = 0
-    more = False
-    for looked, entity in enumerate(every_entity(host)):
-        if looked >= CONSOLE_ENTITIES_MAX or len(rows) > CONSOLE_ENTITIES_PAGE:
-            more = True
-            break
-        if search in entity.path.lower() and visitor.rights(host, entity.path):
-            met += 1
-            if met > skip:
-                rows.append(row(visitor, host, entity))
+    wanted = _Wanted(visitor, host, query)
+    value = _ORDERS.get(query.get("sort", ""))
+    # A list by name is read as far as the page goes; what is counted or ordered by a number, to the end.
+    enough = CONSOLE_ENTITIES_MAX if value or wanted.narrow else skip + CONSOLE_ENTITIES_PAGE + 1
+    walked = islice(_walk(queues, topics), CONSOLE_ENTITIES_MAX)
+    found = list(islice(filter(wanted, walked), enough))
+    if value is not None:
+        # What the key may not see the numbers of comes last.
+        found.sort(key=lambda each: -value(each) if visitor.may(host, each.path, Right.LISTEN) else 1)
+    page = found[skip : skip + CONSOLE_ENTITIES_PAGE]
+    shown = {each.path for each in page if visitor.may(host, each.path, Right.LISTEN)}
+    rates = {path: rate | _moved(host, path) for path, rate in host.meter.rates.recent(shown.__contains__).items()}
     return {
         "namespace": host.name,
         "rights": visitor.rights(host, ""),
         "queues": len(queues),
         "topics": len(topics),
         "skip": skip,
-        "rows": rows[:CONSOLE_ENTITIES_PAGE],
-        "more": more or len(rows) > CONSOLE_ENTITIES_PAGE,
-        "faults": [fault.to_json() for fault in host.faults.all()[:CONSOLE_ENTITIES_PAGE]],
+        "found": len(found),
+        "rows": [row(visitor, host, each) | {"rate": rates.get(each.path)} for each in page],
+        "more": len(found) > skip + len(page),
+        "faults": [fault.to_json() for fault in host.faults.all()[:CONSOLE_FAULTS_PAGE]],
     }
+
+
+class _Wanted:
+    """Which entities a list has."""
+
+    def __init__(self, visitor: Visitor, host: NamespaceHost, query: Mapping[str, str]) -> None:
+        self._visitor = visitor
+        self._host = host
+        self._search = query.get("search", "").lower()[:300]
+        self._kind = query.get("kind", "")
+        # Only the subscriptions of this topic; empty: of all.
+        self._topic = query.get("topic", "").lower()
+        # Only those with dead letters.
+        self._dead = query.get("only", "") == "dead"
+        self.narrow = bool(self._search or self._kind or self._topic or self._dead)
+
+    def __call__(self, entity: Queue | Topic) -> bool:
+        if self.narrow and not self._fits(entity):
+            return False
+        return bool(self._visitor.rights(self._host, entity.path))
+
+    def _fits(self, entity: Queue | Topic) -> bool:
+        if self._search not in entity.path.lower() or (self._kind and self._kind != kind_of(entity)):
+            return False
+        subscription = None if isinstance(entity, Topic) else entity.subscription
+        if self._topic and (subscription is None or subscription.topic.path.lower() != self._topic):
+            return False
+        return not self._dead or bool(_dead(entity) and self._visitor.may(self._host, entity.path, Right.LISTEN))
+
+
+def _dead(entity: Queue | Topic) -> int:
+    return 0 if isinstance(entity, Topic) else entity.counts.dead_letter + entity.transfer_dead_letter_count
+
+
+# What a list can be ordered by, the highest first; else by name.
+_ORDERS: Final[dict[str, Callable[[Queue | Topic], int]]] = {
+    "active": lambda entity: entity.counts.active,
+    "scheduled": lambda entity: entity.counts.scheduled,
+    "deferred": lambda entity: entity.counts.deferred,
+    "dead": _dead,
+    "bytes": lambda entity: entity.size_bytes,
+}
 
 
 def entity(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
@@ -112,6 +156,8 @@ def entity(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
         "updated_ms": found.updated_ms,
         "accessed_ms": found.accessed_ms,
         "quota_bytes": found.settings.quota_bytes,
+        "rate": host.meter.rates.recent(lambda path: path == found.path).get(found.path),
+        "history": _history(host, found),
     }
     subscription = subscription_of(found)
     if subscription is not None:
@@ -119,6 +165,21 @@ def entity(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
         shown["rules"] = [_rule(rule) for rule in rules[:RULES_PAGE_MAX]]
         shown["rules_total"] = len(rules)
     return shown
+
+
+def _moved(host: NamespaceHost, path: str) -> dict[str, Any]:
+    """Messages in and out a second over the last minute, for the line beside the numbers."""
+    told = host.meter.rates.history(path)
+    return {
+        "history": [round(sent + received, 1) for sent, received in zip(told["sent"], told["received"], strict=True)]
+    }
+
+
+def _history(host: NamespaceHost, entity: Queue | Topic) -> dict[str, list[float]] | None:
+    """Messages a second over the last minute; None when none moved, so that a quiet entity has nothing new to tell."""
+    told = host.meter.rates.history(entity.path)
+    moved: dict[str, list[float]] = {name: told[name] for name in ("sent", "received")}
+    return moved if any(map(any, moved.values())) else None
 
 
 def found_entity(visitor: Visitor, host: NamespaceHost, path: str) -> Queue | Topic:
@@ -177,6 +238,19 @@ def number(query: Mapping[str, str], name: str, default: int) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= _NUMBER_CHARS_MAX):
         raise Refused(400, f"'{name}' must be a whole number from 0 on.")
     return int(given)
+
+
+def _name(entity: Queue | Topic) -> str:
+    return entity.path.lower()
+
+
+def _walk(queues: list[Queue], topics: list[Topic]) -> Iterator[Queue | Topic]:
+    """All of them by name, each topic with its subscriptions behind it."""
+    merged: Iterator[Queue | Topic] = heapq.merge(queues, topics, key=_name)
+    for entity in merged:
+        yield entity
+        if isinstance(entity, Topic):
+            yield from (subscription.queue for subscription in entity.subscriptions)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -24,7 +24,9 @@ from twinbus.limits import (
 )
 
 if TYPE_CHECKING:
+    from twinbus.auth.policies import Policy
     from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.http.console.receiving import HeldMessage
 
 
 class OpenedLogin(NamedTuple):
@@ -38,7 +40,7 @@ class OpenedLogin(NamedTuple):
 class Login:
     """One browser."""
 
-    __slots__ = ("created_ms", "opened", "token", "used_ms")
+    __slots__ = ("created_ms", "held", "opened", "token", "used_ms")
 
     def __init__(self, now_ms: int) -> None:
         # Must come with every request that changes something: other sites cannot know it.
@@ -48,19 +50,27 @@ class Login:
         self.used_ms = now_ms
         # By lower-case namespace name.
         self.opened: dict[str, OpenedLogin] = {}
+        # Messages that it has received and not settled yet, by a name of their own.
+        self.held: dict[str, HeldMessage] = {}
 
     def claim(self, host: NamespaceHost) -> Claim | None:
         """What it may do in a namespace now; None: nothing."""
         if host.dev:
             return EVERYTHING
+        policy = self.known(host)
+        return None if policy is None else Claim(policy.scope, policy.rights)
+
+    def known(self, host: NamespaceHost) -> Policy | None:
+        """The policy whose key it has; in development mode, where no key is asked for, the first one."""
+        if host.dev:
+            return next(iter(host.policies), None)
         opened = self.opened.get(host.name.lower())
-        if opened is None:
-            return None
-        for policy in host.policies.named(opened.policy):
+        for policy in () if opened is None else host.policies.named(opened.policy):
+            assert opened is not None
             if policy.scope == opened.scope and any(
                 hmac.compare_digest(opened.digest, _digest(k)) for k in policy.keys
             ):
-                return Claim(policy.scope, policy.rights)
+                return policy
         return None
 
     def policy(self, host: NamespaceHost) -> str | None:

@@ -18,6 +18,7 @@ from twinbus.amqp.message import AmqpMessage
 from twinbus.auth.policies import Right
 from twinbus.broker.http.console.answers import Refused
 from twinbus.broker.http.console.entities import found_entity, number
+from twinbus.broker.http.console.search import wanted_of
 from twinbus.broker.http.console.shown import cut, id_text, lines, plain_of, text
 from twinbus.broker.messages.browsing import browse
 from twinbus.broker.messages.damage import put_aside_at_rest
@@ -28,7 +29,13 @@ from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
 from twinbus.errors import DamagedBodyError, MessageNotFoundError, ProtocolError
 from twinbus.ledger.words import Kind
-from twinbus.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_MESSAGES_PAGE, PEEK_BYTES_MAX
+from twinbus.limits import (
+    CONSOLE_BODY_BYTES_MAX,
+    CONSOLE_MESSAGES_PAGE,
+    CONSOLE_SEARCH_MESSAGES_MAX,
+    PEEK_BYTES_MAX,
+    SESSIONS_PAGE_MAX,
+)
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
@@ -58,34 +65,67 @@ _TITLES = {"group_id": "session_id", "reply_to_group_id": "reply_to_session_id"}
 
 
 def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of messages, from a sequence number on."""
+    """A page of messages from a sequence number on: all, or those that a search and a session select.
+
+    A search looks at a bounded number of messages; `next` then is where to go on, with or without rows found so far.
+    """
     host, queue = _place(visitor, query)
     first = number(query, "from", 0)
+    wanted = wanted_of(query)
+    session = query.get("session", "")
+    look_max = CONSOLE_SEARCH_MESSAGES_MAX if wanted is not None or session else CONSOLE_MESSAGES_PAGE
     rows: list[dict[str, Any]] = []
     sizes: list[int] = []
-    # One more than is shown tells whether there are more.
+    # One more than is looked at tells whether there are more.
     with host.store.snapshot():
-        found = browse(host, queue, first, CONSOLE_MESSAGES_PAGE + 1, damaged=True)
-        for message in found[:CONSOLE_MESSAGES_PAGE]:
+        if session and isinstance(queue, Queue) and queue.sessions is not None:
+            found = queue.peek_session(session, first, look_max + 1, host.clock.now_ms())
+        else:
+            found = browse(host, queue, first, look_max + 1, damaged=True)
+        looked = 0
+        for message in found[:look_max]:
+            if len(rows) == CONSOLE_MESSAGES_PAGE:
+                break
             try:
                 payload = render(host.store.body(message.body_number), message)
             except DamagedBodyError as error:
                 put_aside_at_rest(host, queue, message.seq, error)
-                rows.append(_head(message) | {"damaged": True})
+                looked += 1
+                if wanted is None and not session:
+                    rows.append(_head(message) | {"damaged": True})
                 continue
-            if rows and sum(sizes) + len(payload) > PEEK_BYTES_MAX:
+            if looked and sum(sizes) + len(payload) > PEEK_BYTES_MAX:
                 break
+            looked += 1
             sizes.append(len(payload))
-            rows.append(_row(message, payload))
+            if wanted is None and not session:
+                rows.append(_row(message, payload))
+                continue
+            known = decoded_message(payload)
+            if known is None or (session and id_text(known.group_id) != session):
+                continue
+            if wanted is None or wanted(known, content_of(known)[1]):
+                rows.append(_row(message, payload))
     host.meter.entity(queue.path).counter(Kind.PEEK).add_many(sizes)
-    more = len(found) > len(rows)
-    return {"rows": rows, "next": found[len(rows)].seq if more else None}
+    more = len(found) > looked
+    return {"rows": rows, "looked": looked, "next": str(found[looked].seq) if more else None}
+
+
+def sessions(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
+    """Ids of sessions that have messages or a state, a bounded number of them."""
+    _, queue = _place(visitor, query)
+    held = None if isinstance(queue, Topic) else queue.sessions
+    return {"sessions": [] if held is None else held.names(None, 0, SESSIONS_PAGE_MAX)}
 
 
 def message(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
     """One message with all its properties."""
     host, queue = _place(visitor, query)
-    found, payload = _one(host, queue, number(query, "seq", 0))
+    return shown_message(*one(host, queue, number(query, "seq", 0)))
+
+
+def shown_message(found: QueuedMessage, payload: bytes) -> dict[str, Any]:
+    """All that is shown of a message."""
     shown = _row(found, payload)
     shown["system"] = lines(
         (name, value)
@@ -96,10 +136,10 @@ def message(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
             ("size_bytes", found.size),
         )
     )
-    decoded = _decoded(payload)
+    decoded = decoded_message(payload)
     if decoded is None:
         return shown | {"unreadable": True, "body": _body(payload, "bytes"), "properties": [], "application": []}
-    kind, content = _content(decoded)
+    kind, content = content_of(decoded)
     named = [(_TITLES.get(name, name), getattr(decoded, name)) for name in _PROPERTIES]
     header = [("durable", decoded.durable), ("priority", decoded.priority), ("time_to_live_ms", decoded.ttl)]
     shown["system"] += lines((name, value) for name, value in header if value is not None)
@@ -114,9 +154,9 @@ def message(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
 def body(visitor: Visitor, query: Mapping[str, str]) -> tuple[str, bytes]:
     """A name for a file, and the whole body."""
     host, queue = _place(visitor, query)
-    found, payload = _one(host, queue, number(query, "seq", 0))
-    decoded = _decoded(payload)
-    return f"message-{found.seq}.bin", payload if decoded is None else _content(decoded)[1]
+    found, payload = one(host, queue, number(query, "seq", 0))
+    decoded = decoded_message(payload)
+    return f"message-{found.seq}.bin", payload if decoded is None else content_of(decoded)[1]
 
 
 def part_of(queue: Queue | Topic, part: str) -> Queue | Topic:
@@ -137,7 +177,8 @@ def _place(visitor: Visitor, query: Mapping[str, str]) -> tuple[NamespaceHost, Q
     return host, part_of(entity, query.get("part", MAIN))
 
 
-def _one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[QueuedMessage, bytes]:
+def one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[QueuedMessage, bytes]:
+    """A message by its sequence number, and its bytes."""
     with host.store.snapshot():
         found = browse(host, queue, seq, 1, damaged=True)
         if not found or found[0].seq != seq:
@@ -165,11 +206,11 @@ def _head(message: QueuedMessage) -> dict[str, Any]:
 
 def _row(message: QueuedMessage, payload: bytes) -> dict[str, Any]:
     shown = _head(message)
-    decoded = _decoded(payload)
+    decoded = decoded_message(payload)
     if decoded is None:
         return shown | {"unreadable": True}
     own = decoded.application_properties or {}
-    content = _content(decoded)[1][: 4 * _PREVIEW_CHARS]
+    content = content_of(decoded)[1][: 4 * _PREVIEW_CHARS]
     return shown | {
         "id": id_text(decoded.message_id),
         "subject": id_text(decoded.subject),
@@ -186,14 +227,15 @@ def _told(own: dict[str, Any], name: str) -> str | None:
     return None if value is None else text(value)
 
 
-def _decoded(payload: bytes) -> AmqpMessage | None:
+def decoded_message(payload: bytes) -> AmqpMessage | None:
+    """A message, None when it is not valid AMQP."""
     try:
         return AmqpMessage.decode(payload)
     except _UNREADABLE:
         return None
 
 
-def _content(decoded: AmqpMessage) -> tuple[str, bytes]:
+def content_of(decoded: AmqpMessage) -> tuple[str, bytes]:
     """What the body is, and its bytes."""
     if decoded.data is not None:
         return "data", b"".join(decoded.data)

@@ -1,0 +1,82 @@
+"""What a command brings in its JSON, checked; and the wait until what it asked for is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from twinbus.broker.http.console.entities import found_entity
+from twinbus.broker.http.console.messages import MAIN, part_of
+from twinbus.entities.queue import Queue
+from twinbus.entities.topic import Topic
+from twinbus.errors import ArgumentError, ServerBusyError
+from twinbus.limits import ADMIN_COMMIT_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from twinbus.auth.policies import Right
+    from twinbus.broker.host import NamespaceHost
+    from twinbus.broker.http.console.visitor import Visitor
+
+Fields = dict[str, Any]
+
+
+def text(fields: Fields, name: str) -> str:
+    """A string; empty when it is not given."""
+    value = fields.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ArgumentError(f"'{name}' must be a string.")
+    return value
+
+
+def whole(fields: Fields, name: str, low: int, high: int) -> int:
+    """A whole number of a range; the lowest when it is not given."""
+    value = fields.get(name, low)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ArgumentError(f"'{name}' is out of range: {low} to {high}.")
+    return value
+
+
+def sequence_numbers(fields: Fields, most: int) -> list[int]:
+    """Numbers past 2^53 are not numbers in a browser, so they come as strings."""
+    given = fields.get("numbers")
+    if not isinstance(given, list) or not 0 < len(given) <= most:
+        raise ArgumentError(f"'numbers' is a list of 1 to {most} sequence numbers.")
+    found = [int(each) for each in given if isinstance(each, str) and each.isascii() and each.isdigit()]
+    if len(found) != len(given):
+        raise ArgumentError("A sequence number is written as a string of digits.")
+    return found
+
+
+def place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[NamespaceHost, Queue | Topic]:
+    """The entity that a command is about, or one of its dead-letter queues, for whoever has these rights on it."""
+    host = visitor.host(text(fields, "namespace"))
+    entity = found_entity(visitor, host, text(fields, "entity"))
+    visitor.need(host, entity.path, *rights)
+    return host, part_of(entity, text(fields, "part") or MAIN)
+
+
+def queue_place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[NamespaceHost, Queue]:
+    """The same, of what holds messages."""
+    host, part = place(visitor, fields, *rights)
+    if isinstance(part, Topic):
+        raise ArgumentError(f"The topic '{part.path}' holds no messages: its subscriptions do.")
+    return host, part
+
+
+async def durable(host: NamespaceHost) -> None:
+    """Wait until what was asked is on disk."""
+    done: asyncio.Future[None] = host.loop.create_future()
+    host.commits.facts.then.append((_resolve, done))
+    host.commits.request()
+    host.timers.reschedule()
+    try:
+        await asyncio.wait_for(done, ADMIN_COMMIT_TIMEOUT_MS / 1000)
+    except TimeoutError:
+        raise ServerBusyError("The disk did not answer in time; look whether the change was made.") from None
+
+
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
