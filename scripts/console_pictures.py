@@ -1,12 +1,15 @@
-"""Take the pictures of the console for the documentation: `python -m scripts.console_pictures`.
+"""Take the pictures of the console for the documentation: `python -m scripts.console_pictures [FOLDER]`.
 
-Needs Chromium and the extra `dev`. A broker with a few orders and dead letters is looked at, wide and light, wide and
-dark, and on a phone.
+Needs Chromium and the extra `dev`. A broker with a few orders, dead letters and a client at work is looked at: wide and
+on a phone, light and dark. With a folder, every view is taken in all four forms, for somebody to look at; without one,
+those that the pages show.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -47,31 +50,128 @@ def prepared() -> Broker:
     return broker
 
 
-def take(browser: Browser, broker: Broker) -> None:
-    base = f"http://localhost:{broker.endpoint('contoso').port}/console"
-    browser.resize(1200, 720)
-    browser.prefer("light")
-    browser.open(f"{base}#/n/contoso")
-    browser.one("tbody a", "large")
-    browser.picture(PICTURES / "console-entities.png")
-    browser.prefer("dark")
-    browser.open(f"{base}#/n/contoso/e/orders")
-    browser.click("[data-row]")
-    browser.one("dialog pre")
-    browser.picture(PICTURES / "console-message.png")
-    browser.prefer("light")
-    browser.resize(375, 760, mobile=True)
-    browser.open("about:blank")
-    browser.open(f"{base}#/n/contoso/e/orders/dead")
-    browser.one("tbody", "NoSuchCustomer")
-    browser.picture(PICTURES / "console-phone.png")
+class Camera:
+    """The browser, and how each view is reached."""
+
+    def __init__(self, browser: Browser, broker: Broker) -> None:
+        self.browser = browser
+        self.base = f"http://localhost:{broker.endpoint('contoso').port}/console"
+
+    def open(self, hash: str, text: str, selector: str = "tbody") -> None:
+        self.browser.open("about:blank")
+        self.browser.open(f"{self.base}#/n/contoso{hash}")
+        self.browser.one(selector, text)
+
+    def entities(self) -> None:
+        self.open("", "large")
+
+    def messages(self) -> None:
+        self.open("/e/orders", "order-4715")
+        for box in self.browser.all("tbody input[type=checkbox]")[:2]:
+            box.click()
+
+    def search(self) -> None:
+        self.open("/e/orders", "order-4715")
+        self.browser.fill("Search messages", "amount=2")
+        self.browser.click(".finder select option[value=property]")
+        self.browser.click(".finder button", "Find")
+        self.browser.sees("Looked at")
+
+    def message(self) -> None:
+        self.open("/e/orders", "order-4715")
+        self.browser.click("[data-row]")
+        self.browser.one("dialog pre")
+
+    def edit(self) -> None:
+        self.message()
+        self.browser.click("dialog button", "Edit and resend")
+        self.browser.fill("Body", '{"order": 4714,')
+        self.browser.sees("not valid JSON")
+
+    def dead(self) -> None:
+        self.open("/e/orders/dead", "NoSuchCustomer")
+
+    def receive(self) -> None:
+        self.open("/e/payments/receive", "Receive", "button.primary")
+        self.browser.press("s")
+        self.browser.fill("Body", '{"paid": true}')
+        self.browser.click("dialog button[type=submit]")
+        self.browser.gone("dialog")
+        self.browser.click("button.primary", "Receive")
+        self.browser.one(".settle")
+        self.browser.script("document.querySelectorAll('.note').forEach((each) => each.remove())")
+
+    def topic(self) -> None:
+        self.open("/e/events", "audit")
+
+    def settings(self) -> None:
+        self.open("/e/orders/about", "", ".pairs")
+        self.browser.click("button", "Edit settings")
+        self.browser.one("dialog")
+
+    def connections(self) -> None:
+        self.open("/connections", "sends to")
+
+    def connect(self) -> None:
+        self.entities()
+        self.browser.click("button", "Connection string")
+        self.browser.one("dialog textarea")
+
+
+VIEWS = (
+    *("entities", "messages", "search", "message", "edit", "dead", "receive", "topic", "settings"),
+    *("connections", "connect"),
+)
+# What the pages show: view, width, height, colours.
+SHOWN = {
+    "console-entities": ("entities", 1400, 700, "light"),
+    "console-messages": ("messages", 1400, 700, "light"),
+    "console-message": ("message", 1400, 800, "dark"),
+    "console-edit": ("edit", 1400, 900, "light"),
+    "console-receive": ("receive", 1400, 480, "dark"),
+    "console-connections": ("connections", 1400, 480, "light"),
+    "console-topic": ("topic", 1400, 480, "dark"),
+    "console-phone": ("dead", 390, 780, "light"),
+}
+
+
+def take(camera: Camera, view: str, width: int, height: int, colours: str, file: Path) -> None:
+    browser = camera.browser
+    browser.resize(width, height, mobile=width < 500)
+    browser.prefer(colours)
+    getattr(camera, view)()
+    browser.picture(file)
+
+
+def main(folder: Path | None) -> None:
+    broker = prepared()
+    try:
+        with (
+            ServiceBusClient.from_connection_string(broker.connection_string("contoso")) as client,
+            client.get_queue_sender("invoices/eu") as sender,
+            chromium() as driver,
+            opened(driver) as browser,
+        ):
+            for _ in range(4):
+                sender.send_messages([order(number) for number in range(8)])
+                time.sleep(1)
+            camera = Camera(browser, broker)
+            if folder is None:
+                for name, (view, width, height, colours) in SHOWN.items():
+                    take(camera, view, width, height, colours, PICTURES / f"{name}.png")
+                return
+            folder.mkdir(parents=True, exist_ok=True)
+            for view in VIEWS:
+                for width, height, colours in (
+                    (1400, 900, "light"),
+                    (1400, 900, "dark"),
+                    (390, 844, "light"),
+                    (390, 844, "dark"),
+                ):
+                    take(camera, view, width, height, colours, folder / f"{view}-{width}-{colours}.png")
+    finally:
+        broker.close()
 
 
 if __name__ == "__main__":
-    PICTURES.mkdir(exist_ok=True)
-    broker = prepared()
-    try:
-        with chromium() as driver, opened(driver) as browser:
-            take(browser, broker)
-    finally:
-        broker.close()
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

@@ -20,7 +20,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    StaleElementReferenceException,
+    WebDriverException,
+)
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -102,7 +106,13 @@ class Browser:
     # --- doing --------------------------------------------------------------------------------------------------------
 
     def click(self, selector: str, text: str = "") -> None:
-        self.one(selector, text).click()
+        found = self.one(selector, text)
+        try:
+            found.click()
+        except ElementClickInterceptedException:
+            # Below the bar that stays in view: a person scrolls.
+            self.script("arguments[0].scrollIntoView({block: 'center'})", found)
+            found.click()
 
     def press(self, *keys: str) -> None:
         """Keys to whatever has the focus."""

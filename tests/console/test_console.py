@@ -298,7 +298,7 @@ def test_all_by_keyboard(broker: Broker, browser: Browser) -> None:
 
     browser.one("h1", "by-keyboard")
     browser.one("button", "Send")
-    for body in ("one", "two"):
+    for body in ('"one"', '"two"'):
         browser.press("s")
         browser.one("dialog")
         browser.press(body)

@@ -5,6 +5,8 @@ import { note } from "./dialogs.js";
 const BASE = "/console/$api/";
 let token = "";
 let stream = null;
+// What the stream shows: view, query, and what is done with each answer.
+let watching = null;
 let onRefused = () => {};
 
 export class Refusal extends Error {
@@ -66,6 +68,7 @@ export async function greet() {
 /** Show a view now and whenever it changes; the promise is kept when it was shown first. One stream is open at a time. */
 export function watch(view, query, work) {
   unwatch();
+  watching = [view, query, work];
   const own = new EventSource(address("live", { view, ...query }));
   stream = own;
   return new Promise((resolve, reject) => {
@@ -105,8 +108,19 @@ export function watch(view, query, work) {
 export function unwatch() {
   if (stream) stream.close();
   stream = null;
+  watching = null;
   state("");
 }
+
+// A browser has six connections for a broker, whatever the number of its tabs: one that nobody sees needs none.
+function look() {
+  if (!watching) return;
+  if (document.hidden) stream.close();
+  else if (stream.readyState === EventSource.CLOSED) watch(...watching).catch(() => {});
+}
+document.addEventListener("visibilitychange", look);
+addEventListener("pagehide", () => stream?.close());
+addEventListener("pageshow", look);
 
 const WORDS = { live: "live", lost: "reconnecting …", off: "not live", "": "" };
 

@@ -94,7 +94,7 @@ export function bodyView(body, download) {
       { class: "bar" },
       el("div", { class: "segments", role: "group", "aria-label": "Show the body as" }, buttons),
       el("span", { class: "quiet" }, `${body.kind}, ${bytes(body.bytes)}`),
-      el("a", { href: download, download: true, class: "push" }, "Download"),
+      download ? el("a", { href: download, download: true, class: "push" }, "Download") : null,
     ),
     whole ? null : el("p", { class: "hint" }, `Only the first ${bytes(body.shown_bytes)} are shown.`),
     shown,

@@ -1,13 +1,14 @@
 // The page's frame: which view is shown, the way to it, the theme, the shortcuts.
 //
 // #/                        the namespaces
-// #/n/NAME                  a namespace's entities      (also /backlog, /ledger)
-// #/n/NAME/e/PATH/PART      an entity: messages, dead, transfer, about
+// #/n/NAME                  a namespace's entities      (also /connections, /backlog, /ledger)
+// #/n/NAME/e/PATH/PART      an entity: subscriptions, messages, dead, transfer, receive, about
 
 import { greet, tell, unwatch, whenLoggedOut } from "./api.js";
 import { backlogPage } from "./backlog.js";
+import { connectionsPage } from "./connections.js";
 import { note, open, trying } from "./dialogs.js";
-import { el, show } from "./dom.js";
+import { el, plain, show } from "./dom.js";
 import { entitiesPage } from "./entities.js";
 import { entityPage } from "./entity.js";
 import { ledgerPage } from "./ledger.js";
@@ -28,6 +29,7 @@ const SHORTCUTS = [
   ["n", "new entity"],
   ["s", "send a test message"],
   ["r", "read the list again"],
+  ["← →", "previous and next message of a dialog"],
   ["t", "light or dark"],
   ["u", "up: to the namespace, to all namespaces"],
   ["↑ ↓", "from row to row of a list"],
@@ -71,7 +73,8 @@ async function route() {
   trail(kind === "n" ? name : "", what === "e" ? path : "");
   try {
     if (kind !== "n") await namespacesPage(page);
-    else if (what === "e") await entityPage(page, name, path, part || "messages");
+    else if (what === "e") await entityPage(page, name, path, part);
+    else if (what === "connections") await connectionsPage(page, name);
     else if (what === "backlog") await backlogPage(page, name);
     else if (what === "ledger") await ledgerPage(page, name);
     else await entitiesPage(page, name);
@@ -94,7 +97,7 @@ function trail(namespace, entity) {
   }
   if (entity) steps.push(el("a", { href: location.hash, "aria-current": "page" }, entity));
   show(document.getElementById("trail"), steps);
-  document.title = [entity, namespace, "Twinbus console"].filter(Boolean).join(" · ");
+  document.title = plain([entity, namespace, "Twinbus console"].filter(Boolean).join(" · "));
 }
 
 /** What needs a key of its own, or of another namespace; whoever has one already goes on afterwards. */

@@ -1,6 +1,6 @@
 // Dialogs and notes. The browser's own <dialog> keeps the focus inside, closes with Esc, and gives the focus back.
 
-import { el } from "./dom.js";
+import { el, show } from "./dom.js";
 
 /** Open a dialog; `build(close)` gives its content. Resolves with what it was closed with, undefined for Esc. */
 export function open(title, build, attributes = {}) {
@@ -50,8 +50,8 @@ export function sure(title, text, yes) {
   );
 }
 
-/** A form in a dialog: `work()` may throw, and the error is shown in it. Resolves with what `work` gives. */
-export function form(title, parts, yes, work) {
+/** A form in a dialog: `work(button)` may throw, and the error is shown in it. Resolves with what `work` gives. */
+export function form(title, parts, yes, work, attributes = {}) {
   return open(title, (close) => {
     const wrong = el("p", { class: "wrong", role: "alert" });
     const button = el("button", { type: "submit", class: "primary" }, yes);
@@ -62,11 +62,11 @@ export function form(title, parts, yes, work) {
         onsubmit: async (event) => {
           event.preventDefault();
           button.disabled = true;
-          wrong.textContent = "";
+          show(wrong);
           try {
-            close((await work()) ?? true);
+            close((await work(button)) ?? true);
           } catch (error) {
-            wrong.textContent = error.message;
+            show(wrong, error.message);
             button.disabled = false;
           }
         },
@@ -80,7 +80,7 @@ export function form(title, parts, yes, work) {
         button,
       ),
     );
-  });
+  }, attributes);
 }
 
 /** Say something that goes away by itself; errors stay until they are closed. */
@@ -106,4 +106,22 @@ export async function trying(work) {
     if (error.status !== 401) note(error.message, "bad");
     return undefined;
   }
+}
+
+/** Copy a text; a browser without a clipboard for this address (not TLS, not this machine) gets it by a selection. */
+export async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const holder = el("textarea", { class: "unseen", value: text });
+    (document.querySelector("dialog") ?? document.body).append(holder);
+    holder.select();
+    const done = document.execCommand("copy");
+    holder.remove();
+    if (!done) {
+      note("The browser did not let the page copy: select the text and copy it by hand.", "bad");
+      return;
+    }
+  }
+  note(`Copied ${what}.`);
 }

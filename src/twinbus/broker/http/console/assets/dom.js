@@ -1,6 +1,24 @@
 // Elements made from data. Data is only ever text: nothing here, and nothing elsewhere, makes HTML of a string.
 
 const SVG = "http://www.w3.org/2000/svg";
+// Control characters that reorder or hide what stands around them, and those that show nothing at all.
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/;
+const EACH_HIDDEN = new RegExp(`(${HIDDEN.source})`, "g");
+
+const code = (character) => `U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+/** A text whose hidden characters are named: for attributes and titles. */
+export const plain = (text) => String(text).replace(EACH_HIDDEN, (found) => `[${code(found)}]`);
+
+/** A text as children of an element; each hidden character is a mark that tells its code. */
+function visible(text) {
+  if (!HIDDEN.test(text)) return text;
+  return text.split(EACH_HIDDEN).map((part, at) => (at % 2 ? el("span", { class: "mark" }, code(part)) : part));
+}
+
+const readable = (children) => children.flat(9)
+  .filter((child) => child !== null && child !== undefined && child !== false)
+  .flatMap((child) => (child instanceof Node ? child : visible(String(child))));
 
 /** An element: attributes by name, `on…` as listeners, and children that are elements or text. */
 export function el(tag, attributes = {}, ...children) {
@@ -17,15 +35,17 @@ function fill(made, attributes, children) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else if (name === "value") made.value = value;
     else if (name === "checked") made.checked = value;
-    else made.setAttribute(name, value === true ? "" : String(value));
+    else made.setAttribute(name, value === true ? "" : NAMED.has(name) ? plain(value) : String(value));
   }
-  made.append(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...readable(children).map((child) => (made.tagName === "OPTION" ? plain(child) : child)));
   return made;
 }
 
+const NAMED = new Set(["title", "aria-label", "placeholder"]);
+
 /** Put others in the place of an element's children. */
 export function show(parent, ...children) {
-  parent.replaceChildren(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+  parent.replaceChildren(...readable(children));
 }
 
 export const count = (number) => (number === undefined || number === null ? "–" : number.toLocaleString("en-US"));
@@ -51,17 +71,29 @@ export function age(ms) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
+/** A time of the reader's own zone, with its date and the zone; UTC is in its title. */
 export function time(ms) {
   const moment = new Date(ms);
   if (Number.isNaN(moment.getTime())) return String(ms);
-  return el("time", { datetime: moment.toISOString(), title: moment.toISOString() }, clock(moment));
+  const two = (number) => String(number).padStart(2, "0");
+  const date = `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())}`;
+  const clock = `${two(moment.getHours())}:${two(moment.getMinutes())}:${two(moment.getSeconds())}`;
+  const utc = moment.toISOString();
+  return el("time", { datetime: utc, title: utc }, el("span", {}, date), " ", el("span", {}, `${clock} ${zone(moment)}`));
 }
 
-function clock(moment) {
-  const two = (number) => String(number).padStart(2, "0");
-  const hours = `${two(moment.getHours())}:${two(moment.getMinutes())}:${two(moment.getSeconds())}`;
-  if (moment.toDateString() === new Date().toDateString()) return hours;
-  return `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())} ${hours}`;
+function zone(moment) {
+  const minutes = -moment.getTimezoneOffset();
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return minutes ? `UTC${minutes < 0 ? "−" : "+"}${hours}${rest ? `:${String(rest).padStart(2, "0")}` : ""}` : "UTC";
+}
+
+/** A row of small bars or a line: numbers over time, the newest last. */
+export function sparkline(numbers, label) {
+  const high = Math.max(1, ...numbers);
+  const points = numbers.map((value, at) => `${at},${(20 - (value / high) * 18).toFixed(1)}`).join(" ");
+  return svg("svg", { viewBox: `0 0 ${Math.max(1, numbers.length - 1)} 21`, preserveAspectRatio: "none", class: "spark", role: "img", "aria-label": label },
+    svg("polyline", { points, class: "spark-line" }));
 }
 
 /** "1 message", "2 messages". */

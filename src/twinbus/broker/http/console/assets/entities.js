@@ -1,8 +1,9 @@
 // The entities of a namespace with live numbers.
 
 import { tell, watch } from "./api.js";
-import { form, note, trying } from "./dialogs.js";
-import { bytes, count, el, field, line, show, some, table } from "./dom.js";
+import { createEntity } from "./creation.js";
+import { copy, open, trying } from "./dialogs.js";
+import { bytes, count, el, line, show, some, sparkline, table } from "./dom.js";
 
 const COLUMNS = [
   ["Name", "name"],
@@ -11,14 +12,18 @@ const COLUMNS = [
   ["Deferred", "number"],
   ["Dead letters", "number"],
   ["Size", "number"],
+  ["Messages a second", "number rates"],
 ];
+// What the broker calls each column to order by.
+const ORDERS = ["name", "active", "scheduled", "deferred", "dead", "bytes", null];
+const PAGE = 250;
 
 export const entityAddress = (namespace, path, part) =>
   `#/n/${encodeURIComponent(namespace)}/e/${encodeURIComponent(path)}${part ? `/${part}` : ""}`;
 
 export function tabs(namespace, current) {
   const base = `#/n/${encodeURIComponent(namespace)}`;
-  const found = [["Entities", base], ["Backlog and failover", `${base}/backlog`], ["Ledger", `${base}/ledger`]];
+  const found = [["Entities", base], ["Connections", `${base}/connections`], ["Backlog and failover", `${base}/backlog`], ["Ledger", `${base}/ledger`]];
   return el("nav", { class: "tabs", "aria-label": "Views of the namespace" }, found.map(([name, href]) =>
     el("a", { href, "aria-current": name === current ? "page" : null }, name)));
 }
@@ -29,9 +34,7 @@ export function faultsNote(faults) {
 }
 
 export function entitiesPage(page, namespace) {
-  const rows = new Map();
-  const body = table("Entities", COLUMNS, []);
-  const list = body.querySelector("tbody");
+  let sort = "name";
   const filter = el("input", {
     type: "search",
     placeholder: "Filter by name",
@@ -43,57 +46,110 @@ export function entitiesPage(page, namespace) {
       entitiesPage.timer = setTimeout(() => trying(() => look(0)), 200);
     },
   });
+  const kinds = el("select", { "aria-label": "Kind", onchange: () => trying(() => look(0)) },
+    [["", "all kinds"], ["queue", "queues"], ["topic", "topics"], ["subscription", "subscriptions"]].map(([value, name]) => el("option", { value }, name)));
+  const dead = el("input", { type: "checkbox", id: "only-dead", onchange: () => trying(() => look(0)) });
+  const narrowed = () => filter.value.trim() || kinds.value || dead.checked;
+  const list = entityTable(namespace, () => (narrowed() ? "No entity is like that." : "There are no entities yet."), (name) => {
+    sort = name;
+    return trying(() => look(0));
+  });
   const sum = el("p", { class: "quiet", role: "status" });
   const faults = el("div");
   const pages = el("div", { class: "actions" });
   const make = el("button", { type: "button", class: "primary", hidden: true, onclick: () => createEntity(namespace, "queue") }, "New entity");
+  const connect = el("button", { type: "button", class: "plain", onclick: () => trying(() => connectionString(namespace)) }, "Connection string");
   show(
     page.main,
     tabs(namespace, "Entities"),
-    el("div", { class: "bar" }, el("h1", {}, namespace), el("span", { class: "push" }), filter, make),
+    el("div", { class: "bar" }, el("h1", {}, namespace), el("span", { class: "push" }), connect, make),
+    el("div", { class: "bar" }, filter, kinds, el("span", { class: "check" }, dead, " ", el("label", { for: "only-dead" }, "only with dead letters"))),
     faults,
     sum,
-    body,
+    list.table,
     pages,
   );
   page.keys({ "/": () => filter.focus(), n: () => make.hidden || make.click() });
 
   function look(skip) {
-    return watch("entities", { namespace, search: filter.value.trim(), skip }, (found) => {
+    const query = { namespace, search: filter.value.trim(), kind: kinds.value, only: dead.checked ? "dead" : "", sort, skip };
+    return watch("entities", query, (found) => {
       if (!page.current()) return;
       make.hidden = !found.rights.includes("Manage");
       show(faults, faultsNote(found.faults));
-      sum.textContent = `${some(found.queues, "queue")} and ${some(found.topics, "topic")}`
-        + (found.skip || found.more ? `, shown from ${count(found.skip + 1)}` : "");
-      update(found.rows);
+      show(sum, `${some(found.queues, "queue")} and ${some(found.topics, "topic")}`, narrowed() ? `, ${count(found.found)} found` : "",
+        found.skip || found.more ? `, shown from ${count(found.skip + 1)}` : "");
+      list.update(found.rows);
+      const turn = (to, name) => el("button", { type: "button", class: "plain", onclick: () => trying(() => look(to)) }, name);
       show(
         pages,
-        found.skip ? el("button", { type: "button", class: "plain", onclick: () => trying(() => look(Math.max(0, found.skip - 100))) }, "Previous") : null,
-        found.more ? el("button", { type: "button", class: "plain", onclick: () => trying(() => look(found.skip + 100)) }, "Next") : null,
+        found.skip ? turn(Math.max(0, found.skip - PAGE), "Previous") : null,
+        found.more ? turn(found.skip + PAGE, "Next") : null,
       );
     });
   }
 
-  /** Rows stay the same elements while their entity is there: the focus stays, too. */
+  const timer = setInterval(() => list.sample(), 1000);
+  page.onleave(() => {
+    clearTimeout(entitiesPage.timer);
+    clearInterval(timer);
+  });
+  return look(0);
+}
+
+async function connectionString(namespace) {
+  const found = await tell("connection-string", { namespace });
+  const text = el("textarea", { rows: 4, readonly: true, "aria-label": "Connection string", spellcheck: "false", value: found.connection_string });
+  await open("Connection string", () => [
+    el("p", { class: "quiet" }, `Of the policy ${found.policy}. It holds a key: whoever has it can do what the policy may.`),
+    text,
+    el("div", { class: "actions" }, el("button", { type: "button", class: "primary", autofocus: true, onclick: () => trying(() => copy(found.connection_string, "the connection string")) }, "Copy")),
+  ]);
+}
+
+/** A table of entities whose rows stay the same elements while their entity is there: the focus stays, too. `within` is
+ * the topic whose subscriptions are listed; null: all kinds are. */
+export function entityTable(namespace, empty, onsort = null, within = null) {
+  const rows = new Map();
+  const made = table("Entities", COLUMNS, []);
+  const list = made.querySelector("tbody");
+  const heads = [...made.querySelectorAll("thead th")];
+  if (onsort) {
+    heads.forEach((head, at) => {
+      if (!ORDERS[at]) return;
+      const name = COLUMNS[at][0];
+      show(head, el("button", { type: "button", class: "sort", onclick: () => mark(at) || onsort(ORDERS[at]) }, name));
+    });
+    mark(0);
+  }
+  function mark(at) {
+    heads.forEach((head, each) => (each === at ? head.setAttribute("aria-sort", at ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
+  }
+
   function update(wanted) {
+    let topic = within;
     const shown = wanted.map((row) => {
+      // Below its topic a subscription is known by its name; alone it needs its path.
+      const name = row.kind === "subscription" && row.topic !== topic ? row.path : row.name;
+      if (row.kind === "topic") topic = row.path;
       const known = rows.get(row.path);
-      const sign = JSON.stringify([row.kind, row.status, row.sessions, row.duplicates, row.forward_to]);
+      const sign = JSON.stringify([name, row.kind, row.status, row.sessions, row.duplicates, row.forward_to]);
       if (known && known.sign === sign) {
         renew(known, row);
         return known.line;
       }
-      const made = { sign, line: line(COLUMNS, [title(namespace, row), ...numbers(row)], { class: row.kind }) };
-      made.values = numbers(row);
-      colour(made.line, row);
-      rows.set(row.path, made);
-      return made.line;
+      const fresh = { sign, rates: known?.rates ?? [...(row.rate?.history ?? [])], line: line(COLUMNS, [title(namespace, row, name), ...numbers(row), ""], { class: name === row.name && !within ? row.kind : "alone" }) };
+      fresh.values = numbers(row);
+      fresh.rate = row.rate;
+      colour(fresh.line, row);
+      rows.set(row.path, fresh);
+      drawRate(fresh);
+      return fresh.line;
     });
     const paths = new Set(wanted.map((row) => row.path));
     for (const path of rows.keys()) if (!paths.has(path)) rows.delete(path);
     if (!shown.length) {
-      show(list, el("tr", { class: "empty" }, el("td", { colspan: COLUMNS.length },
-        filter.value ? "No entity has this in its name." : "There are no entities yet.")));
+      show(list, el("tr", { class: "empty" }, el("td", { colspan: COLUMNS.length }, typeof empty === "string" ? empty : empty())));
     } else if (list.children.length !== shown.length || shown.some((each, at) => list.children[at] !== each)) {
       const held = document.activeElement;
       show(list, shown);
@@ -101,9 +157,28 @@ export function entitiesPage(page, namespace) {
     }
   }
 
-  page.onleave(() => clearTimeout(entitiesPage.timer));
-  return look(0);
+  /** Once a second: rates that stay the same are part of the line, too. */
+  function sample() {
+    for (const known of rows.values()) {
+      const total = (known.rate?.sent ?? 0) + (known.rate?.received ?? 0);
+      if (!total && !known.rates.some(Boolean)) continue;
+      known.rates.push(total);
+      if (known.rates.length > 60) known.rates.shift();
+      drawRate(known);
+    }
+  }
+
+  return { table: made, update, sample };
 }
+
+function drawRate(known) {
+  const { sent = 0, received = 0 } = known.rate ?? {};
+  const text = `${perSecond(sent)} in, ${perSecond(received)} out`;
+  show(known.line.lastChild, known.rates.length > 1 ? sparkline(known.rates, "Messages a second over the last minute") : null,
+    sent || received || known.rates.some(Boolean) ? el("span", { class: "quiet" }, text) : null);
+}
+
+const perSecond = (value) => `${value >= 10 || value === 0 ? Math.round(value) : value.toFixed(1)}/s`;
 
 function renew(known, row) {
   const values = numbers(row);
@@ -117,6 +192,8 @@ function renew(known, row) {
     cell.classList.add("changed");
   });
   known.values = values;
+  known.rate = row.rate;
+  drawRate(known);
   colour(known.line, row);
 }
 
@@ -133,9 +210,9 @@ function numbers(row) {
   return [count(row.active), count(row.scheduled), count(row.deferred), count(row.dead), bytes(row.bytes)];
 }
 
-function title(namespace, row) {
+function title(namespace, row, name) {
   return [
-    el("a", { href: entityAddress(namespace, row.path), "data-row": true }, row.name),
+    el("a", { href: entityAddress(namespace, row.path), "data-row": true }, name),
     " ",
     el("span", { class: "tag" }, row.kind),
     badges(row),
@@ -149,50 +226,4 @@ export function badges(row) {
     row.forward_to ? [" ", el("span", { class: "tag soft" }, `→ ${row.forward_to}`)] : null,
     row.status === "Active" ? null : [" ", el("span", { class: "tag warn" }, row.status)],
   ];
-}
-
-/** The form for a new queue, topic or subscription; `topic` is where a subscription goes. */
-export async function createEntity(namespace, kind, topic = "") {
-  const kinds = el("select", { onchange: () => arrange() },
-    ["queue", "topic", "subscription"].map((each) => el("option", { value: each, selected: each === kind }, each)));
-  const name = el("input", { type: "text", maxlength: 260, autocomplete: "off", spellcheck: "false", required: true });
-  const of = el("input", { type: "text", maxlength: 260, value: topic, autocomplete: "off", spellcheck: "false" });
-  const filter = el("input", { type: "text", maxlength: 1024, placeholder: "kind = 'order'", autocomplete: "off", spellcheck: "false" });
-  const sessions = el("input", { type: "checkbox" });
-  const duplicates = el("input", { type: "checkbox" });
-  const expiry = el("input", { type: "checkbox" });
-  const deliveries = el("input", { type: "number", min: 1, value: "10" });
-  const lock = el("input", { type: "number", min: 5, max: 300, value: "60" });
-  const topicField = field("Topic", of);
-  const filterField = field("Filter", filter, "A SQL condition; empty takes every message.");
-  const duplicatesField = field("Duplicate detection", duplicates);
-  const queueOnly = [
-    field("Sessions", sessions),
-    field("Dead-letter what expires", expiry),
-    field("Deliveries before dead-lettering", deliveries),
-    field("Lock, in seconds", lock),
-  ];
-  function arrange() {
-    topicField.hidden = filterField.hidden = kinds.value !== "subscription";
-    duplicatesField.hidden = kinds.value === "subscription";
-    queueOnly.forEach((each) => {
-      each.hidden = kinds.value === "topic";
-    });
-  }
-  arrange();
-  const parts = [field("Kind", kinds), topicField, field("Name", name), filterField, duplicatesField, queueOnly];
-  name.setAttribute("autofocus", "");
-  const made = await form("New entity", parts, "Create", () => {
-    const settings = {};
-    if (kinds.value !== "subscription" && duplicates.checked) settings.requires_duplicate_detection = true;
-    if (kinds.value !== "topic") {
-      if (sessions.checked) settings.requires_session = true;
-      if (expiry.checked) settings.dead_letter_on_expiry = true;
-      settings.max_delivery_count = Number(deliveries.value);
-      settings.lock_duration_ms = Math.round(Number(lock.value) * 1000);
-    }
-    return tell("create", { namespace, kind: kinds.value, name: name.value, topic: of.value, filter: filter.value, settings });
-  });
-  if (made) note(`Created '${made.path}'.`);
-  return made;
 }

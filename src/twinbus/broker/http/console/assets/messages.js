@@ -1,9 +1,11 @@
-// Messages of an entity, page by page, and one of them with everything in it.
+// Messages of an entity, page by page: looked for, chosen, and what is done with those that are chosen.
 
-import { address, ask, tell } from "./api.js";
-import { bodyView } from "./body.js";
-import { note, open, sure, trying } from "./dialogs.js";
-import { bytes, count, el, show, some, table, time } from "./dom.js";
+import { ask, tell } from "./api.js";
+import { form, note, sure, trying } from "./dialogs.js";
+import { bytes, count, el, field, show, some, table, time } from "./dom.js";
+import { download, messageDialog } from "./message.js";
+
+const PAGE = 50;
 
 export function messageList(content, page, namespace, entity, part) {
   const where = { namespace, entity: entity.path, part };
@@ -16,23 +18,54 @@ export function messageList(content, page, namespace, entity, part) {
   let earlier = [];
   let rows = [];
   let next = null;
+  let reading = 0;
+  let latest = entity;
   const chosen = new Set();
   const holder = el("div");
-  const again = el("button", { type: "button", class: "plain", onclick: () => read() }, "Read again");
+  const button = (text, work, kind = "plain") => el("button", { type: "button", class: kind, onclick: () => trying(work) }, text);
+  const again = button("Read again", () => read());
   const hint = el("span", { class: "quiet", role: "status" });
-  const back = el("button", { type: "button", class: "primary", hidden: true, onclick: () => trying(resubmit) }, "Resubmit all");
-  const purge = el("button", { type: "button", class: "danger-plain", hidden: true, onclick: () => trying(purgeAll) }, "Purge");
+  const back = button("Resubmit all", resubmit, "primary");
+  const bury = button("Dead-letter", buryChosen);
+  const remove = button("Delete selected", removeChosen, "danger-plain");
+  const purge = button("Purge", purgeAll, "danger-plain");
+  const save = button("Download", () => download(where, rows.filter((row) => !chosen.size || chosen.has(row.seq))));
+  const stop = button("Stop", () => {
+    reading += 1;
+    stop.hidden = true;
+  });
+  stop.hidden = true;
   const pages = el("div", { class: "actions" });
-  show(content, el("div", { class: "bar" }, again, hint, el("span", { class: "push" }), back, purge), holder, pages);
-  let latest = entity;
+  const finder = finderOf(where, entity, (jump) => {
+    from = jump;
+    earlier = [];
+    return read();
+  });
+  show(content, finder.form, el("div", { class: "bar" }, again, stop, hint, el("span", { class: "push" }), save, back, bury, remove, purge), holder, pages);
 
+  /** Read a page. A search goes on by itself until the page is full, or all was looked at. */
   async function read() {
-    const found = await trying(() => ask("messages", { ...where, from }));
-    if (!found || !page.current()) return;
-    rows = found.rows;
-    next = found.next;
+    const own = ++reading;
+    const wanted = finder.wanted();
+    const searching = Boolean(wanted.search || wanted.session);
+    const found = [];
+    let looked = 0;
+    let at = from;
+    do {
+      const answer = await trying(() => ask("messages", { ...where, ...wanted, from: at }));
+      if (!answer || !page.current()) return;
+      if (own !== reading && !searching) return;
+      found.push(...answer.rows);
+      looked += answer.looked;
+      at = answer.next;
+      if (searching) show(hint, `Looked at ${some(looked, "message")}, found ${count(found.length)}.`);
+      stop.hidden = !searching || at === null || own !== reading || found.length >= PAGE;
+    } while (searching && own === reading && at !== null && found.length < PAGE);
+    stop.hidden = true;
+    rows = found;
+    next = at;
     chosen.clear();
-    hint.textContent = "";
+    if (!searching) show(hint);
     again.classList.remove("calls");
     draw();
   }
@@ -46,21 +79,27 @@ export function messageList(content, page, namespace, entity, part) {
     const can = (right) => entity.rights.includes(right);
     back.hidden = !dead || !can("Send") || !rows.length;
     back.textContent = chosen.size ? `Resubmit ${chosen.size} selected` : "Resubmit all";
+    bury.hidden = dead || entity.kind === "topic" || !chosen.size;
+    bury.textContent = `Dead-letter ${chosen.size} selected`;
+    remove.hidden = !can("Manage") || !chosen.size;
+    remove.textContent = `Delete ${chosen.size} selected`;
+    save.hidden = !rows.length;
+    save.textContent = chosen.size ? `Download ${chosen.size} selected` : "Download page";
     purge.hidden = entity.kind === "topic" || !can("Manage") || !held();
   }
 
   function draw() {
     offer();
-    if (!rows.length) {
-      show(holder, el("p", { class: "quiet empty" }, dead ? "No dead letters." : entity.kind === "topic"
-        ? "Nothing is scheduled. What was published is in the subscriptions." : "No messages."));
-    } else {
-      show(holder, dead ? deadTable() : plainTable());
+    const wanted = finder.wanted();
+    if (rows.length) show(holder, messageTable());
+    else {
+      show(holder, el("p", { class: "quiet empty" }, wanted.search || wanted.session || from !== "0" ? "No message is like that." : dead ? "No dead letters."
+        : entity.kind === "topic" ? "Nothing is scheduled. What was published is in the subscriptions." : "No messages."));
     }
     show(
       pages,
-      earlier.length ? el("button", { type: "button", class: "plain", onclick: () => turn(-1) }, "Previous") : null,
-      next ? el("button", { type: "button", class: "plain", onclick: () => turn(1) }, "Next") : null,
+      earlier.length ? button("Previous page", () => turn(-1)) : null,
+      next !== null ? button("Next page", () => turn(1)) : null,
     );
   }
 
@@ -69,33 +108,16 @@ export function messageList(content, page, namespace, entity, part) {
       earlier.push(from);
       from = next;
     } else from = earlier.pop() ?? "0";
-    read();
+    return read();
   }
 
-  const number = (row) => el("button", {
-    type: "button",
-    class: "link",
-    "data-row": true,
-    "aria-label": `Message ${row.seq}`,
-    onclick: () => trying(() => detail(where, row.seq)),
-  }, row.seq);
-  const preview = (row) => (row.damaged ? el("strong", {}, "damaged, set aside") : row.unreadable ? el("em", {}, "unreadable") : el("code", { class: "preview" }, row.preview));
+  const shownBody = (row) => (row.damaged ? el("strong", {}, "damaged, set aside") : row.unreadable ? el("em", {}, "unreadable") : el("code", { class: "preview" }, row.preview));
+  const reason = (row) => el("span", { class: "one-line", title: `${row.reason ?? ""} ${row.description ?? ""}` },
+    el("strong", {}, row.reason ?? "no reason given"), row.description ? el("span", { class: "quiet" }, ` ${row.description}`) : null);
 
-  function plainTable() {
-    const columns = [["Number", "number"], ["Message id"], ["Enqueued"], ["Deliveries", "number"], ["Size", "number"], ["Body", "wide"]];
-    return table("Messages", columns, rows.map((row) => [
-      number(row),
-      [row.id, " ", row.session ? el("span", { class: "tag soft" }, `session ${row.session}`) : null,
-        row.state === "active" ? null : el("span", { class: "tag warn" }, row.state)],
-      time(row.enqueued_ms),
-      count(row.deliveries),
-      bytes(row.bytes),
-      preview(row),
-    ]), { class: "messages" });
-  }
-
-  function deadTable() {
-    const columns = [["Number", "number pick"], ["Reason", "wide"], ["Message id"], ["Enqueued"], ["Deliveries", "number"], ["Body", "wide"]];
+  function messageTable() {
+    const columns = [["Number", "number pick"], ...(dead ? [["Reason", "wide"]] : []), ["Message id"], ["Enqueued", "when"], ["Deliveries", "number"],
+      ...(dead ? [] : [["Size", "number"]]), ["Body", "wide"]];
     const boxes = [];
     const all = el("input", {
       type: "checkbox",
@@ -108,7 +130,7 @@ export function messageList(content, page, namespace, entity, part) {
         offer();
       },
     });
-    const made = table("Dead letters", columns, rows.map((row) => {
+    const made = table(dead ? "Dead letters" : "Messages", columns, rows.map((row) => {
       const box = el("input", {
         type: "checkbox",
         "aria-label": `Select message ${row.seq}`,
@@ -120,30 +142,58 @@ export function messageList(content, page, namespace, entity, part) {
         },
       });
       boxes.push(box);
+      const number = el("button", {
+        type: "button",
+        class: "link",
+        "data-row": true,
+        "aria-label": `Message ${row.seq}`,
+        onclick: () => trying(() => messageDialog(where, entity, rows, row.seq, read)),
+      }, row.seq);
       return [
-        [box, number(row)],
-        [el("strong", {}, row.reason ?? "no reason given"), row.description ? el("div", { class: "quiet" }, row.description) : null],
-        row.id,
+        [box, number],
+        ...(dead ? [reason(row)] : []),
+        [row.id ?? "", " ", row.session ? el("span", { class: "tag soft" }, `session ${row.session}`) : null,
+          row.state === "active" ? null : el("span", { class: "tag warn" }, row.state)],
         time(row.enqueued_ms),
         count(row.deliveries),
-        preview(row),
+        ...(dead ? [] : [bytes(row.bytes)]),
+        shownBody(row),
       ];
-    }), { class: "messages dead" });
+    }), { class: dead ? "messages dead" : "messages" });
     made.querySelector("thead th").prepend(all);
     return made;
+  }
+
+  /** Do something with the chosen ones, say how it went, read again. */
+  async function withChosen(command, fields, done) {
+    const answer = await tell(command, { ...where, numbers: [...chosen], ...fields });
+    note(done(answer));
+    if (answer.left) note(`${some(answer.left, "message")} stayed: locked by a receiver, or gone already.`, "bad");
+    await read();
+  }
+
+  async function removeChosen() {
+    const what = some(chosen.size, dead ? "dead letter" : "message");
+    if (!await sure("Delete?", `${what} of '${entity.path}' will be deleted. This cannot be undone.`, "Delete")) return;
+    await withChosen("remove", {}, (answer) => `Deleted ${some(answer.removed, "message")}.`);
+  }
+
+  async function buryChosen() {
+    const reasonField = el("input", { type: "text", maxlength: 4096, autocomplete: "off", autofocus: true });
+    const description = el("input", { type: "text", maxlength: 4096, autocomplete: "off" });
+    await form(`Dead-letter ${some(chosen.size, "message")}?`, [field("Reason", reasonField), field("Description", description)], "Dead-letter", () =>
+      withChosen("dead-letter", { reason: reasonField.value, description: description.value }, (answer) => `Dead-lettered ${some(answer.moved, "message")}.`), { class: "small" });
   }
 
   async function resubmit() {
     const numbers = chosen.size ? [...chosen] : null;
     const what = numbers ? some(numbers.length, "dead letter") : `all ${some(held(), "dead letter")}`;
-    const yes = await sure("Resubmit?", `${what} of '${entity.path}' will be there again as if sent now, with no delivery counted.`, "Resubmit");
+    const yes = await sure("Resubmit?", `${what} of '${entity.path}' will go back to '${entity.path}' as if sent now, with no delivery counted.`, "Resubmit");
     if (!yes) return;
     const done = await tell("resubmit", { ...where, numbers });
     note(`Resubmitted ${some(done.resubmitted, "message")}.${done.more ? " There are more." : ""}`);
     if (done.refused) note(`${some(done.refused, "message")} could not go back: no session id, or not readable.`, "bad");
-    from = "0";
-    earlier = [];
-    await read();
+    await finder.first();
   }
 
   async function purgeAll() {
@@ -156,20 +206,19 @@ export function messageList(content, page, namespace, entity, part) {
     if (!yes) return;
     const done = await tell("purge", where);
     note(`Purged ${some(done.purged, "message")}.${done.more ? " There are more: purge again." : ""}`);
-    from = "0";
-    earlier = [];
-    await read();
+    await finder.first();
   }
 
   read();
   return {
     read,
+    find: () => finder.focus(),
     stale: (now) => {
       if (now) latest = now;
       // An empty list costs nothing to read again; a full one is somebody's reading.
-      if (!rows.length) read();
+      if (!rows.length && !finder.wanted().search) read();
       else {
-        hint.textContent = "There is something new.";
+        show(hint, "There is something new.");
         again.classList.add("calls");
         offer();
       }
@@ -177,21 +226,32 @@ export function messageList(content, page, namespace, entity, part) {
   };
 }
 
-async function detail(where, seq) {
-  const found = await ask("message", { ...where, seq });
-  const pairs = (title, lines) => (lines.length ? el("section", {}, el("h3", {}, title), el("dl", { class: "pairs" }, lines.map(([name, type, text]) => [
-    el("dt", {}, name, " ", type ? el("span", { class: "type" }, type) : null),
-    el("dd", {}, text),
-  ]))) : null);
-  const times = [["enqueued", "", time(found.enqueued_ms)], ...(found.expires_ms ? [["expires", "", time(found.expires_ms)]] : [])];
-  open(`Message ${found.seq}`, () => el(
-    "div",
-    { class: "detail" },
-    found.reason || found.description ? el("p", { class: "banner" }, el("strong", {}, found.reason ?? ""), found.description ? ` ${found.description}` : "") : null,
-    found.unreadable ? el("p", { class: "banner" }, "The message is not valid AMQP. Its bytes are shown below.") : null,
-    bodyView(found.body, address("body", { ...where, seq })),
-    pairs("Application properties", found.application),
-    pairs("Properties", found.properties),
-    pairs("System", [...times, ...found.system]),
-  ), { class: "large" });
+/** The form above the list: a text in ids, properties or bodies; a session; a sequence number to begin with. */
+function finderOf(where, entity, find) {
+  const search = el("input", { type: "search", placeholder: "Search messages", "aria-label": "Search messages", autocomplete: "off", spellcheck: "false", maxlength: 2000 });
+  const kind = el("select", { "aria-label": "Search in" }, [["", "anywhere"], ["id", "ids and subject"], ["property", "properties"], ["body", "body"]].map(([value, name]) => el("option", { value }, name)));
+  const session = el("input", { type: "text", placeholder: "Session id", "aria-label": "Session id", list: "session-ids", autocomplete: "off", spellcheck: "false", maxlength: 128 });
+  const ids = el("datalist", { id: "session-ids" });
+  const from = el("input", { type: "text", inputmode: "numeric", pattern: "[0-9]*", placeholder: "From number", "aria-label": "From sequence number", autocomplete: "off", maxlength: 19, class: "short" });
+  if (entity.sessions) ask("sessions", where).then((found) => show(ids, found.sessions.map((each) => el("option", { value: each }))), () => {});
+  const go = () => trying(() => find(/^\d+$/.test(from.value.trim()) ? from.value.trim() : "0"));
+  const made = el("form", {
+    class: "bar finder",
+    role: "search",
+    onsubmit: (event) => {
+      event.preventDefault();
+      go();
+    },
+  }, search, kind, session, ids, from, el("button", { type: "submit", class: "plain" }, "Find"),
+  el("button", { type: "reset", class: "tool", onclick: () => setTimeout(go, 0) }, "Clear"));
+  const text = (input) => input.value.trim();
+  return {
+    form: made,
+    first: go,
+    focus: () => search.focus(),
+    wanted: () => ({
+      ...(text(search) ? { search: text(search), field: kind.value } : {}),
+      ...(text(session) ? { session: session.value } : {}),
+    }),
+  };
 }

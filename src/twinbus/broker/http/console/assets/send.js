@@ -1,75 +1,161 @@
-// The form for a test message.
+// The form of a message: a new one, or one that is edited and sent again.
 
 import { tell } from "./api.js";
 import { form, note } from "./dialogs.js";
-import { el, field, some } from "./dom.js";
+import { el, field, show, some } from "./dom.js";
+import { bodyText } from "./message.js";
 
 const ROWS_MAX = 200;
+const EDITABLE = new Set(["string", "long", "int", "uint", "ulong", "short", "ushort", "byte", "ubyte", "double", "boolean", "bool"]);
+const MARKS = new Set(["DeadLetterReason", "DeadLetterErrorDescription"]);
+
+const line = (value = "", attributes = {}) => el("input", { type: "text", autocomplete: "off", spellcheck: "false", value, ...attributes });
 
 export async function sendMessage(namespace, entity) {
-  const body = el("textarea", { rows: 6, spellcheck: "false", autofocus: true });
-  const type = el("input", { type: "text", value: "application/json", list: "content-types", autocomplete: "off", spellcheck: "false" });
-  const types = el("datalist", { id: "content-types" }, ["application/json", "text/plain", "application/xml"].map((each) => el("option", { value: each })));
-  const session = el("input", { type: "text", maxlength: 128, autocomplete: "off", spellcheck: "false" });
-  const id = el("input", { type: "text", maxlength: 128, autocomplete: "off", spellcheck: "false" });
-  const subject = el("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+  const parts = messageParts({ content_type: "application/json" }, entity.sessions ? "Needed here." : null);
   const copies = el("input", { type: "number", min: 1, max: 100, value: "1" });
-  const delay = el("input", { type: "number", min: 0, value: "0" });
-  const rows = el("div", { class: "rows" });
-  const add = el("button", { type: "button", class: "plain", onclick: () => addRow().focus() }, "Add a property");
-  function addRow() {
-    const name = el("input", { type: "text", "aria-label": "Property name", placeholder: "name", spellcheck: "false" });
-    const value = el("input", { type: "text", "aria-label": "Property value", placeholder: "value", spellcheck: "false" });
-    const gone = el("button", { type: "button", class: "tool", "aria-label": "Remove the property", onclick: () => row.remove() }, "✕");
-    const row = el("div", { class: "row" }, name, value, gone);
-    rows.append(row);
-    add.disabled = rows.children.length >= ROWS_MAX;
-    return name;
-  }
-  const parts = [
-    field("Body", body),
-    el("div", { class: "columns" },
-      field("Content type", type),
-      field("Session id", session, entity.sessions ? "Needed here." : null),
-      field("Message id", id, "Made up when empty."),
-      field("Subject", subject),
-      field("Copies", copies),
-      field("Visible after, in seconds", delay)),
-    types,
-    el("fieldset", {}, el("legend", {}, "Application properties"),
-      el("p", { class: "hint" }, "12, 1.5, true and false are numbers and booleans; in quotes, \"12\", they are texts."), rows, add),
-  ];
-  const sent = await form(`Send to ${entity.path}`, parts, "Send", () => {
-    const properties = Object.create(null);
-    for (const row of rows.children) {
-      const [name, value] = row.querySelectorAll("input");
-      if (name.value) properties[name.value] = literal(value.value);
-    }
-    return tell("send", {
-      namespace,
-      entity: entity.path,
-      body: body.value,
-      content_type: type.value,
-      session_id: session.value,
-      message_id: id.value,
-      subject: subject.value,
-      copies: Number(copies.value),
-      delay_s: Math.round(Number(delay.value)),
-      properties,
-    });
+  parts.columns.append(field("Copies", copies));
+  const sent = await form(`Send to ${entity.path}`, parts.all, "Send", (button) => {
+    parts.check(button);
+    return tell("send", { namespace, entity: entity.path, ...parts.texts(), ...parts.times(), properties: parts.properties(), copies: Number(copies.value) });
   });
   if (sent) note(`Sent ${some(sent.sent, "message")} to '${entity.path}'.`);
   return sent;
 }
 
-/** A value as it was meant: a number, a boolean, or a text, in quotes or not. */
+/** Edit a message and send it; its original goes in the same commit, unless it is to be kept. */
+export async function editMessage(where, entity, found) {
+  const named = Object.fromEntries(found.properties.map(([name, , text]) => [name, text]));
+  const text = bodyText(found);
+  const editable = text !== null && ["data", "text value", "empty"].includes(found.body.kind);
+  const before = {
+    body: editable ? text : null,
+    content_type: named.content_type ?? "",
+    session_id: named.session_id ?? "",
+    message_id: named.message_id ?? "",
+    subject: named.subject ?? "",
+    correlation_id: named.correlation_id ?? "",
+  };
+  const shown = entity.duplicates ? { ...before, message_id: "" } : before;
+  const parts = messageParts(shown, entity.sessions ? "Needed here." : null, found.application.filter(([name]) => !MARKS.has(name)));
+  const to = line("", { placeholder: entity.path });
+  const keep = el("input", { type: "checkbox" });
+  const all = [
+    editable ? null : el("p", { class: "banner" }, "The body is not text, or too large to be edited here: it is sent as it is."),
+    parts.all,
+    el("div", { class: "columns" }, field("To entity", to, "Empty: back to where it is from."), field("Keep the original", keep)),
+  ];
+  const sent = await form(`Edit and resend message ${found.seq}`, all, "Resend", (button) => {
+    if (editable) parts.check(button);
+    const texts = parts.texts();
+    const changed = Object.fromEntries(Object.entries(texts).filter(([name, value]) => value !== null && value !== before[name]));
+    const { changes, removed } = parts.changes();
+    return tell("resend", { ...where, seq: found.seq, ...changed, ...parts.times(), properties: changes, removed_properties: removed, to: to.value, keep: keep.checked });
+  });
+  if (sent) note(`Sent message ${found.seq} again to '${sent.to}'.${sent.removed ? "" : " The original stays."}`);
+  return sent;
+}
+
+/** The fields that both forms have; `own` are the application properties of the original. */
+function messageParts(values, sessionHint, own = []) {
+  const body = values.body === null ? null : el("textarea", { rows: 6, spellcheck: "false", autofocus: true, value: values.body ?? "", oninput: () => tellFault() });
+  const type = line(values.content_type, { list: "content-types", oninput: () => tellFault() });
+  const types = el("datalist", { id: "content-types" }, ["application/json", "text/plain", "application/xml"].map((each) => el("option", { value: each })));
+  const session = line(values.session_id, { maxlength: 128 });
+  const id = line(values.message_id, { maxlength: 128 });
+  const subject = line(values.subject);
+  const correlation = line(values.correlation_id);
+  const delay = el("input", { type: "number", min: 0, value: "0" });
+  const life = el("input", { type: "number", min: 1, placeholder: "the entity's own" });
+  const fault = el("p", { class: "wrong", role: "status" });
+  const rows = el("div", { class: "rows" });
+  const add = el("button", { type: "button", class: "plain", onclick: () => addRow().focus() }, "Add a property");
+  let accepted = null;
+  function addRow(name = "", kind = "", text = "") {
+    const fixed = Boolean(kind) && !EDITABLE.has(kind);
+    const title = line(name, { "aria-label": "Property name", placeholder: "name", readonly: Boolean(kind) });
+    const value = line(text, { "aria-label": "Property value", placeholder: "value", readonly: fixed, title: fixed ? `A ${kind}: it is sent as it is.` : null });
+    const gone = el("button", { type: "button", class: "tool", "aria-label": "Remove the property", onclick: () => row.remove() }, "✕");
+    const row = el("div", { class: "row" }, title, value, gone);
+    row.origin = kind ? { name, kind, text } : null;
+    rows.append(row);
+    add.disabled = rows.children.length >= ROWS_MAX;
+    return title;
+  }
+  own.forEach((each) => addRow(...each));
+  function jsonFault() {
+    if (!body || !/json/i.test(type.value) || !body.value.trim()) return "";
+    try {
+      JSON.parse(body.value);
+    } catch (error) {
+      return `The body is not valid JSON: ${error.message}`;
+    }
+    return "";
+  }
+  const tellFault = () => show(fault, jsonFault());
+  const given = () => [...rows.children].map((row) => {
+    const [name, value] = [...row.querySelectorAll("input")].map((input) => input.value);
+    return { name, value, origin: row.origin };
+  });
+  const columns = el("div", { class: "columns" },
+    field("Content type", type),
+    field("Session id", session, sessionHint),
+    field("Message id", id, "Made up when empty."),
+    field("Subject", subject),
+    field("Correlation id", correlation),
+    field("Visible after, in seconds", delay),
+    field("Time to live, in seconds", life));
+  return {
+    columns,
+    all: [
+      body ? field("Body", body) : null,
+      fault,
+      columns,
+      types,
+      el("fieldset", {}, el("legend", {}, "Application properties"),
+        el("p", { class: "hint" }, "12, 1.5, true and false are numbers and booleans; in quotes, \"12\", they are strings."), rows, add),
+    ],
+    texts: () => ({ body: body ? body.value : null, content_type: type.value, session_id: session.value, message_id: id.value, subject: subject.value, correlation_id: correlation.value }),
+    times: () => ({
+      ...(Number(delay.value) > 0 ? { delay_s: Math.round(Number(delay.value)) } : {}),
+      ...(Number(life.value) > 0 ? { time_to_live_s: Math.round(Number(life.value)) } : {}),
+    }),
+    properties: () => collected(given().filter(({ name }) => name).map(({ name, value }) => [name, literal(value)])),
+    changes: () => {
+      const now = given();
+      const kept = new Set(now.map(({ name }) => name));
+      const changed = now.filter(({ name, value, origin }) => name && !(origin && origin.text === value));
+      return {
+        changes: collected(changed.map(({ name, value, origin }) => [name, origin?.kind === "string" ? value : literal(value)])),
+        removed: own.map(([name]) => name).filter((name) => !kept.has(name)),
+      };
+    },
+    /** Say what is wrong with the body before it is sent; the same body once more is meant so. */
+    check: (button) => {
+      const wrong = jsonFault();
+      if (!wrong || accepted === body.value) return;
+      accepted = body.value;
+      button.textContent = "Send anyway";
+      throw new Error(`${wrong}. Correct it, change the content type, or send it anyway.`);
+    },
+  };
+}
+
+/** Names may be anything, `__proto__` too. */
+function collected(pairs) {
+  const found = Object.create(null);
+  for (const [name, value] of pairs) found[name] = value;
+  return found;
+}
+
+/** A value as it was meant: a number, a boolean, or a string, in quotes or not. */
 export function literal(text) {
   try {
     const found = JSON.parse(text);
     if (typeof found === "number" && !(Number.isSafeInteger(found) || !Number.isInteger(found))) return text;
     if (["number", "boolean", "string"].includes(typeof found)) return found;
   } catch {
-    // A text without quotes.
+    // A string without quotes.
   }
   return text;
 }

@@ -1,0 +1,55 @@
+// Who is connected to a namespace, from where, with which links; and the button that closes a connection.
+
+import { tell, watch } from "./api.js";
+import { note, sure, trying } from "./dialogs.js";
+import { count, el, show, some, table, time } from "./dom.js";
+import { tabs } from "./entities.js";
+
+const COLUMNS = [["Address", "name"], ["Client", "wide"], ["Transport"], ["Since", "when"], ["Links", "wide"], ["", "number"]];
+
+export function connectionsPage(page, namespace) {
+  const list = el("div");
+  const sum = el("p", { class: "quiet", role: "status" });
+  const pages = el("div", { class: "actions" });
+  show(page.main, tabs(namespace, "Connections"), el("h1", {}, "Connections"), sum, list, pages);
+
+  function look(after) {
+    return watch("connections", { namespace, after }, (found) => {
+      if (!page.current()) return;
+      const held = list.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+      show(sum, `${some(found.total, "connection")} over AMQP.`);
+      show(list, found.connections.length
+        ? table("Connections", COLUMNS, found.connections.map((each) => row(namespace, each)), { class: "connections" })
+        : el("p", { class: "quiet empty" }, "Nobody is connected."));
+      show(
+        pages,
+        after ? el("button", { type: "button", class: "plain", onclick: () => trying(() => look(0)) }, "First page") : null,
+        found.more ? el("button", { type: "button", class: "plain", onclick: () => trying(() => look(found.connections.at(-1).number)) }, "Next page") : null,
+      );
+      if (held) [...list.querySelectorAll("button")].find((each) => each.getAttribute("aria-label") === held)?.focus();
+    });
+  }
+
+  return look(0);
+}
+
+function row(namespace, each) {
+  // Each client has a link to `$cbs` for its tokens: it tells nothing.
+  const links = each.links.filter((link) => link.address !== "$cbs").map((link) => [el("span", { class: "tag soft", title: `${link.name}, credit ${link.credit}, ${link.unsettled} unsettled` },
+    `${link.role === "sender" ? "sends to" : "receives from"} ${(link.address ?? "–").replace(/^amqps?:\/\/[^/]*\//, "")}`), " "]);
+  return [
+    each.address,
+    [each.client || "–", each.container ? el("div", { class: "quiet" }, each.container) : null],
+    each.transport,
+    time(each.opened_ms),
+    [links, each.links_total > each.links.length ? el("span", { class: "quiet" }, ` and ${count(each.links_total - each.links.length)} more`) : null],
+    el("button", { type: "button", class: "danger-plain", "aria-label": `Close the connection of ${each.address}`, onclick: () => trying(() => end(namespace, each)) }, "Close"),
+  ];
+}
+
+async function end(namespace, each) {
+  const yes = await sure("Close this connection?", `The client at ${each.address} is told that an administrator closed it. What it has locked is given back; it may connect again.`, "Close");
+  if (!yes) return;
+  await tell("close-connection", { namespace, number: each.number });
+  note(`Closed the connection of ${each.address}.`);
+}
