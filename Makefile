@@ -22,7 +22,7 @@ SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_sp
 	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test spark spark-versions lint types bench bench-peers faults fuzz proof compat matrix compliance docs wheel compiled
+.PHONY: help setup demo test spark spark-versions lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -105,3 +105,7 @@ $(COMPILED)/.built: $(STAMP) setup.py $(shell find src -name '*.py')
 	rm -rf $(COMPILED)
 	TWINBUS_COMPILE=1 $(BIN)/python setup.py --quiet build --build-lib $(COMPILED)
 	@touch $@
+
+site: $(STAMP) ## build the documentation as a site into build/site, every link checked
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -60,6 +60,9 @@ def _with_backlog(broker: Broker) -> None:
         broker.create_queue(f"contoso/x-servicebus-transfer/{number}", "fabrikam")
 
 
+# The file that the page shows.
+_EMULATOR = (ROOT / "docs" / "emulator.md").read_text().split("```json\n")[1].split("```")[0]
+
 # A ledger that a client of the reader's has written.
 _SENT = {"v": 1, "type": "operations", "id": "5f0c2b9de1a44c07-1", "source": "client", "namespace": "contoso"}
 _SENT |= {"start_ms": 1_794_700_800_000, "end_ms": 1_794_700_801_000, "entity": "orders", "kind": "send"}
@@ -75,6 +78,7 @@ SETTINGS = {
     "docs/clients.md": Setting(environment={"REQUESTS_CA_BUNDLE": ""}),
     # Some of their commands start Spark.
     "docs/cluster.md": Setting(environment=BRISK, timeout_s=600),
+    "docs/emulator.md": Setting(files={"config.json": _EMULATOR}),
     "docs/ledger.md": Setting(files=LEDGERS, environment=BRISK, timeout_s=240),
     "docs/plan.md": Setting(timeout_s=240),
     "docs/quickstart.md": Setting(timeout_s=240),
