@@ -380,8 +380,7 @@ class Queue:
         return receive_by_number(self, sequence_numbers, now_ms, facts, session)
 
     def delete_batch(self, count: int, before_ms: int, now_ms: int, facts: Facts, session_id: str | None = None) -> int:
-        """Delete up to `count` available messages enqueued before a time, in order up to the first that was not; return
-        how many."""
+        """Delete up to `count` available messages, in order up to the first that is not older; return how many."""
         return delete_available(self, count, before_ms, now_ms, facts, session_id)
 
     def delete_chosen(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> list[int]:
