@@ -104,12 +104,18 @@ def test_the_same_facts_give_the_same_bytes(outage: CostReport) -> None:
 
 def test_the_large_numbers(outage: CostReport) -> None:
     assert dict(numbers(outage)) == {
-        "USD on the bill": "0.69",
+        "messages sent": "54,000",
+        "messages received": "36,000",
         "messages diverted": "18,000",
+        "brought home": "18,000",
+        "repeated": "0",
+        "lost": "0",
         "failed over": "9 min 30 s",
         "slowest through the backlog": "10 min",
         "most in the backlog": "15,000",
         "operations": f"{108_000 + 18_000 + 36_000 + 18_000 + 38:,}",
+        "USD on the bill for outages": "0.04",
+        "USD on the bill in all": "0.69",
     }
 
 
@@ -139,7 +145,7 @@ def test_an_outage_that_goes_on_is_drawn_and_said(outage: CostReport) -> None:
     episodes = tuple(replace(each, ended_s=None) for each in outage.episodes)
     outages = tuple(replace(each, ended_s=None) for each in outage.outages)
     text = page(replace(outage, episodes=episodes, outages=outages))
-    assert "The outage that began at 15 Nov 2026 09:10 UTC and is not over has diverted" in text
+    assert "The outage that began at 15 Nov 2026 09:10:00 UTC and is not over has diverted" in text
     assert text.count("ongoing") >= 3
 
 

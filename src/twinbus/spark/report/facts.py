@@ -92,9 +92,11 @@ class OutageSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationSeries:
-    """Operations of each piece of the period, by stage."""
+    """Operations of each piece of the period, by stage; of the whole period all of them, and those that are billed."""
 
     stages: dict[str, tuple[int, ...]]
+    totals: dict[str, int] = field(default_factory=dict)
+    billed: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,9 @@ class CostReport:
     episodes: tuple[Episode, ...] = ()
     episodes_count: int = 0
     episodes_entities: int = 0
+    # Messages that were accepted, directly or into the backlog, and deliveries to receivers.
+    sent: int = 0
+    received: int = 0
     diverted: int = 0
     syphoned: int = 0
     dead_lettered: int = 0
@@ -168,6 +173,16 @@ class CostReport:
     latencies: tuple[LatencySummary, ...] = ()
     latencies_count: int = 0
     quarantined: int = 0
+
+    @property
+    def repeated(self) -> int:
+        """Messages that came home beyond those told as diverted: repeats, or sends that got no answer."""
+        return max(self.syphoned + self.dead_lettered - self.diverted, 0)
+
+    @property
+    def missing(self) -> int:
+        """Diverted messages of which nothing more is told: in the backlog still, or lost."""
+        return max(self.diverted - self.syphoned - self.dead_lettered, 0)
 
     @property
     def cost(self) -> Cost:

@@ -262,10 +262,20 @@ class _Gathering:
             found.setdefault(row["stage"], {})[row["piece"]] = row["count"]
         if not found:
             return {}
+        operations = self._operations
+        totals = queries.counts_by_stage(operations)
+        billed = queries.counts_by_stage(queries.billed(operations, self._sheet))
+        flows = _only(queries.flows(operations))
         # The broker and the syphon do not look at the same clock: what was moved may come a minute early.
         stages = {stage: tuple(max(found[stage].get(at, 0), 0) for at in period.pieces) for stage in sorted(found)}
         return {
-            "operations": OperationSeries(stages={stage: counts for stage, counts in stages.items() if any(counts)})
+            "operations": OperationSeries(
+                stages={stage: counts for stage, counts in stages.items() if any(counts)},
+                totals={row["stage"]: row["count"] for row in totals.collect()},
+                billed={row["stage"]: row["count"] for row in billed.collect()},
+            ),
+            "sent": flows["sent"] or 0,
+            "received": flows["received"] or 0,
         }
 
     def _backlogs(self, period: Period) -> dict[str, Any]:
@@ -275,12 +285,25 @@ class _Gathering:
             return {}
         names = ("depth", "fullest", "depth_bytes", "oldest_ms", "dead")
         series = {name: tuple(rows[at][name] if at in rows else None for at in period.pieces) for name in names}
+        series["depth"] = self._counted_depth(period, series["depth"])
         peaks = queries.queue_peaks(backlog, self._question.entities).collect()
         return {
             "backlog": BacklogSeries(**series),
             "queues": tuple(QueuePeak(**row.asDict()) for row in peaks),
             "queues_count": backlog.select("namespace", "queue").distinct().count(),
         }
+
+    def _counted_depth(self, period: Period, seen: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The depth where somebody looked; before the first look, what went into the backlog and had not left it."""
+        moves = {row["piece"]: row for row in queries.moves_by_piece(self._operations, period.width_s).collect()}
+        depth, held, looked = list(seen), 0, False
+        for at, start_s in enumerate(period.pieces):
+            moved = moves.get(start_s)
+            held = max(held + (moved["into"] - moved["out_of"] if moved else 0), 0)
+            looked = looked or seen[at] is not None
+            if not looked and held:
+                depth[at] = held
+        return tuple(depth)
 
     def _latencies(self, _: Period) -> dict[str, Any]:
         latency = self._latency

@@ -18,6 +18,12 @@ from twinbus.spark.report.percentiles import percentile_ms
 from twinbus.spark.report.period import clock_text, moment
 from twinbus.spark.report.sentence import CAUSED
 
+# Said wherever the operations of diverted messages are counted.
+FOUR_OPERATIONS = (
+    "A diverted message takes four billed operations where a direct one takes two: it is sent to the backlog, received "
+    "from it, sent to the primary, and received by its receiver."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -66,7 +72,7 @@ def stages(report: CostReport) -> Listing:
     rows = [(word(name), *_money(report.stages[name], counted=name not in FIXED)) for name in names]
     if rows:
         rows.append(("all", *_money(report.cost)))
-    numbers = ("operations", "units", f"{report.currency} on the bill", f"{report.currency} at list price")
+    numbers = ("billed operations", "units", f"{report.currency} on the bill", f"{report.currency} at list price")
     return Listing(
         key="stages",
         title="Cost by stage",
@@ -86,7 +92,7 @@ def entities(report: CostReport) -> Listing:
     if report.others is not None:
         left = report.entities_count - len(report.entities)
         rows.append((f"{plural(left, 'other', 'others')}", "", *_money(report.others.cost)))
-    numbers = ("operations", "units", f"{report.currency} on the bill", f"{report.currency} at list price")
+    numbers = ("billed operations", "units", f"{report.currency} on the bill", f"{report.currency} at list price")
     return Listing(
         key="entities",
         title="Cost by entity",
@@ -106,7 +112,7 @@ def outages(report: CostReport) -> Listing:
         lasted = "ongoing" if each.ended_s is None else span(each.ended_s - each.started_s)
         rows.append(
             (
-                clock_text(each.started_s),
+                clock_text(each.started_s, seconds=True),
                 lasted,
                 f"{each.entities:,}",
                 f"{each.diverted:,}",
@@ -124,7 +130,9 @@ def outages(report: CostReport) -> Listing:
         columns=("began (UTC)", *numbers),
         numbers=numbers,
         rows=tuple(rows),
-        note=f"The {len(rows)} that diverted most; {plural(left, 'other')} not shown." if left > 0 else "",
+        note="Billed operations. "
+        + FOUR_OPERATIONS
+        + (f" The {len(rows)} that diverted most; {plural(left, 'other')} not shown." if left > 0 else ""),
         nothing="No failover in this period.",
     )
 
@@ -193,11 +201,11 @@ def operations(report: CostReport) -> Listing:
         minutes = report.period.length_s / 60
         piece = report.period.width_s / 60
         for name in ordered(list(report.operations.stages)):
-            counts = report.operations.stages[name]
-            total, most = sum(counts), max(counts)
+            total, most = report.operations.totals.get(name, 0), max(report.operations.stages[name])
+            billed = report.operations.billed.get(name, 0)
             names.append(name)
-            rows.append((word(name), f"{total:,}", f"{total / minutes:,.1f}", f"{most / piece:,.1f}"))
-    numbers = ("operations", "a minute", "a minute at most")
+            rows.append((word(name), f"{total:,}", f"{billed:,}", f"{total / minutes:,.1f}", f"{most / piece:,.1f}"))
+    numbers = ("operations", "billed", "a minute", "a minute at most")
     return Listing(
         key="operations",
         title="Operations a minute",
@@ -205,7 +213,7 @@ def operations(report: CostReport) -> Listing:
         numbers=numbers,
         rows=tuple(rows),
         stages=tuple(names),
-        note="All operations, billed or not, settlements included.",
+        note="Settlements, and pings that did not reach the primary, are operations that are not billed.",
         nothing="No operation in this period.",
     )
 

@@ -21,7 +21,7 @@ from twinbus.spark.report.drawing import shown
 from twinbus.spark.report.facts import CostReport
 from twinbus.spark.report.listing import Listing
 from twinbus.spark.report.period import clock_text, range_text
-from twinbus.spark.report.sentence import headline
+from twinbus.spark.report.sentence import headline, outage_bill
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -40,7 +40,7 @@ class ReportSection:
 _SECTIONS: Final = (
     ReportSection(
         "Outages",
-        "Each outage: entities that were failed over at the same time, and the operations it caused.",
+        "Each outage: entities that were failed over at the same time, and the billed operations it caused.",
         charts.failovers,
         (listing.outages, listing.failovers),
         "When each entity was failed over, in UTC.",
@@ -68,7 +68,7 @@ _SECTIONS: Final = (
     ),
     ReportSection(
         "Cost by stage",
-        "A diverted message takes four operations: to the backlog, from it, to the primary, and its receiver's.",
+        listing.FOUR_OPERATIONS,
         charts.stages,
         (listing.stages,),
         "Billed units by stage.",
@@ -149,14 +149,21 @@ def _scope(report: CostReport) -> str:
 def numbers(report: CostReport) -> list[tuple[str, str]]:
     """The large numbers at the top: what they are, and how much."""
     peak = max((each for each in (report.backlog.depth if report.backlog else ()) if each is not None), default=None)
-    counted = sum(sum(each) for each in report.operations.stages.values()) if report.operations else 0
+    counted = sum(report.operations.totals.values()) if report.operations else 0
+    added = outage_bill(report)
     return [
-        (f"{report.currency} on the bill", amount(report.cost.amount) if report.stages else "-"),
+        ("messages sent", f"{report.sent:,}"),
+        ("messages received", f"{report.received:,}"),
         ("messages diverted", f"{report.diverted:,}"),
+        ("brought home", f"{report.syphoned:,}"),
+        ("repeated", f"at most {report.repeated:,}" if report.repeated else "0"),
+        ("lost", "0" if not report.missing else f"{report.missing:,} not home yet"),
         ("failed over", span(report.failed_over_s)),
         ("slowest through the backlog", "-" if report.latency is None else span(report.latency.max_ms / 1000)),
         ("most in the backlog", "-" if peak is None else f"{peak:,}"),
         ("operations", f"{counted:,}"),
+        (f"{report.currency} on the bill for outages", "-" if added is None else amount(added)),
+        (f"{report.currency} on the bill in all", amount(report.cost.amount) if report.stages else "-"),
     ]
 
 

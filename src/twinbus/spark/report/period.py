@@ -16,6 +16,8 @@ from twinbus.limits import REPORT_POINTS_MAX
 
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
+# What is shorter than this is told with seconds.
+_SECONDS_BELOW_S: Final = 3_600
 # Widths that people count in; beyond the last they are doubled.
 _WIDTHS_S: Final = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S, 2 * DAY_S, 7 * DAY_S)
 
@@ -73,15 +75,15 @@ def day(at_s: float) -> date:
     return moment(at_s).date()
 
 
-def clock_text(at_s: float) -> str:
-    """`15 Nov 2026 10:04`, in UTC."""
+def clock_text(at_s: float, *, seconds: bool = False) -> str:
+    """`15 Nov 2026 10:04`, or `15 Nov 2026 10:04:30`, in UTC."""
     at = moment(at_s)
-    return f"{at.day} {at:%b %Y %H:%M}"
+    return f"{at.day} {at:%b %Y} {at:{'%H:%M:%S' if seconds else '%H:%M'}}"
 
 
 def range_text(start_s: float, end_s: float) -> str:
-    """Two moments, the day once where it is the same: `15 Nov 2026 10:04 to 10:16`."""
+    """Two moments, the day once where it is the same: `15 Nov 2026 10:04 to 11:16`; with seconds where they matter."""
+    seconds = end_s - start_s < _SECONDS_BELOW_S and bool(start_s % MINUTE_S or end_s % MINUTE_S)
+    end = f"{moment(end_s):{'%H:%M:%S' if seconds else '%H:%M'}}"
     same = day(start_s) == day(end_s)
-    return (
-        f"{clock_text(start_s)} to {moment(end_s):%H:%M}" if same else f"{clock_text(start_s)} to {clock_text(end_s)}"
-    )
+    return f"{clock_text(start_s, seconds=seconds)} to {end if same else clock_text(end_s, seconds=seconds)}"

@@ -15,7 +15,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from twinbus.ledger.records import LATENCY_BOUNDS_MS
-from twinbus.ledger.words import OK, LedgerSource, Stage
+from twinbus.ledger.words import OK, Kind, LedgerSource, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -93,9 +93,37 @@ def billed(operations: DataFrame, sheet: Sheet) -> DataFrame:
     return frame if sheet.refused else frame.where(F.col("outcome") == OK)
 
 
+def flows(operations: DataFrame) -> DataFrame:
+    """Messages that were accepted from senders, and deliveries to receivers."""
+    done = operations.where(F.col("outcome") == OK)
+    sends = F.col("kind").isin(str(Kind.SEND), str(Kind.SCHEDULE))
+    by_sender = F.col("stage").isin(str(Stage.DIRECT), str(Stage.TO_BACKLOG))
+    receives = F.col("kind").isin(str(Kind.RECEIVE), str(Kind.RECEIVE_DEFERRED)) & (F.col("stage") == Stage.DIRECT)
+    return done.agg(
+        F.sum(F.when(sends & by_sender, F.col("count"))).alias("sent"),
+        F.sum(F.when(receives, F.col("count"))).alias("received"),
+    )
+
+
+def moves_by_piece(operations: DataFrame, width_s: int) -> DataFrame:
+    """Messages that went into the backlog and that left it, of each piece."""
+    done = operations.where(F.col("outcome") == OK)
+    into = (F.col("stage") == Stage.TO_BACKLOG) & (F.col("kind") == Kind.SEND)
+    out_of = (F.col("stage") == Stage.FROM_BACKLOG) & F.col("kind").isin(str(Kind.COMPLETE), str(Kind.DEAD_LETTER))
+    return done.groupBy(piece("minute", width_s).alias("piece")).agg(
+        F.sum(F.when(into, F.col("count")).otherwise(0)).alias("into"),
+        F.sum(F.when(out_of, F.col("count")).otherwise(0)).alias("out_of"),
+    )
+
+
 def by_piece(operations: DataFrame, width_s: int) -> DataFrame:
     """Operations of each piece and stage."""
     return operations.groupBy(piece("minute", width_s).alias("piece"), "stage").agg(F.sum("count").alias("count"))
+
+
+def counts_by_stage(operations: DataFrame) -> DataFrame:
+    """Operations of each stage."""
+    return operations.groupBy("stage").agg(F.sum("count").alias("count"))
 
 
 def costs(charges: DataFrame, *keys: str) -> DataFrame:

@@ -25,11 +25,9 @@ def headline(report: CostReport) -> str:
         return "The tables are empty: nothing to report yet."
     if not report.outages_count:
         return "No failover in this period: every message was sent directly."
-    # Without charges nobody knows what is on the bill.
-    billed = sum((report.stages[stage].amount for stage in CAUSED if stage in report.stages), NOTHING)
-    known = billed if report.stages else None
+    known = outage_bill(report)
     if report.outages_count == 1 and len(report.outages) == 1:
-        return sentence(report.outages[0], report.currency, known)
+        return f"{sentence(report.outages[0], report.currency, known)} {account(report)}"
     operations: dict[str, int] = {}
     for outage in report.outages:
         for stage, count in outage.operations.items():
@@ -42,15 +40,41 @@ def headline(report: CostReport) -> str:
         + _through(operations, report.diverted, shown)
         + _amount(sum((each.list_amount for each in report.outages), NOTHING), report.currency, known)
         + _longest(longest)
-        + "."
+        + f". {account(report)}"
     )
+
+
+def outage_bill(report: CostReport) -> Decimal | None:
+    """What the outages put on the bill; None: without charges nobody knows."""
+    if not report.stages:
+        return None
+    return sum((report.stages[stage].amount for stage in CAUSED if stage in report.stages), NOTHING)
+
+
+def account(report: CostReport) -> str:
+    """What became of the diverted messages."""
+    if not report.diverted:
+        return "Nothing lost: no message was diverted."
+    dead = (
+        f", and {plural(report.dead_lettered, 'is a dead letter', 'are dead letters')}" if report.dead_lettered else ""
+    )
+    if not report.missing:
+        text = f"Nothing lost: {report.syphoned:,} of {report.diverted:,} diverted messages were brought home{dead}"
+    else:
+        text = (
+            f"{report.syphoned:,} of {report.diverted:,} diverted messages were brought home{dead}; "
+            f"{report.missing:,} not yet: they are in the backlog, or the ledger of their syphon is not here"
+        )
+    # A send whose answer was lost is not told as diverted, and may be in the backlog all the same.
+    more = f" {report.repeated:,} more came home: repeats, or sends that got no answer." if report.repeated else ""
+    return f"{text}.{more}"
 
 
 def sentence(outage: OutageSummary, currency: str, billed: Decimal | None = None) -> str:
     """One outage; `billed` is what it put on the bill, where that is known."""
     entities = plural(outage.entities, "entity", "entities")
     if outage.ended_s is None:
-        when = f"The outage that began at {clock_text(outage.started_s)} UTC and is not over has diverted"
+        when = f"The outage that began at {clock_text(outage.started_s, seconds=True)} UTC and is not over has diverted"
     else:
         length = span(outage.ended_s - outage.started_s)
         when = f"The outage of {range_text(outage.started_s, outage.ended_s)} UTC ({length}) diverted"
@@ -66,7 +90,7 @@ def sentence(outage: OutageSummary, currency: str, billed: Decimal | None = None
 def _through(operations: dict[str, int], diverted: int, shown: str) -> str:
     pings = operations.get("ping", 0)
     moved = sum(operations.get(stage, 0) for stage in CAUSED) - pings
-    parts = [plural(moved, "operation") + " through the backlog"] if moved or diverted else []
+    parts = [plural(moved, "billed operation") + " through the backlog"] if moved or diverted else []
     if pings:
         parts.append(plural(pings, "ping"))
     if not parts:
