@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 # Why a block is not run. A longer reason may follow after a comma.
-REASONS = ("systemd",)
+REASONS = ("systemd", "package index")
 
 _FENCE = re.compile(r"^(\s*)(`{3,})(.*)$")
 _COMMENT = re.compile(r"^\s*<!--\s*(.*?)\s*-->\s*$")

@@ -41,7 +41,7 @@ ELSEWHERE = [
     pytest.param(command.text, block.run_by, id=f"{name(page)}:{command.line}")
     for page in PAGES
     for block in blocks(page.read_text())
-    if block.run_by is not None
+    if block.run_by is not None and block.language == "console"
     for command in commands(block)
 ]
 
