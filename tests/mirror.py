@@ -55,7 +55,6 @@ TESTED_BY: dict[str, str] = {
     "client/test_message.py": "outgoing",
     "client/test_sender.py": "batch",
     "demo/test_demo.py": "processes traffic",
-    "demo/test_screen.py": "story",
     "entities/filters/test_filter_model.py": "compiler conversion nodes sql view",
     "entities/filters/test_filter_examples.py": "fixed forms names",
     "entities/filters/test_correlation.py": "index",

@@ -55,7 +55,9 @@ def test_what_became_of_the_diverted_messages() -> None:
     missing = account(replace(REPORT, syphoned=36_999))
     assert missing.startswith("36,999 of 37,000 diverted messages were brought home; 1 not yet")
     assert "Nothing lost" not in missing
-    assert account(replace(REPORT, syphoned=37_003)).endswith(" 3 more came home: repeats, or sends that got no answer.")
+    assert account(replace(REPORT, syphoned=37_003)).endswith(
+        " 3 more came home: repeats, or sends that got no answer."
+    )
 
 
 def test_the_bill_is_not_repeated_when_it_is_the_list_price() -> None:
