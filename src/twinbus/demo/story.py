@@ -192,9 +192,13 @@ class Story:
 
     async def _count(self) -> None:
         self._turn(Phase.COUNTING)
+        missing = self.account.lost
         deadline_s = self.seconds + _HOME_S
         while self.account.lost and self.seconds < deadline_s:
             self._look()
+            if self.account.lost < missing:
+                # On a busy machine they come slowly: only what does not come at all is lost.
+                missing, deadline_s = self.account.lost, self.seconds + _HOME_S
             await asyncio.sleep(_LOOK_S)
 
     async def _report(self) -> None:
