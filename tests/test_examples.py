@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.database import postgresql, programs
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
@@ -22,6 +24,7 @@ SAYS = {
     "bulk.py": ["sent 10000 at", "received and completed 10000 at"],
     "spark_read.py": ["shop A sold 14850", "sent 3 sums"],
     "spark_stream.py": ["moved 2000 orders in batches of 1000, 0 left"],
+    "spark_database.py": ["batch 0: 300 sales", "batch 0 is there already", "sold 300 orders for 1683000 cents"],
 }
 
 
@@ -33,12 +36,17 @@ def test_no_example_is_forgotten() -> None:
 @pytest.mark.parametrize("name", SAYS)
 def test_example(name: str) -> None:
     queues = ["orders", "bulk", QueueSettings(path="baskets", requires_session=True)]
-    with Broker(queues=queues) as broker:
+    with ExitStack() as stack:
+        broker = stack.enter_context(Broker(queues=queues))
         environment = {
             **os.environ,
             "TWINBUS_CONNECTION_STRING": broker.connection_string(),
             "TWINBUS_CA": str(broker.ca_file),
         }
+        if name == "spark_database.py":
+            if programs() is None:
+                pytest.skip("PostgreSQL is not installed")
+            environment["DATABASE"] = stack.enter_context(postgresql())
         # Those with Spark start a JVM first.
         limit_s = 140 if name.startswith("spark") else 50
         done = subprocess.run(
