@@ -25,6 +25,7 @@ HOT = (
     SOURCE / "broker" / "links" / "dispatcher.py",
     SOURCE / "broker" / "links" / "publisher.py",
     SOURCE / "broker" / "links" / "senders.py",
+    SOURCE / "broker" / "lock_tokens.py",
     SOURCE / "broker" / "messages" / "damage.py",
     SOURCE / "broker" / "messages" / "intake.py",
     SOURCE / "broker" / "messages" / "stored.py",

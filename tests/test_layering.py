@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 # in any direction.
 ROOMS = (
     "memory",
+    "lock_tokens",
     "tuning",
     "configuration",
     "metering",

@@ -14,7 +14,6 @@ import pytest
 from tests.broker.connections.test_listener import cut_after, encrypted, is_cut
 from tests.broker.loops import LOOPS, broker_on
 from tests.broker.peer import Peer, connected, text
-from twinbus.amqp import connection as engine_connection
 from twinbus.amqp.connection import Connection as Engine
 from twinbus.amqp.events import Closed, Detached, Disposed
 from twinbus.amqp.states import Accepted
@@ -101,11 +100,15 @@ def test_connections_of_a_namespace(broker: Broker, monkeypatch: pytest.MonkeyPa
             third.sender("q")
 
 
-def test_links_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_connection, "LINKS_PER_CONNECTION_MAX", 3)
+def test_links_of_a_connection(broker: Broker) -> None:
+    def narrow(server: Server) -> None:
+        for one in server.hosts["contoso"]._connections:
+            one.engine.links_max = 3
+
     with Peer(broker) as peer:
         for _ in range(3):
             peer.sender("q")
+        broker.call(narrow)
         peer.session.attach_sender("one more", source=Source("peer"), target=Target("q"))
         peer.flush()
         while not peer.lost and not any(isinstance(event, Closed) for event in peer.events):

@@ -17,7 +17,7 @@ from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import AmqpError, composite_of
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.errors import LinkDetachedError
-from twinbus.limits import MESSAGE_BYTES_MAX, OUTPUT_STEP_BYTES, UNSETTLED_DELIVERIES_MAX
+from twinbus.limits import MESSAGE_BYTES_MAX, OUTPUT_STEP_BYTES
 
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
@@ -186,7 +186,7 @@ class Link:
             if self.credit > 0:
                 session.stalled[self] = None
             return 0
-        room = UNSETTLED_DELIVERIES_MAX - len(session.unsettled) - len(session.disposing)
+        room = session.unsettled_max - len(session.unsettled) - len(session.disposing)
         window = session.remote_window
         count = self.credit
         if window < count:

@@ -30,7 +30,12 @@ from twinbus.amqp.serial import MASK
 from twinbus.amqp.states import AmqpError
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.errors import IllegalStateError, PeerLimitError, UnattachedHandleError
-from twinbus.limits import FIRST_DELIVERY_ID, INCOMING_WINDOW_TRANSFERS, OUTPUT_STEP_BYTES
+from twinbus.limits import (
+    FIRST_DELIVERY_ID,
+    INCOMING_WINDOW_TRANSFERS,
+    OUTPUT_STEP_BYTES,
+    UNSETTLED_DELIVERIES_MAX,
+)
 
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
@@ -49,6 +54,8 @@ class Session:
         self.context: Any = None
         # Outgoing deliveries that are not settled: id to link and tag.
         self.unsettled: dict[int, tuple[Link, bytes]] = {}
+        # How many deliveries may wait for the peer's settlement, or for our answer to it.
+        self.unsettled_max = UNSETTLED_DELIVERIES_MAX
         # Outgoing deliveries the peer has disposed of and whose answer is due: id to link.
         self.disposing: dict[int, Link] = {}
         # Deliveries up to this number were looked over by `unsettled_between`: of them these were unsettled.

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import importlib
 import logging
-import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from twinbus.broker.connections.tracking import Tracker
 from twinbus.broker.faults import Faults
 from twinbus.broker.links.dispatcher import Dispatcher
 from twinbus.broker.links.senders import Senders
+from twinbus.broker.lock_tokens import LockTokenSource
 from twinbus.broker.memory import Memory
 from twinbus.broker.messages.intake import Intake
 from twinbus.broker.messages.message_view import StoredViews
@@ -57,28 +57,6 @@ logger = logging.getLogger(__name__)
 SWEEP_ROWS = 2_000
 # Records that are named in the log when a namespace is opened; `twinbus check` names them all.
 SET_ASIDE_LINES = 20
-
-
-class LockTokenSource:
-    """Lock tokens: 16 random bytes each, drawn from the system in handfuls because each draw costs a system call."""
-
-    __slots__ = ("_at", "_pool")
-
-    _DRAWN = 16 * 256
-
-    def __init__(self) -> None:
-        # Random bytes not handed out yet.
-        self._pool = b""
-        # Where the next token starts in them.
-        self._at = 0
-
-    def __call__(self) -> bytes:
-        at = self._at
-        if at >= len(self._pool):
-            self._pool = os.urandom(self._DRAWN)
-            at = 0
-        self._at = at + 16
-        return self._pool[at : at + 16]
 
 
 class NamespaceHost:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.peer import Peer, text
-from twinbus.amqp import link as link_module
 from twinbus.amqp.states import STATE_ACCEPTED
+from twinbus.broker.server import Server
 from twinbus.testing import Broker
 
 BOUND = 5
 
 
-@pytest.fixture(autouse=True)
-def _small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "UNSETTLED_DELIVERIES_MAX", BOUND)
+def bound(broker: Broker) -> None:
+    """Let every session of the broker's connections have so few unsettled deliveries."""
+
+    def narrow(server: Server) -> None:
+        for connection in server.hosts["contoso"]._connections:
+            for session in connection.engine.channels.values():
+                session.unsettled_max = BOUND
+
+    broker.call(narrow)
 
 
 @pytest.mark.parametrize("settled", [False, True], ids=["answered", "settled at once"])
@@ -23,6 +29,7 @@ def test_settling_makes_room(settled: bool) -> None:
         sender = peer.sender("orders")
         for _ in range(BOUND + 3):
             peer.send(sender, text())
+        bound(broker)
         receiver = peer.receiver("orders", 100)
         first = [peer.receive(receiver) for _ in range(BOUND)]
         for delivery in first:
@@ -37,6 +44,7 @@ def test_another_link_of_the_session_goes_on_too() -> None:
             sender = peer.sender(queue)
             for _ in range(count):
                 peer.send(sender, text())
+        bound(broker)
         orders = peer.receiver("orders", 100)
         first = [peer.receive(orders) for _ in range(BOUND)]
         bills = peer.receiver("bills", 100)

@@ -39,6 +39,8 @@ class Consumer:
     """Credit in, locked messages out, settlements back."""
 
     __slots__ = (
+        "_clock",
+        "_commits",
         "_completed",
         "_host",
         "_lapsed",
@@ -68,6 +70,9 @@ class Consumer:
     ) -> None:
         self.connection = connection
         self._host = connection.host
+        # Parts of the namespace that every settlement needs.
+        self._clock = connection.host.clock
+        self._commits = connection.host.commits
         self.link = link
         # Hands out the queue's messages among its consumers.
         self.dispatcher = dispatcher
@@ -195,9 +200,9 @@ class Consumer:
         self.connection.flush_soon()
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
-        host = self._host
-        facts = host.commits.facts
-        now_ms = host.clock.now_ms()
+        commits = self._commits
+        facts = commits.facts
+        now_ms = self._clock.now_ms()
         if settled and self.connection.crowded:
             self.connection.make_room()
         try:
@@ -220,12 +225,12 @@ class Consumer:
                 if not settled:
                     facts.then.append((self._answer, (delivery_id, echo)))
         except ServiceError as error:
-            wire_error = host.tracker.wire_error(error, self.queue.path)
+            wire_error = self._host.tracker.wire_error(error, self.queue.path)
             self._meter.counter(kind_of(state), wire_error.condition).count += 1
             if not settled:
                 self._answer((delivery_id, state_rejected(wire_error)))
             return
-        host.commits.request()
+        commits.request()
 
     def _answer_accepted(self, run: DeliveryRun) -> None:
         run.facts = None

@@ -36,23 +36,43 @@ if TYPE_CHECKING:
 class Publisher:
     """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
 
-    __slots__ = ("_connection", "_host", "_meter", "_run", "_senders", "_sent", "link", "queue")
+    __slots__ = (
+        "_clock",
+        "_commits",
+        "_connection",
+        "_host",
+        "_intake",
+        "_meter",
+        "_run",
+        "_senders",
+        "_sent",
+        "_store",
+        "link",
+        "queue",
+    )
 
     def __init__(self, connection: BrokerConnection, link: Link, senders: Senders) -> None:
         self._connection = connection
-        # The namespace, for its clock, intake and commit loop.
-        self._host = connection.host
+        host = connection.host
+        self._host = host
+        # Parts of the namespace that every message needs.
+        self._clock = host.clock
+        self._commits = host.commits
+        self._intake = host.intake
+        self._store = host.store
         self.link = link
         self._senders = senders
         self.queue = senders.entity
-        self._meter = connection.host.meter.entity(self.queue.path)
+        self._meter = host.meter.entity(self.queue.path)
         self._sent = self._meter.counter(Kind.SEND)
         # The latest deliveries that are accepted together; None before the first.
         self._run: DeliveryRun | None = None
 
     def on_transfer(self, event: Transfer) -> None:
-        host = self._host
         payload = event.payload
+        commits = self._commits
+        facts = commits.facts
+        run = self._run
         try:
             queue = self.queue
             settings = queue.settings
@@ -63,14 +83,13 @@ class Publisher:
                     f"The received message (delivery-id:{event.delivery_id}, size:{event.size} bytes) exceeds "
                     f"the limit ({settings.max_message_bytes} bytes) currently allowed on the link."
                 )
-            if host.store.full:
+            # Judged once for each commit: a run of deliveries is on its way only when there was room.
+            if (run is None or run.facts is not facts) and self._store.full:
                 raise QuotaExceededError(
                     "The disk that holds this namespace is full: receive messages or make room, then retry."
                 )
-            commits = host.commits
-            facts = commits.facts
-            now_ms = host.clock.now_ms()
-            messages = host.intake.messages(payload, event.message_format, now_ms, settings.default_ttl_ms)
+            now_ms = self._clock.now_ms()
+            messages = self._intake.messages(payload, event.message_format, now_ms, settings.default_ttl_ms)
             if event.state is not None:
                 self._send_in_transaction(event, messages)
                 return
@@ -90,11 +109,9 @@ class Publisher:
                 sent.steps += (event.size - 1) // OPERATION_STEP_BYTES
         else:
             self._meter.add_sends(messages)
-        if not event.settled:
-            run = self._run
-            if run is None or not run.takes(facts, event.delivery_id):
-                self._run = run = DeliveryRun(facts, event.delivery_id)
-                facts.then.append((self.accept, run))
+        if not event.settled and (run is None or not run.takes(facts, event.delivery_id)):
+            self._run = run = DeliveryRun(facts, event.delivery_id)
+            facts.then.append((self.accept, run))
         commits.pending_bytes += event.size
         commits.request()
 
