@@ -93,7 +93,6 @@ ELSEWHERE: dict[str, str] = {
     "broker/configured.py": "broker/configuration/test_config.py",
     "broker/http/admin/faults.py": "broker/test_faults.py",
     "broker/http/json_in.py": "broker/http/test_app.py",
-    "broker/nodes/cbs.py": "broker/test_limits.py",
     "broker/nodes/directory.py": "cli/test_entity_group.py",
     "broker/nodes/export.py": "cli/test_export.py",
     "broker/nodes/policy_requests.py": "cli/test_policy.py",
