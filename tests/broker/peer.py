@@ -205,6 +205,12 @@ class Peer:
         assert self.send(sender, request) is not None
         response = AmqpMessage.decode(self.receive(receiver).payload or b"")
         assert response.correlation_id == request.message_id
+        if node == "$cbs":
+            # A connection has one pair at a time.
+            for link in (sender, receiver):
+                link.detach()
+                self.flush()
+                self.wait(Detached, lambda event, gone=link: event.link is gone)
         return response
 
     def call(self, node: str, operation: str, body: dict[str, Any]) -> tuple[int, str | None, Any]:

@@ -68,7 +68,7 @@ class Pair:
 def test_an_answer_goes_to_the_session_that_asked(
     broker: Broker, node: str, name: str, address: str | None, reply_to: str | None
 ) -> None:
-    with Peer(broker) as peer:
+    with Peer(broker, product="MSJSClient") as peer:
         pairs = []
         for _ in range(3):
             pairs.append(Pair(peer, node, name, address))
@@ -100,7 +100,8 @@ def test_links_of_one_name_for_two_nodes_get_the_answers_of_their_own_node(broke
 
 
 def test_an_answer_is_not_looked_for_among_all_links(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Peer(broker) as peer:
+    # The only client that may have several.
+    with Peer(broker, product="MSJSClient") as peer:
         for number in range(200):
             peer.session.attach_receiver(f"other-{number}", source=Source("$cbs"), target=Target(f"other-{number}"))
         peer.flush()

@@ -56,6 +56,10 @@ LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 TIMEOUT = "com.microsoft:timeout"
 DESTINATION = "com.microsoft:transfer-destination-address"
 
+# After a lost connection the JavaScript client opens a pair for each operation under way, and fails those that are
+# refused for good instead of trying again.
+SEVERAL_CBS_PRODUCT = "MSJSClient"
+
 # .NET counts 100 ns ticks from the year 1.
 EPOCH_TICKS = 621_355_968_000_000_000
 
@@ -67,12 +71,14 @@ def ticks(ms: int) -> int:
 class Attachment:
     """The attach rules of one connection."""
 
-    __slots__ = ("_connection", "_needs")
+    __slots__ = ("_cbs", "_connection", "_needs")
 
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
         # Which rights on which paths each link lives on, for when tokens run out.
         self._needs: dict[Link, list[tuple[str, Right]]] = {}
+        # The links to `$cbs`, by whether we send on them.
+        self._cbs: dict[bool, Link] = {}
 
     def attach(self, link: Link) -> None:
         entity = ""
@@ -88,7 +94,7 @@ class Attachment:
             address = parse(str(terminus.address))
             entity = address.path
             if address.cbs:
-                self._attach_node(link, CBS, Cbs(self._connection), TOKEN_MESSAGE_BYTES_MAX)
+                self._attach_cbs(link)
             elif address.management:
                 self._attach_management(link, entity)
             elif link.sender:
@@ -113,6 +119,8 @@ class Attachment:
 
     def forget(self, link: Link) -> None:
         self._needs.pop(link, None)
+        if self._cbs.get(link.sender) is link:
+            del self._cbs[link.sender]
 
     def _refuse(self, link: Link, error: ServiceError, entity: str) -> None:
         self._connection.refuse(
@@ -133,6 +141,15 @@ class Attachment:
         )
 
     # --- request nodes ----------------------------------------------------------------------------------------------
+
+    def _attach_cbs(self, link: Link) -> None:
+        # One each way, on the whole connection: the Go client counts on the refusal, and connects anew.
+        opened = self._connection.engine.remote_open
+        assert opened is not None
+        if link.sender in self._cbs and (opened.properties or {}).get("product") != SEVERAL_CBS_PRODUCT:
+            raise NotAllowedError(f"A link to connection '{opened.container_id}' $cbs node has already been opened.")
+        self._cbs[link.sender] = link
+        self._attach_node(link, CBS, Cbs(self._connection), TOKEN_MESSAGE_BYTES_MAX)
 
     def _attach_node(self, link: Link, node: str, handler: RequestNode, request_bytes_max: int) -> None:
         if link.sender:
