@@ -7,12 +7,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.broker.configuration.config import BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.file import load_config
 from twinbus.broker.configuration.toml import TomlConfig
 from twinbus.broker.security.certificates import Certificates
 from twinbus.broker.server import NamespaceEndpoint
@@ -118,13 +120,76 @@ def test_the_emulators_file_and_its_port(tmp_path: Path) -> None:
         '{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", // comment\n'
         '"Queues": [{"Name": "queue.1"}], "Topics": [' + topic + "],}]}}"
     )
-    arguments = ["--config", str(config), "--data", str(tmp_path / "data"), "--dev"]
+    arguments = ["--config", str(config), "--data", str(tmp_path / "data"), "--dev", "-n", "sbemulatorns:0"]
     with serving(tmp_path, *arguments) as (process, ready):
         assert exchange(ready["sbemulatorns"]["connection_string"], "queue.1") == "hello"
         out, err = stopped(process)
         assert err == ""
         assert "SharedAccessKey=SAS_KEY_VALUE" in out
         assert "any key" in out
+
+
+@contextmanager
+def taken(*ports: int) -> Iterator[None]:
+    """Nobody else gets these ports, whoever has them."""
+    with ExitStack() as held:
+        for port in ports:
+            listener = held.enter_context(socket.socket())
+            with suppress(OSError):
+                listener.bind(("127.0.0.1", port))
+                listener.listen()
+        yield
+
+
+def test_the_emulators_ports_may_be_taken(tmp_path: Path) -> None:
+    with taken(5672, 5300), serving(tmp_path, "--dev", "--data", str(tmp_path / "data")) as (process, ready):
+        (name,) = ready
+        assert name == "sbemulatorns"
+        port = ready[name]["port"]
+        assert port not in (0, 5672)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            assert answer.status == 200
+        out, err = stopped(process)
+        assert f"Port 5672 is taken: sbemulatorns uses port {port}." in err
+        assert "Port 5300 is taken" in err
+        assert f"sbemulatorns on 127.0.0.1:{port}\n" in out
+
+
+def told(*arguments: str, file: TomlConfig | None = None, dev: bool = True) -> list[tuple[str, list[int]]]:
+    """Names and ports that a command line asks for."""
+    ports = {each.partition("=")[0]: int(each.partition("=")[2]) for each in arguments if "=" in each}
+    config = merged(
+        file or TomlConfig(),
+        namespaces=[each for each in arguments if "=" not in each],
+        data=Path("data"),
+        host=None,
+        dev=dev,
+        allow_plaintext=False,
+        classic_ports=ports,
+    )
+    config.check()
+    # What was asked for is never optional.
+    assert not {*ports.values()} & {port for each in config.namespaces for port in each.optional_ports}
+    return [(each.name, each.ports) for each in config.namespaces]
+
+
+def test_dev_alone_is_the_emulator() -> None:
+    assert told() == [("sbemulatorns", [5672, 5300])]
+    assert told("contoso") == [("contoso", [0])]
+    assert told("admin_port=5301") == [("sbemulatorns", [5672, 5301])]
+    assert told("amqp_port=5672") == [("sbemulatorns", [0, 5672, 5300])]
+    with pytest.raises(ConfigError, match="There is no namespace"):
+        told(dev=False)
+
+
+def test_the_emulators_ports_are_used_unless_told_otherwise(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns"}]}}')
+    file = load_config(config)
+    assert told(file=file, dev=False) == [("sbemulatorns", [5672, 5300])]
+    assert told("sbemulatorns:6000", file=file) == [("sbemulatorns", [6000])]
+    assert told("sbemulatorns", file=file) == [("sbemulatorns", [5672, 5300])]
+    assert told("amqp_port=5672", "admin_port=5300", file=file) == [("sbemulatorns", [0, 5672, 5300])]
 
 
 def test_keys_and_messages_live_through_a_restart(tmp_path: Path) -> None:
@@ -202,9 +267,21 @@ def test_listening_wider_is_refused(capsys: pytest.CaptureFixture[str], tmp_path
     data = ["--data", str(tmp_path / "data"), "-n", "contoso", "--host", "0.0.0.0"]
     assert "--tls-certificate, or --tls-name" in refused(capsys, *data)
     assert "--allow-plaintext" in refused(capsys, *data)
-    assert "Development mode" in refused(capsys, *data, "--dev")
+    assert "--allow-remote-dev" in refused(capsys, *data, "--dev")
     assert "Development mode" in refused(capsys, *data, "--dev", "--allow-plaintext")
+    # The flag says nothing about keys that count.
+    assert "--tls-certificate" in refused(capsys, *data, "--allow-remote-dev")
     assert not (tmp_path / "data").exists()
+
+
+def test_development_mode_on_other_interfaces_warns(tmp_path: Path) -> None:
+    wide = ["--dev", "--host", "0.0.0.0", "--allow-remote-dev", "-n", "contoso:0", "--data", str(tmp_path / "data")]
+    with serving(tmp_path, *wide) as (process, ready):
+        port = ready["contoso"]["port"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            assert answer.status == 200
+        _, err = stopped(process)
+    assert err.startswith(f"Warning: every machine that reaches 0.0.0.0:{port} can read, send and delete")
 
 
 @pytest.mark.parametrize(

@@ -170,11 +170,96 @@ def test_keys_of_the_emulators_file_may_have_any_case_and_all_may_be_left_out(tm
     queue = '{"name": "q", "properties": {"lockduration": "PT5S"}}'
     text = '{"userconfig": {"NAMESPACES": [{"name": "ns", "queues": [' + queue + "]}]}}"
     (namespace,) = load_config(write(tmp_path, "\ufeff" + text)).namespaces
-    assert namespace.queues == [QueueSettings(path="q", lock_duration_ms=5_000)]
+    assert namespace.queues == [
+        QueueSettings(
+            path="q",
+            lock_duration_ms=5_000,
+            default_ttl_ms=3_600_000,
+            duplicate_window_ms=20_000,
+            max_delivery_count=3,
+        )
+    ]
     (namespace,) = load_config(
         write(tmp_path, '{"UserConfig": {"Namespaces": [{"Name": "ns", "Queues": null}]}}')
     ).namespaces
     assert namespace.queues == []
+
+
+def limits_file(ttl: str, window: str, lock: str, deliveries: int, flag: bool) -> str:
+    """Every key of the emulator's schema, at one end of its range."""
+    own = {"DefaultMessageTimeToLive": ttl, "LockDuration": lock, "MaxDeliveryCount": deliveries}
+    own |= {"DeadLetteringOnMessageExpiration": flag, "RequiresSession": flag}
+    own |= {"ForwardTo": "" if flag else "target", "ForwardDeadLetteredMessagesTo": "target"}
+    duplicates = {"DuplicateDetectionHistoryTimeWindow": window, "RequiresDuplicateDetection": flag}
+    texts = ("ContentType", "CorrelationId", "Label", "MessageId", "ReplyTo", "ReplyToSessionId", "SessionId", "To")
+    correlation = {**{name: name.lower() for name in texts}, "Properties": {"text": "x", "number": 5, "flag": flag}}
+    action = {"SqlExpression": "SET x = 1"}
+    rules = [
+        {
+            "Name": "c",
+            "Properties": {"FilterType": "Correlation", "CorrelationFilter": correlation, "Action": action},
+        },
+        {
+            "Name": "s",
+            "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a = 1"}, "Action": action},
+        },
+    ]
+    subscriptions = [{"Name": f"s{n}", "Properties": own, "Rules": rules} for n in range(50 if flag else 1)]
+    topic = {
+        "Name": "t",
+        "Properties": {"DefaultMessageTimeToLive": ttl, **duplicates},
+        "Subscriptions": subscriptions,
+    }
+    queues = [{"Name": f"q{n}", "Properties": {**own, **duplicates}} for n in range(48 if flag else 1)]
+    namespace = {"Name": "sbemulatorns", "Queues": [{"Name": "target"}, *queues], "Topics": [topic]}
+    document = {
+        "$schema": "https://example.net/Config-schema.json",
+        "UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File,Console"}},
+    }
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("limits", "ms"),
+    [
+        (("PT5M", "PT5S", "PT5S", 1, False), (300_000, 5_000, 5_000)),
+        (("PT1H", "PT5M", "PT5M", 10, True), (3_600_000, 300_000, 300_000)),
+    ],
+    ids=["lowest", "highest"],
+)
+def test_every_key_of_the_emulators_schema_at_its_limits(
+    tmp_path: Path, limits: tuple[str, str, str, int, bool], ms: tuple[int, int, int]
+) -> None:
+    (namespace,) = load_config(write(tmp_path, limits_file(*limits))).namespaces
+    *_, deliveries, flag = limits
+    queue, subscription = namespace.queues[-1], namespace.topics[0].subscriptions[-1]
+    for settings in (queue, subscription.settings):
+        assert (settings.default_ttl_ms, settings.lock_duration_ms) == (ms[0], ms[2])
+        assert (settings.max_delivery_count, settings.requires_session) == (deliveries, flag)
+        assert settings.dead_letter_on_expiry == flag
+        assert (settings.forward_to, settings.forward_dead_letters_to) == (None if flag else "target", "target")
+    for sent_to in (queue, namespace.topics[0].settings):
+        assert (sent_to.duplicate_window_ms, sent_to.requires_duplicate_detection) == (ms[1], flag)
+    correlation, sql = subscription.rules
+    assert len(correlation.correlation) == 8
+    assert correlation.correlation_properties == {"text": "x", "number": 5, "flag": flag}
+    assert (sql.sql, sql.action, correlation.action) == ("a = 1", "SET x = 1", "SET x = 1")
+    # A broker takes what the file gives.
+    with Broker(namespaces=[namespace]) as broker:
+        made = broker.call(lambda host: host.entities.entity("q0").settings.max_delivery_count, "sbemulatorns")
+        assert made == deliveries
+
+
+def test_what_the_emulators_file_leaves_out_is_as_the_emulator_has_it(tmp_path: Path) -> None:
+    topic = {"Name": "t", "Subscriptions": [{"Name": "s"}]}
+    document = {"UserConfig": {"Namespaces": [{"Name": "ns", "Queues": [{"Name": "q"}], "Topics": [topic]}]}}
+    (namespace,) = load_config(write(tmp_path, json.dumps(document))).namespaces
+    (queue,), (topic_made,) = namespace.queues, namespace.topics
+    for settings in (queue, topic_made.subscriptions[0].settings):
+        assert (settings.max_delivery_count, settings.default_ttl_ms) == (3, 3_600_000)
+        assert settings.lock_duration_ms == 60_000
+    assert (topic_made.settings.default_ttl_ms, topic_made.settings.duplicate_window_ms) == (3_600_000, 20_000)
+    assert queue.duplicate_window_ms == 20_000
 
 
 def test_other_properties_of_the_service_are_understood(tmp_path: Path) -> None:
@@ -356,6 +441,13 @@ def test_comments_never_change_the_values(value: object, ascii_only: bool) -> No
     assert parse_json(commented, "x") == value
     assert len(blank_comments(commented)) == len(commented)
     assert parse_json(f"[{text} , /* last */ ]", "x") == [value]
+
+
+def test_the_emulators_file_has_the_emulators_ports(tmp_path: Path) -> None:
+    (namespace,) = load_config(write(tmp_path, EMULATOR)).namespaces
+    assert (namespace.port, namespace.admin_port, namespace.optional_ports) == (5672, 5300, {5672, 5300})
+    several = '{"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "b"}]}}'
+    assert [each.port for each in load_config(write(tmp_path, several)).namespaces] == [0, 0]
 
 
 def test_wide_listening_needs_to_be_asked_for() -> None:
