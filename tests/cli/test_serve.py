@@ -369,6 +369,7 @@ class FailingServer:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.endpoints = {"contoso": NamespaceEndpoint("127.0.0.1", 1, "Endpoint=sb://localhost:1;")}
+        self.notes: list[str] = []
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
         self.certificates = Certificates(config.data or Path())

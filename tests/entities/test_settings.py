@@ -25,7 +25,7 @@ def test_defaults_are_the_services() -> None:
         ("lock_duration_ms", 5_000, 300_000),
         ("max_megabytes", 1, 81_920),
         ("default_ttl_ms", 1_000, UNLIMITED_MS),
-        ("duplicate_window_ms", 20_000, 604_800_000),
+        ("duplicate_window_ms", 5_000, 604_800_000),
         ("max_delivery_count", 1, 2_147_483_647),
         ("auto_delete_on_idle_ms", 300_000, UNLIMITED_MS),
         ("max_message_bytes", 1_024, 104_857_600),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import logging
 import tempfile
@@ -62,6 +63,8 @@ class Server:
         # Notices when somebody sets the clock.
         self._watch = ClockWatch(self._clock, self.hosts)
         self.endpoints: dict[str, NamespaceEndpoint] = {}
+        # What whoever started it should know: optional ports that were taken.
+        self.notes: list[str] = []
         # The sockets, by namespace.
         self._listeners: list[Listener] = []
         # Writes the ledger of all namespaces; None when there is none.
@@ -125,12 +128,12 @@ class Server:
         await host.commits.drain()
         listener = Listener(host, self.certificates, plain_anywhere=self._config.plain_anywhere)
         self._listeners.append(listener)
-        port = await self._listen(listener, namespace.name, namespace.port)
+        port = await self._listen(listener, namespace, namespace.port, or_free=True)
         self.endpoints[namespace.name] = replace(
             self._endpoint(namespace, port or 0),
-            amqp_port=await self._listen(listener, namespace.name, namespace.amqp_port),
-            amqps_port=await self._listen(listener, namespace.name, namespace.amqps_port),
-            admin_port=await self._listen(listener, namespace.name, namespace.admin_port),
+            amqp_port=await self._listen(listener, namespace, namespace.amqp_port),
+            amqps_port=await self._listen(listener, namespace, namespace.amqps_port),
+            admin_port=await self._listen(listener, namespace, namespace.admin_port),
         )
         host.keyring.on_change = functools.partial(self._policy_changed, namespace)
 
@@ -152,12 +155,22 @@ class Server:
         if self.on_endpoints is not None:
             self.on_endpoints()
 
-    async def _listen(self, listener: Listener, name: str, port: int | None) -> int | None:
+    async def _listen(
+        self, listener: Listener, namespace: NamespaceConfig, port: int | None, *, or_free: bool = False
+    ) -> int | None:
         if port is None:
             return None
+        name = namespace.name
         try:
             return await listener.open(self._config.host, port)
         except OSError as error:
+            if port in namespace.optional_ports and error.errno == errno.EADDRINUSE:
+                free = await listener.open(self._config.host, 0) if or_free else None
+                self.notes.append(
+                    f"Port {port} is taken: {name} "
+                    + (f"uses port {free}." if or_free else "does without it, its own port takes everything.")
+                )
+                return free
             raise ConfigError(
                 f"Namespace {name!r} cannot listen on {self._config.host}:{port}: {error.strerror or error}. "
                 f"Free the port, or give another with --namespace {name}:PORT (0 picks a free one)."

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.broker.configuration.config import LEDGER_NAME, LEDGER_OFF, LOOPBACK, BrokerConfig, NamespaceConfig
+from twinbus.broker.configuration.config import (
+    EMULATOR_NAME,
+    LEDGER_NAME,
+    LEDGER_OFF,
+    LOOPBACK,
+    BrokerConfig,
+    NamespaceConfig,
+    emulator_ports,
+    is_loopback,
+)
 from twinbus.broker.configuration.file import load_config
 from twinbus.broker.configuration.toml import TomlConfig
 from twinbus.broker.security.keys import KEYS_FILE, write_private
@@ -64,6 +73,10 @@ def serve(
     allow_plaintext: Annotated[
         bool, typer.Option("--allow-plaintext", help="Allow other machines to connect without TLS.")
     ] = False,
+    allow_remote_dev: Annotated[
+        bool,
+        typer.Option("--allow-remote-dev", help="Allow other machines to connect in development mode, with any key."),
+    ] = False,
     tls_certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM [issued by the development CA].")
     ] = None,
@@ -92,13 +105,15 @@ def serve(
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="Level of the log on standard error.")] = LogLevel.WARNING,
 ) -> None:
-    """Run the broker until Ctrl-C. What it keeps is there again at the next start.
+    """Run the broker until Ctrl-C. Data persists across restarts.
+
+    With --dev and no namespace it stands in for the official emulator: namespace sbemulatorns, ports 5672 and 5300.
 
     \b
     Example:
-      twinbus serve --dev --namespace contoso:5672
+      twinbus serve --dev
       twinbus serve --namespace north --namespace south --data ./data --ready-file ready.json
-      twinbus serve --config config.json --amqp-port 5672 --admin-port 5300
+      twinbus serve --config config.json --dev
     """
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     told = merged(
@@ -110,6 +125,7 @@ def serve(
         dev=dev,
         allow_plaintext=allow_plaintext,
         allow_faults=allow_faults,
+        allow_remote_dev=allow_remote_dev,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
         tls_names=tls_name or [],
@@ -137,6 +153,7 @@ def merged(
     allow_plaintext: bool,
     ledger: Path | None = None,
     allow_faults: bool = False,
+    allow_remote_dev: bool = False,
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_names: Sequence[str] = (),
@@ -150,7 +167,10 @@ def merged(
         if known is None:
             served[name.lower()] = NamespaceConfig(name, port or 0)
         elif port is not None:
-            served[name.lower()] = replace(known, port=port)
+            admin_port = None if known.admin_port in known.optional_ports else known.admin_port
+            served[name.lower()] = replace(known, port=port, admin_port=admin_port, optional_ports=frozenset())
+    if not served and (dev or file.dev):
+        served[EMULATOR_NAME] = emulator_ports(NamespaceConfig(EMULATOR_NAME))
     # A name twice in the file is for `check` to refuse; the mapping above must not hide it.
     if len({each.name.lower() for each in file.namespaces}) != len(file.namespaces):
         BrokerConfig(file.namespaces).check()
@@ -158,16 +178,26 @@ def merged(
     if wanted and len(served) > 1:
         option = next(iter(wanted)).replace("_", "-")
         raise ConfigError(f"--{option} is for a single namespace: with several, give each its own in a TOML file.")
+    taken = frozenset(wanted.values())
+    each_wanted = [
+        replace(
+            each,
+            **{**wanted, "port": 0 if each.port in taken & each.optional_ports else each.port},  # type: ignore[arg-type]
+            optional_ports=each.optional_ports - taken,
+        )
+        for each in served.values()
+    ]
     folder = (data or file.data or default_data()).expanduser().absolute()
     ledger = ledger or file.ledger or folder / LEDGER_NAME
     return BrokerConfig(
-        [replace(each, **wanted) for each in served.values()],  # type: ignore[arg-type]
+        each_wanted,
         data=folder,
         ledger=None if ledger == Path(LEDGER_OFF) else ledger.expanduser().absolute(),
         host=host or file.host or LOOPBACK,
         dev=dev or bool(file.dev),
         allow_plaintext=allow_plaintext or bool(file.allow_plaintext),
         allow_faults=allow_faults,
+        allow_remote_dev=allow_remote_dev,
         tls_certificate=tls_certificate or file.tls_certificate,
         # A key goes with its certificate: the file's does not fit one from the command line.
         tls_key=tls_key if tls_certificate is not None or tls_key is not None else file.tls_key,
@@ -209,6 +239,8 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
             # A rotated root key must not leave a dead one in the file.
             server.on_endpoints = functools.partial(_write_ready_again, ready_file, server)
         _announce(config, server.endpoints)
+        for note in server.notes:
+            typer.echo(note, err=True)
         # On a thread, and only now: at the first start it takes a moment, and nobody should wait for it.
         certificates = asyncio.get_running_loop().run_in_executor(None, _prepare_tls, server)
         await _first(stop, server.failed)
@@ -299,5 +331,12 @@ def _announce(config: BrokerConfig, endpoints: Mapping[str, NamespaceEndpoint]) 
         ]
     if not shown:
         lines += ["", f"The keys are in {config.data}/{KEYS_FILE}, and with --ready-file in the ready file."]
+    if config.dev and not is_loopback(config.host):
+        places = ", ".join(f"{config.host}:{endpoint.port}" for endpoint in endpoints.values())
+        typer.echo(
+            f"Warning: every machine that reaches {places} can read, send and delete all messages and entities, "
+            "because any key is accepted.",
+            err=True,
+        )
     # Plain text, never wrapped: the strings are there to be pasted.
     typer.echo("\n".join(lines))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,10 @@ LOOPBACK = "127.0.0.1"
 LEDGER_NAME = "ledger"
 # What is given in its place when no ledger is wanted.
 LEDGER_OFF = "off"
+# The official emulator's namespace and ports.
+EMULATOR_NAME = "sbemulatorns"
+EMULATOR_PORT = 5672
+EMULATOR_ADMIN_PORT = 5300
 # The service's tiers; the first is what a namespace is when nothing is said.
 SKUS = ("Standard", "Premium")
 _HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]*", re.ASCII)
@@ -112,6 +116,8 @@ class NamespaceConfig:
     amqp_port: int | None = None
     amqps_port: int | None = None
     admin_port: int | None = None
+    # Ports that nobody asked for: one that is taken is left out, and a free one is used for the namespace's own.
+    optional_ports: frozenset[int] = frozenset()
     # The tier admin clients see; "Premium" lets them choose the largest message of an entity.
     sku: str = SKUS[0]
 
@@ -160,6 +166,8 @@ class BrokerConfig:
     dev: bool = False
     allow_plaintext: bool = False
     allow_faults: bool = False
+    # Whether other machines may come although any key is accepted; plaintext is then allowed too.
+    allow_remote_dev: bool = False
     # The folder of the operations ledger; None: no ledger.
     ledger: Path | None = None
     tls_certificate: Path | None = None
@@ -194,10 +202,12 @@ class BrokerConfig:
                 raise ConfigError(f"No certificate can be made for the name {name!r}.")
         if is_loopback(self.host):
             return
+        if self.dev and self.allow_remote_dev:
+            return
         if self.dev:
             raise ConfigError(
                 f"Development mode accepts any key, so it listens on this machine only, not on {self.host!r}. "
-                "Leave out --dev or --host."
+                "Leave out --dev or --host, or add --allow-remote-dev if everyone on the network may use the broker."
             )
         if not (self.allow_plaintext or self.tls_certificate is not None or self.tls_names):
             raise ConfigError(
@@ -209,7 +219,13 @@ class BrokerConfig:
     @property
     def plain_anywhere(self) -> bool:
         """Whether a peer on another machine may come without TLS, if it can come at all."""
-        return self.allow_plaintext or is_loopback(self.host)
+        return self.allow_plaintext or is_loopback(self.host) or (self.dev and self.allow_remote_dev)
+
+
+def emulator_ports(namespace: NamespaceConfig) -> NamespaceConfig:
+    """The namespace on the official emulator's ports, as far as they are free."""
+    ports = frozenset((EMULATOR_PORT, EMULATOR_ADMIN_PORT))
+    return replace(namespace, port=EMULATOR_PORT, admin_port=EMULATOR_ADMIN_PORT, optional_ports=ports)
 
 
 def is_loopback(host: str) -> bool:

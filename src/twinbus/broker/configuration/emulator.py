@@ -3,7 +3,8 @@
 Rules:
 - It is taken as it is: its keys in any case, an empty text for "not set". Besides the emulator's own keys, the
   service's other queue properties are understood.
-- Namespaces have no port in this file: `--namespace NAME:PORT` gives one.
+- What an entity leaves out is as the emulator has it: 3 deliveries, messages live for an hour.
+- Namespaces have no port in this file: a single one has the emulator's, or that of `--namespace NAME:PORT`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings,
 from twinbus.errors import ConfigError
 from twinbus.limits import RULE_NAME_CHARS_MAX
 
+# Where the emulator's defaults are not the service's.
+_DEFAULTS = {"default_ttl_ms": 3_600_000, "duplicate_window_ms": 20_000, "max_delivery_count": 3}
 _CORRELATION = {
     "ContentType": "content_type",
     "CorrelationId": "correlation_id",
@@ -40,7 +43,8 @@ _CORRELATION = {
 
 def read_emulator(document: object, file: str) -> list[NamespaceConfig]:
     """The namespaces of a parsed `config.json`; `file` is its name, for errors."""
-    top = _section(document, f"{file}:", ("UserConfig",))
+    # Editors look at the schema.
+    top = _section(document, f"{file}:", ("UserConfig", "$schema"))
     if "UserConfig" not in top:
         raise ConfigError(f"{file}: has no 'UserConfig'. Is it the emulator's configuration file?")
     user = _section(top.get("UserConfig"), f"{file}: UserConfig", ("Namespaces", "Logging"))
@@ -69,7 +73,10 @@ def _settings(section: Section, kind: str) -> tuple[Section, dict[str, Any]]:
     fields = {}
     for setting in SETTINGS_OF[kind]:
         value = properties.value(setting.azure, setting.kind)
-        fields[setting.name] = value if value is None or setting.azure_unit == 1 else value * setting.azure_unit
+        if value is None:
+            fields[setting.name] = _DEFAULTS.get(setting.name)
+        else:
+            fields[setting.name] = value if setting.azure_unit == 1 else value * setting.azure_unit
     return properties, fields
 
 

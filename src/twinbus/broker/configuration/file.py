@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from twinbus.broker.configuration.config import emulator_ports
 from twinbus.broker.configuration.emulator import read_emulator
 from twinbus.broker.configuration.toml import TomlConfig, read_toml
 from twinbus.errors import ConfigError
@@ -45,7 +46,10 @@ def parse_config(text: str, path: Path) -> TomlConfig:
         except ValueError:
             raise ConfigError(f"{path.name} has a number that is too long.") from None
         return read_toml(document, path.name, path.parent)
-    return TomlConfig(namespaces=read_emulator(parse_json(text, path.name), path.name))
+    namespaces = read_emulator(parse_json(text, path.name), path.name)
+    if len(namespaces) == 1:
+        namespaces = [emulator_ports(namespaces[0])]
+    return TomlConfig(namespaces=namespaces)
 
 
 def parse_json(text: str, file: str) -> object:
