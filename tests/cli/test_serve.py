@@ -278,6 +278,7 @@ def test_development_mode_on_other_interfaces_warns(tmp_path: Path) -> None:
     wide = ["--dev", "--host", "0.0.0.0", "--allow-remote-dev", "-n", "contoso:0", "--data", str(tmp_path / "data")]
     with serving(tmp_path, *wide) as (process, ready):
         port = ready["contoso"]["port"]
+        assert f"sb://localhost:{port};" in ready["contoso"]["connection_string"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
             assert answer.status == 200
         _, err = stopped(process)

@@ -204,7 +204,8 @@ class Server:
 
     def _shown_host(self) -> str:
         config = self._config
-        shown = "localhost" if config.host in ("127.0.0.1", "::1") else config.host
+        # All interfaces have no name of their own; this machine can always say localhost.
+        shown = "localhost" if config.host in ("127.0.0.1", "::1", "0.0.0.0", "::") else config.host  # noqa: S104
         if config.tls_names and not config.plain_anywhere:
             shown = config.tls_names[0]
         return f"[{shown.strip('[]')}]" if ":" in shown else shown

@@ -425,7 +425,7 @@ def test_unless_plaintext_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "is_loopback", lambda address: False)
     with wide(allow_plaintext=True) as broker:
         assert "UseDevelopmentEmulator=true" in broker.connection_string()
-        assert broker.endpoint().admin_url == f"http://0.0.0.0:{broker.endpoint().port}"
+        assert broker.endpoint().admin_url == f"http://localhost:{broker.endpoint().port}"
         assert asked(broker)[0] == 200
 
 
