@@ -22,8 +22,11 @@ SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_sp
 	$(patsubst %,'$(EXAMPLE)[%]',spark_read.py spark_stream.py spark_database.py) \
 	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
 
+# A person's work with messages in the console, in a real browser: `make console` runs it, `make test` the others.
+CONSOLE := tests/console/test_messages.py
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test spark spark-versions lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
+.PHONY: help setup demo test console spark spark-versions lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -51,8 +54,11 @@ setup: $(STAMP) ## make the virtual environment with everything the other target
 demo: $(DEMO) ## kill a message bus under load, lose nothing, and write the report
 	$(BIN)/twinbus demo $(ARGS)
 
-test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark, in two processes (WORKERS=0: in one; BUILD=compiled)
-	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(addprefix --deselect=,$(SPARK)))
+test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark and of make console, in two processes (WORKERS=0: in one; BUILD=compiled)
+	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)))
+
+console: $(STAMP) ## run the tests of the console's work with messages, in a real browser
+	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(CONSOLE))
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK))
