@@ -167,8 +167,9 @@ def drive_amqp(connect: Callable[[], Peer], secrets: Secrets) -> None:
             answers.append(str(properties))
         answers.append(str(peer.request("$cbs", "put-tokens", secrets.token(PRIMARY)).application_properties))
         # Too large, and not a text: refused before they are decoded.
+        tokens = peer.sender("$cbs")
         for odd in ("SharedAccessSignature " + "x" * 70_000 + PRIMARY, {"token": PRIMARY}):
-            refused = peer.send(peer.sender("$cbs"), AmqpMessage.of_value(odd))
+            refused = peer.send(tokens, AmqpMessage.of_value(odd))
             assert isinstance(refused, Rejected)
             answers.append(str(refused.error))
         answers.append(peer.refusal(lambda: peer.sender("orders")).description)
