@@ -1,7 +1,7 @@
 """A hook of mkdocs: pages may link to files of the repository that are not among the documentation.
 
 The repository's own view of a page resolves `../CHANGELOG.md`; a site ends at its root. Files that pages link to are
-taken into the site, under the same path below the root.
+taken into the site as text, below `repository`; of a folder, all its files one after the other.
 """
 
 from __future__ import annotations
@@ -31,10 +31,20 @@ def on_files(files: Files, config: Any) -> Files:
         if (path := outside(file.src_uri, target)) is not None
     }
     for path in sorted(wanted):
-        # A page of the repository is not one of the site: it would bring its own links.
-        shown = f"{path}.txt" if path.endswith(".md") else path
-        files.append(File.generated(config, f"repository/{shown}", content=(ROOT / path).read_bytes()))
+        files.append(File.generated(config, shown(path), content=content(ROOT / path)))
     return files
+
+
+def shown(path: str) -> str:
+    """Where a file is in the site. As text: a page of the repository would bring its own links."""
+    return f"repository/{path}.txt"
+
+
+def content(path: Path) -> bytes:
+    if path.is_file():
+        return path.read_bytes()
+    inside = sorted(each for each in path.rglob("*") if each.is_file())
+    return b"\n".join(f"# {each.relative_to(ROOT)}\n".encode() + each.read_bytes() for each in inside)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
@@ -42,8 +52,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         path = outside(page.file.src_uri, match[2])
         if path is None:
             return match[0]
-        shown = f"{path}.txt" if path.endswith(".md") else path
-        here = posixpath.dirname(page.file.src_uri) or "."
-        return match[1] + posixpath.relpath(f"repository/{shown}", here)
+        return match[1] + posixpath.relpath(shown(path), posixpath.dirname(page.file.src_uri) or ".")
 
     return _LINK.sub(inside, markdown)
