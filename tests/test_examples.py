@@ -24,6 +24,7 @@ SAYS = {
     "bulk.py": ["sent 10000 at", "received and completed 10000 at"],
     "spark_read.py": ["shop A sold 14850", "sent 3 sums"],
     "spark_stream.py": ["moved 2000 orders in batches of 1000, 0 left"],
+    "spark_state.py": ["baskets: [('ann', 4), ('bob', 2)]", "baskets: [('ann', 8), ('bob', 4)]"],
     "spark_database.py": ["batch 0: 300 sales", "batch 0 is there already", "sold 300 orders for 1683000 cents"],
 }
 
