@@ -8,7 +8,7 @@ from rules_house import House, new, tag
 from twinbus.entities.effects import EffectKind
 from twinbus.entities.expiry import Expiry
 from twinbus.entities.message import GONE, QueuedMessage
-from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX
+from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Table
 
 EXPIRED = {
@@ -197,3 +197,20 @@ def test_due_is_bounded_and_goes_on() -> None:
     assert len(expiry.due(5000, 3)) == 2
     assert expiry.due(5000, 3) == []
     assert expiry.deadline_ms() == 6000
+
+
+def test_those_that_expire_together_leave_oldest_first_a_bounded_number_a_tick() -> None:
+    house = House(dead_letter_on_expiry=True)
+    count = 2 * TICK_MESSAGES_MAX + 10
+    house.send(*(f"m{number}" for number in range(count)), ttl_ms=1000)
+    house.clock.step(seconds=2)
+    dead = house.queue.dead_letters
+    assert dead is not None
+    left = count
+    while left > 0:
+        house.namespace.tick(house.now, house.facts)
+        house.commit()
+        left = max(left - TICK_MESSAGES_MAX, 0)
+        assert [message.seq for message in dead.messages.available.fresh] == list(range(1, count - left + 1))
+        assert not dead.messages.available.returned
+        assert len(house.queue.messages.available.fresh) == left, "nobody walks over those that are gone"

@@ -285,12 +285,12 @@ def test_many_quiet_ticks_leave_no_alarms_behind() -> None:
 def test_one_tick_is_bounded() -> None:
     house = House()
     for number in range(3):
-        house.create(f"q{number}").send([new(f"m{n}") for n in range(900)], house.now, house.facts)
+        house.create(f"q{number}").send([new(f"m{n}") for n in range(450)], house.now, house.facts)
     house.commit()
     for queue in house.namespace.queues():
-        queue.acquire(900, house.now, house.facts)
+        queue.acquire(450, house.now, house.facts)
     house.clock.step(seconds=60)
     effects = house.namespace.tick(house.now, house.facts)
-    assert [effect.count for effect in effects] == [900, 900]
-    assert [effect.count for effect in house.namespace.tick(house.now, house.facts)] == [900]
+    assert [effect.count for effect in effects] == [450, 450]
+    assert [effect.count for effect in house.namespace.tick(house.now, house.facts)] == [450]
     assert house.namespace.tick(house.now, house.facts) == []
