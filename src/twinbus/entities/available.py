@@ -103,6 +103,11 @@ class Available:
     def note_gone(self) -> None:
         """A message in here has become GONE. Room is made when half are."""
         self.gone += 1
+        fresh = self.fresh
+        # What expires at one time lies in front: browsers need not walk over it.
+        while fresh and fresh[0].state == GONE:
+            fresh.popleft()
+            self.gone -= 1
         if self.gone > _GONE_MIN and self.gone * 2 > len(self.fresh) + len(self.returned):
             self.fresh = deque([message for message in self.fresh if message.state != GONE])
             self.returned = [entry for entry in self.returned if entry[1].state != GONE]

@@ -21,13 +21,15 @@ _SECONDS_MIN: Final = 64
 class Bucket:
     """The messages that expire within one second."""
 
-    __slots__ = ("messages", "stale")
+    __slots__ = ("due", "messages", "stale")
 
     def __init__(self) -> None:
         # Every message put in, GONE ones included.
         self.messages: list[QueuedMessage] = []
         # How many have left since the last rebuild.
         self.stale = 0
+        # Whether its second is over: the messages then lie in reverse order, so that the oldest can be taken off.
+        self.due = False
 
 
 class Expiry:
@@ -83,12 +85,17 @@ class Expiry:
         while self._seconds and self._seconds[0] < now_s:
             second = self._seconds[0]
             bucket = self._buckets.get(second)
+            if bucket is not None and not bucket.due:
+                bucket.due = True
+                bucket.messages.reverse()
             while bucket is not None and bucket.messages:
                 if len(found) == limit:
                     return list(dict.fromkeys(found))
                 message = bucket.messages.pop()
                 if message.state == ACTIVE and message.token is None:
                     found.append(message)
+                    # It is about to leave, and is in here no more.
+                    bucket.stale -= 1
             self._buckets.pop(second, None)
             heappop(self._seconds)
             self._done_s = max(self._done_s, second + 1)

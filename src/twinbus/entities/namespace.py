@@ -52,6 +52,8 @@ class Namespace:
         self._commons = Commons(tokens, Bodies(reserved_bodies), BlankViews() if views is None else views)
         # Queues and topics by lower-case path; dead-letter queues hang on their queue, subscriptions on their topic.
         self._entities = self._commons.targets
+        # The same by path; None: some came or went.
+        self._ordered: list[Queue | Topic] | None = None
         # Entities and dead-letter queues by entity id.
         self._by_id = self._commons.by_id
         # The last block of entity ids given out.
@@ -109,6 +111,7 @@ class Namespace:
         if not isinstance(queue, Queue):
             raise not_found(path)
         del self._entities[path.lower()]
+        self._ordered = None
         self._close(queue, facts)
 
     def queue(self, path: str) -> Queue:
@@ -133,7 +136,7 @@ class Namespace:
 
     def queues(self) -> list[Queue]:
         """All queues by path, without dead-letter queues and subscriptions."""
-        return [entity for key in sorted(self._entities) if isinstance(entity := self._entities[key], Queue)]
+        return [entity for entity in self._in_order() if isinstance(entity, Queue)]
 
     def entity(self, path: str) -> Queue | Topic:
         """A queue, a topic, a subscription, or one of their dead-letter queues."""
@@ -168,6 +171,7 @@ class Namespace:
         """Delete a topic and all its subscriptions."""
         topic = self.topic(path)
         del self._entities[path.lower()]
+        self._ordered = None
         for subscription in topic.subscriptions:
             self._close_subscription(subscription, now_ms, facts)
         facts.delete(Table.ENTITIES, ENTITY_KEY.pack(topic.entity_id))
@@ -182,7 +186,13 @@ class Namespace:
 
     def topics(self) -> list[Topic]:
         """All topics by path."""
-        return [entity for key in sorted(self._entities) if isinstance(entity := self._entities[key], Topic)]
+        return [entity for entity in self._in_order() if isinstance(entity, Topic)]
+
+    def _in_order(self) -> list[Queue | Topic]:
+        """Queues and topics by path. Kept, because a listing asks for it with each page."""
+        if self._ordered is None:
+            self._ordered = [self._entities[key] for key in sorted(self._entities)]
+        return self._ordered
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
@@ -302,12 +312,14 @@ class Namespace:
         dead_letters = self._make_dead_letters(settings, settings.path, entity_id, now_ms)
         queue = Queue(settings, settings.path, entity_id, self._commons, dead_letters, now_ms)
         self._entities[settings.path.lower()] = queue
+        self._ordered = None
         self._register(queue, dead_letters, now_ms)
         return queue
 
     def _add_topic(self, settings: TopicSettings, entity_id: int, now_ms: int) -> Topic:
         topic = Topic(settings, entity_id, self._commons, now_ms)
         self._entities[settings.path.lower()] = topic
+        self._ordered = None
         self._by_id[entity_id] = topic
         self._last_id = max(self._last_id, entity_id)
         topic.arm(now_ms)

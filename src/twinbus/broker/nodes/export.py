@@ -6,7 +6,8 @@ are flat, so that a page is bounded whatever hangs on one topic. No keys are in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,11 @@ from twinbus.errors import ArgumentError
 from twinbus.limits import EXPORT_PAGE_ITEMS
 
 if TYPE_CHECKING:
+    from twinbus.auth.policies import Policy
     from twinbus.broker.host import NamespaceHost
+    from twinbus.entities.rule import Rule
+    from twinbus.entities.subscription import Subscription
+    from twinbus.entities.topic_settings import Settings
 
 Item = dict[str, Any]
 
@@ -26,7 +31,7 @@ def export_page(host: NamespaceHost, request: Request) -> dict[str, Any]:
     skip = request.arguments.get("skip", 0)
     if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
         raise ArgumentError("The request's 'skip' is not a number of items.")
-    page = list(islice(_items(host), skip, skip + EXPORT_PAGE_ITEMS + 1))
+    page = [item() for item in islice(_items(host), skip, skip + EXPORT_PAGE_ITEMS + 1)]
     return {
         "namespace": {"name": host.name, "sku": host.sku, "jwt": host.jwt is not None},
         "items": page[:EXPORT_PAGE_ITEMS],
@@ -34,22 +39,39 @@ def export_page(host: NamespaceHost, request: Request) -> dict[str, Any]:
     }
 
 
-def _items(host: NamespaceHost) -> Iterator[Item]:
+def _items(host: NamespaceHost) -> Iterator[Callable[[], Item]]:
+    """All items in order, each made when it is called: those of earlier pages are only walked over."""
     for policy in host.policies.scoped(""):
-        yield {"kind": "policy", **describe(policy, show_keys=False)}
+        yield partial(_policy, policy)
     for queue in host.entities.queues():
-        yield {"kind": "queue", **queue.settings.to_json()}
+        yield partial(_entity, "queue", queue.settings)
         yield from _policies(host, queue.path)
     for topic in host.entities.topics():
-        yield {"kind": "topic", **topic.settings.to_json()}
+        yield partial(_entity, "topic", topic.settings)
         yield from _policies(host, topic.path)
         for subscription in topic.subscriptions:
-            yield {"kind": "subscription", **subscription.settings.to_json()}
+            yield partial(_entity, "subscription", subscription.settings)
             for rule in subscription.rules:
-                yield {"kind": "rule", "topic": topic.path, "subscription": subscription.name, **rule.to_json()}
+                yield partial(_rule, subscription, rule)
 
 
-def _policies(host: NamespaceHost, path: str) -> Iterator[Item]:
+def _entity(kind: str, settings: Settings) -> Item:
+    return {"kind": kind, **settings.to_json()}
+
+
+def _rule(subscription: Subscription, rule: Rule) -> Item:
+    return {"kind": "rule", "topic": subscription.topic.path, "subscription": subscription.name, **rule.to_json()}
+
+
+def _policy(policy: Policy) -> Item:
+    return {"kind": "policy", **describe(policy, show_keys=False)}
+
+
+def _policies(host: NamespaceHost, path: str) -> Iterator[Callable[[], Item]]:
     for policy in host.policies.scoped(path):
-        # The path as its owner wrote it, not as rights compare it.
-        yield {"kind": "policy", **describe(policy, show_keys=False), "entity": path}
+        yield partial(_scoped_policy, policy, path)
+
+
+def _scoped_policy(policy: Policy, path: str) -> Item:
+    # The path as its owner wrote it, not as rights compare it.
+    return {**_policy(policy), "entity": path}
