@@ -186,8 +186,14 @@ RESPONSES_WAITING_MAX: Final = 1_000
 
 # --- rules: how much one step may do, so that no step stalls the loop -------------------------------------------------
 USER_METADATA_CHARS_MAX: Final = 1_024
-TICK_MESSAGES_MAX: Final = 1_000
+TICK_MESSAGES_MAX: Final = 500
+SLICE_MS: Final = 4  # what all long work of a namespace takes of one turn of the event loop
+INPUT_STEP_BYTES: Final = 32 * 1024  # parsed at a time
+BATCH_STEP_BYTES: Final = 8 * 1024  # a batch of more is read in steps
+SLICE_EVENTS: Final = 16  # frames of one client between two looks at the time
+COMMIT_ROWS_MAX: Final = 4_000  # rows that wait for a commit: beyond, long work waits for it
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
+FAN_OUT_COPIES_MAX: Final = 1_000  # copies of one send to a topic; beyond, they are made in steps
 FORWARD_COPIES_MAX: Final = 250  # a message forwarded to a topic counts once for each subscription that takes it
 
 # --- ledger and metrics -----------------------------------------------------------------------------------------------

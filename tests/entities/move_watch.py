@@ -199,7 +199,7 @@ def watched_moves() -> Iterator[MoveWatch]:
     replace(Messages, "put_aside", noted(set_aside, first=False))
     replace(Messages, "restore", noted(lambda _, message, session: watch.meet(message), first=False))
     replace(Messages, "restore_many", noted(lambda _, messages, size: [watch.meet(each) for each in messages]))
-    replace(Queue, "take_in", noted(lambda this, message, session, facts: watch.take_in(this.entity_id, message)))
+    replace(Queue, "take_in", noted(lambda this, message, *_: watch.take_in(this.entity_id, message)))
     for kind, names in COMMANDS.items():
         for name, allowed in names.items():
             replace(kind, name, lambda call, k=kind, n=name, a=allowed: watch.command(k, n, a, call))  # type: ignore[misc]

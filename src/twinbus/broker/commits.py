@@ -15,18 +15,23 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Any
 
 from twinbus.broker.metering.histogram import Histogram
 from twinbus.errors import StoreError
-from twinbus.limits import PENDING_BYTES_MAX
+from twinbus.limits import COMMIT_ROWS_MAX, PENDING_BYTES_MAX, SLICE_MS
 from twinbus.store.facts import Facts
 from twinbus.store.lmdb_store import Prepared, Store
 
 logger = logging.getLogger(__name__)
 
 SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+# Calls after a commit between two looks at the time.
+_ANSWERS = 8
+
 ROWS_BOUNDS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384)
 
 # The loop waits for commits of no more rows than this, and no longer than that ...
@@ -79,7 +84,7 @@ class CommitLoop:
         self.facts = Facts()
         # Bytes of messages waiting for a commit: senders are held back when they grow too many.
         self.pending_bytes = 0
-        # Called when pending bytes fell below the bound again.
+        # Called when bytes or rows that wait for a commit fell below their bound again.
         self.on_relief: Callable[[], None] | None = None
         # Called at the end of each turn, when deadlines may have moved.
         self.on_turn: Callable[[], None] | None = None
@@ -90,6 +95,8 @@ class CommitLoop:
         self._handover: Handover | None = None
         # Whether a turn is already on its way in this loop iteration.
         self._requested = False
+        # What is to be called for commits that are durable, the oldest first.
+        self._answers: deque[tuple[Callable[[Any], None], Any]] = deque()
         # Set when the store failed: commits stop for good.
         self.failed = False
         # How long commits took, and how many rows they wrote.
@@ -127,9 +134,15 @@ class CommitLoop:
     def crowded(self) -> bool:
         return self.pending_bytes > PENDING_BYTES_MAX
 
+    @property
+    def full(self) -> bool:
+        """As many rows wait as one commit should write: whoever has much to add waits until it has begun."""
+        facts = self.facts
+        return len(facts.index) + len(facts.deletes) + len(facts.bodies) + len(facts.rows) >= COMMIT_ROWS_MAX
+
     async def drain(self) -> None:
         """Wait until everything asked for is on disk and answered."""
-        while not self.failed and (self._requested or self._running is not None or self._waiting()):
+        while not self.failed and (self._requested or self._running is not None or self._answers or self._waiting()):
             self.request()
             await self._idle.wait()
 
@@ -146,11 +159,10 @@ class CommitLoop:
         if facts.empty:
             self.facts = Facts()
             self._answer(facts)
-            self._rest()
             return
+        crowded = self.crowded or self.full
         self.facts = Facts()
         self._running = facts
-        crowded = self.crowded
         self.pending_bytes = 0
         self._began_s = time.perf_counter()
         rows = len(facts.bodies) + len(facts.index) + len(facts.rows) + len(facts.deletes)
@@ -208,23 +220,45 @@ class CommitLoop:
         assert facts is not None
         if self.follower is not None:
             self.follower(facts)
+        behind = bool(self._answers)
+        self._answers.extend(facts.then)
         # The next commit starts before the answers go out, so that the disk works meanwhile.
         if self._waiting():
             self._turn(last_answered=False)
-        self._answer(facts)
-        self._rest()
+        if not behind:
+            self._answer_on()
 
     def _answer(self, facts: Facts) -> None:
-        for call, argument in facts.then:
-            try:
-                call(argument)
-            except Exception:
-                logger.exception("answering after a commit failed")
+        behind = bool(self._answers)
+        self._answers.extend(facts.then)
+        if not behind:
+            self._answer_on()
+
+    def _answer_on(self) -> None:
+        """Call what waits for durable commits, a slice in each turn of the loop."""
+        answers = self._answers
+        ends_s = 0.0
+        while answers:
+            for _ in range(min(len(answers), _ANSWERS)):
+                # It stays in line until it was called: whoever adds others meanwhile must see that it is not over.
+                call, argument = answers[0]
+                try:
+                    call(argument)
+                except Exception:
+                    logger.exception("answering after a commit failed")
+                answers.popleft()
+            now_s = time.perf_counter()
+            if not ends_s:
+                ends_s = now_s + SLICE_MS / 1000
+            elif now_s >= ends_s and answers and self._loop is not None:
+                self._loop.call_soon(self._answer_on)
+                return
+        self._rest()
 
     def _rest(self) -> None:
         if self.on_turn is not None:
             self.on_turn()
-        if self._running is None and not self._requested:
+        if self._running is None and not self._requested and not self._answers:
             if self._waiting():
                 self.request()
             else:

@@ -27,6 +27,7 @@ from twinbus.amqp.states import State, state_rejected
 from twinbus.broker.links.consumer import Consumer
 from twinbus.broker.links.publisher import Publisher
 from twinbus.broker.links.settlement import kind_of
+from twinbus.broker.slices import Work
 from twinbus.errors import (
     ArgumentError,
     EntityNotFoundError,
@@ -174,17 +175,23 @@ class FaultyOwner:
         self._owner = owner
         self._fault = fault
 
-    def on_transfer(self, event: Transfer) -> None:
+    def on_transfer(self, event: Transfer) -> Work | None:
         mode = self._fault.mode
         if mode == "lossy":
             event.settled = True  # stored, and nobody is told
-            self._owner.on_transfer(event)
-        elif mode == "slow":
-            self._later(lambda: self._owner.on_transfer(event))
+            return self._owner.on_transfer(event)
+        if mode == "slow":
+            self._later(lambda: self._transfer_late(event))
         elif mode == "refusing" and not event.settled:
             error = self._host.tracker.wire_error(self._fault.error, self._owner.queue.path)
             self._host.meter.entity(self._owner.queue.path).counter(Kind.SEND, error.condition).add(event.size)
             self._link.session.settle(event.delivery_id, state_rejected(error))
+        return None
+
+    def _transfer_late(self, event: Transfer) -> None:
+        work = self._owner.on_transfer(event)
+        if work is not None:
+            self._host.slices.start(work)
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
         mode = self._fault.mode

@@ -26,6 +26,7 @@ from twinbus.broker.messages.message_view import StoredViews
 from twinbus.broker.metering.meter import Meter
 from twinbus.broker.metering.scribe import Scribe
 from twinbus.broker.security.keyring import Keyring
+from twinbus.broker.slices import Slices
 from twinbus.broker.timers import Timers
 from twinbus.clock import Clock
 from twinbus.entities.findings import Findings
@@ -142,6 +143,8 @@ class NamespaceHost:
         self.console: Callable[[], Console] | None = None
         # The loop everything runs on, set by start().
         self.loop: asyncio.AbstractEventLoop
+        # Long work, set by start().
+        self.slices: Slices
 
     def _restored(self) -> Namespace:
         """The entities as the store has them. A folder that cannot be served is let go."""
@@ -180,6 +183,7 @@ class NamespaceHost:
 
     def start(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.slices = Slices(self.loop, self.commits)
         self.commits.on_relief = self._relieve
         self.commits.on_turn = self.timers.reschedule
         self.commits.start()
@@ -194,11 +198,13 @@ class NamespaceHost:
             await self.backup.stop()
         error = self.tracker.wire_error(ConnectionForcedError("The broker is shutting down."))
         # What was accepted is answered before the connections go.
+        self.slices.finish()
         await self.commits.drain()
         for connection in list(self._connections):
             connection.close(error)
         if self._http is not None:
             await self._http.close()
+        self.slices.finish()
         await self.commits.stop()
         self.meter.stop()
         self.timers.stop()
@@ -243,6 +249,8 @@ class NamespaceHost:
         held, self._held_back = self._held_back, set()
         for connection in held:
             connection.relieve()
+        self.slices.wake()
+        self.timers.reschedule()
 
     async def http(self) -> HttpApp:
         """The HTTP side, loaded on a thread the first time: nobody else need wait for it."""
@@ -381,6 +389,16 @@ class NamespaceHost:
     def sweep_later(self) -> None:
         """Clear away the last of a deleted entity, once its deletion is on disk."""
         self.commits.facts.then.append((self._sweep, None))
+
+    def sweep_if_needed(self) -> None:
+        """Go on clearing away: a deleted entity may have left more since."""
+        if self.entities.sweep_pending:
+            self._sweep(None)
+
+    def let_go(self, topic: Topic) -> None:
+        """A large batch was handed out: those who waited may send."""
+        self.slices.resume(topic.let_go(self.clock.now_ms()))
+        self.sweep_if_needed()
 
     def bury(self, entity: Queue | Topic) -> None:
         """An entity is gone: end its links, and clear its messages away in steps that leave room for others."""

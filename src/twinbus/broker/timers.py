@@ -47,6 +47,8 @@ class Timers:
             self._handle.cancel()
             self._handle = None
         host = self._host
+        if host.commits.full:
+            return  # whoever relieves the disk sets the timer again
         for effect in host.entities.tick(host.clock.now_ms(), host.commits.facts):
             if effect.kind is EffectKind.IDLE_DELETED:
                 host.drop_policies(effect.queue.path)

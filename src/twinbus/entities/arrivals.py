@@ -32,9 +32,10 @@ class Arrivals:
         else:
             self._facts = facts
             self._messages = [message]
-            facts.then.append((self._durable, self._messages))
+            facts.then.append((self.durable, self._messages))
 
-    def _durable(self, messages: list[QueuedMessage]) -> None:
+    def durable(self, messages: list[QueuedMessage]) -> None:
+        """The facts of these messages are."""
         if self._messages is messages:
             self._facts = None
             self._messages = []

@@ -52,6 +52,9 @@ def forward_due(queue: Queue, path: str, commons: Commons, now_ms: int, facts: F
     """Forward what is available to the entity of that path; return how many messages went."""
     forwarded = 0
     copies = 0
+    target = commons.targets.get(path.lower())
+    if target is not None and target.held is not None:
+        return 0  # a topic in the middle of a large batch: later
     while copies < FORWARD_COPIES_MAX:
         picked = pick(queue, queue.messages.available, 1, now_ms, facts)
         if not picked:

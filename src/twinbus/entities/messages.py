@@ -108,17 +108,20 @@ class Messages:
     def show(self, arrivals: list[QueuedMessage]) -> dict[MessageSession, None]:
         """Put messages whose facts are durable where they are found; return the sessions that got some."""
         told: dict[MessageSession, None] = {}
+        fresh = self.available.fresh
+        # Copies that a topic handed out over several commits may come after later ones.
+        ordered = self.expires and self._sessions is None and (not fresh or fresh[-1].seq < arrivals[0].seq)
         for message in arrivals:
             session = message.session
             if message.state == ACTIVE:
                 available = self.available if session is None else session.available
                 if message.token is None:
                     self.active += 1
-                    if not self.expires:
+                    if ordered:
+                        fresh.append(message)
+                    else:
                         available.push(message)
-                        continue
-                    available.fresh.append(message)
-                    if message.expires_ms is not None:
+                    if message.expires_ms is not None and self.expires:
                         self.expiry.add(message)
                 else:
                     message.token = None

@@ -56,6 +56,8 @@ TRANSFER_SUFFIX: Final = "/$Transfer/$DeadLetterQueue"
 class Queue:
     """One queue, or one dead-letter queue."""
 
+    held: None = None  # only a topic is ever held
+
     __slots__ = (
         "_bodies",
         "_commons",
@@ -303,12 +305,12 @@ class Queue:
         self.take_in(message, None if self.sessions is None else str(view.system("SessionId")), facts)
         return 1
 
-    def take_in(self, message: QueuedMessage, session_id: str | None, facts: Facts) -> None:
-        """Hold a message whose number is given and whose body is stored."""
+    def take_in(self, message: QueuedMessage, session_id: str | None, facts: Facts, shown: Facts | None = None) -> None:
+        """Hold a message whose number is given and whose body is stored; others see it when `shown` is durable."""
         if session_id is not None and self.sessions is not None:
             message.session = self.sessions.join(session_id)
         self.messages.take_in(message, facts)
-        self.arrivals.add(message, facts)
+        self.arrivals.add(message, facts if shown is None else shown)
 
     def resubmit(
         self, part: Queue, sequence_numbers: Sequence[int] | None, after_seq: int, now_ms: int, facts: Facts
@@ -687,8 +689,6 @@ class Queue:
             alarm.wake(at_ms)
         if self.duplicates is not None:
             alarm.wake(self.duplicates.deadline_ms())
-
-    # --- refusing receivers -----------------------------------------------------------------------------------------
 
     def _refuse_plain_receive(self) -> None:
         self.gate.check_receivable()

@@ -39,6 +39,8 @@ META_ENTITIES: Final = b"entities"
 META_SEQUENCE: Final = b"sequence:"
 # An entity that was deleted, until all its rows are gone.
 META_DELETED: Final = b"deleted:"
+# Bodies, from the number in the key to the one in the value, whose batch is not written whole yet.
+META_PENDING: Final = b"pending:"
 
 _SHORT: Final = struct.Struct(">H")
 _CHANGE: Final = struct.Struct(">HBI")

@@ -23,12 +23,14 @@ from .findings import Findings
 from .message import ACTIVE, GONE, SCHEDULED, QueuedMessage, Relayed
 from .queue import Queue
 from .records import (
+    BODY_KEY,
     ENTITY_KEY,
     HEAD,
     KEY,
     META_BODIES,
     META_DELETED,
     META_ENTITIES,
+    META_PENDING,
     META_SEQUENCE,
     NUMBER,
     RELAY,
@@ -85,7 +87,7 @@ def restore(
     for queue in namespace._by_id.values():
         queue.numbers.reserve(_number(marks, META_SEQUENCE + ENTITY_KEY.pack(queue.entity_id), set_aside))
     leftovers = Leftovers(namespace, marks)
-    _restore_index(namespace, index, leftovers)
+    _restore_index(namespace, leftovers.without_pending(index), leftovers)
     _restore_sessions(namespace, sessions, leftovers)
     _restore_duplicates(namespace, duplicates, leftovers, now_ms)
     leftovers.sweep()
@@ -109,9 +111,10 @@ def _number(marks: dict[bytes, bytes], key: bytes, findings: Findings) -> int:
 
 
 class Leftovers:
-    """Rows without an entity: those of a deleted one are cleared away, all others are set aside."""
+    """Rows without an entity: those of a deleted one are cleared away, all others are set aside. Copies of a batch that
+    was not written whole are cleared away, too."""
 
-    __slots__ = ("_deleted", "_marks", "_namespace", "_rows")
+    __slots__ = ("_deleted", "_marks", "_namespace", "_pending", "_rows")
 
     def __init__(self, namespace: Namespace, marks: dict[bytes, bytes]) -> None:
         self._namespace = namespace
@@ -119,6 +122,23 @@ class Leftovers:
         self._marks = [key for key in marks if key.startswith(META_DELETED)]
         self._deleted = {int.from_bytes(key[len(META_DELETED) :], "big") for key in self._marks}
         self._rows: list[Row] = []
+        # Numbers of bodies.
+        self._pending: set[int] = set()
+        for key in [key for key in marks if key.startswith(META_PENDING)]:
+            last = _number(marks, key, namespace.set_aside)
+            self._pending.update(range(int.from_bytes(key[len(META_PENDING) :], "big"), last + 1))
+            self._marks.append(key)
+
+    def without_pending(self, index: Rows) -> Rows:
+        """The rows that are not copies of a batch that was cut short."""
+        return self._whole(index, self._pending) if self._pending else index
+
+    def _whole(self, index: Rows, pending: set[int]) -> Rows:
+        for key, value in index:
+            if len(value) >= HEAD.size and (body := HEAD.unpack_from(value)[3]) in pending:
+                self._rows.append((Table.INDEX, key, body))
+            else:
+                yield key, value
 
     def add(self, table: Table, key: bytes, entity_id: int, what: str, body: int = 0) -> None:
         if entity_id in self._deleted:
@@ -132,7 +152,8 @@ class Leftovers:
     def sweep(self) -> None:
         sweep = self._namespace._commons.sweep
         if self._rows or self._marks:
-            sweep.add(iter([*self._rows, *((Table.META, key, 0) for key in self._marks)]))
+            bodies = ((Table.BODIES, BODY_KEY.pack(number), 0) for number in self._pending)
+            sweep.add(iter([*self._rows, *bodies, *((Table.META, key, 0) for key in self._marks)]))
 
 
 # --- entities -------------------------------------------------------------------------------------------------------

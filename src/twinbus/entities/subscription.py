@@ -140,8 +140,17 @@ class Subscription:
 
     # --- copies -----------------------------------------------------------------------------------------------------
 
-    def arrive(self, original: Relayed, choice: Choice, view: StoredView, now_ms: int, facts: Facts) -> None:
-        """Take a copy of a message of the topic; its body is counted already."""
+    def arrive(
+        self,
+        original: Relayed,
+        choice: Choice,
+        view: StoredView,
+        now_ms: int,
+        facts: Facts,
+        shown: Facts | None = None,
+    ) -> None:
+        """Take a copy of a message of the topic; its body is counted already. With `shown`, others see the copy when
+        those facts are durable."""
         queue = self.queue
         queue.touch(now_ms)
         changes = original.changes
@@ -162,7 +171,7 @@ class Subscription:
             original.dead_letter_source,
         )
         if choice.error is not None:
-            self._bury(copy, FILTER_REASON, choice.error, facts)
+            self._bury(copy, FILTER_REASON, choice.error, facts, shown)
             return
         if choice.system:
             self._obey(copy, choice.system, now_ms)
@@ -172,10 +181,10 @@ class Subscription:
             if session_id is None:
                 session_id = _session_of(view)
             if session_id is None or session_id is REMOVED:
-                self._bury(copy, SESSION_REASON, SESSION_DESCRIPTION, facts)
+                self._bury(copy, SESSION_REASON, SESSION_DESCRIPTION, facts, shown)
                 return
             found = str(session_id)
-        queue.take_in(copy, found, facts)
+        queue.take_in(copy, found, facts, shown)
 
     def _obey(self, copy: Relayed, system: dict[str, Any], now_ms: int) -> None:
         """An action set what the rules go by: time to live, or the time at which the copy becomes visible."""
@@ -191,12 +200,12 @@ class Subscription:
             ceiling = self.topic.settings.default_ttl_ms
             copy.expires_ms = self.queue.expires_at(min(max(wanted, 0), ceiling), copy.enqueued_ms)
 
-    def _bury(self, copy: Relayed, reason: str, description: str, facts: Facts) -> None:
+    def _bury(self, copy: Relayed, reason: str, description: str, facts: Facts, shown: Facts | None) -> None:
         """A copy that cannot be taken starts as a dead letter."""
         dead_letters = self.queue.dead_letters
         assert dead_letters is not None
         copy.changes = with_reason(copy, reason, description)
-        dead_letters.take_in(copy, None, facts)
+        dead_letters.take_in(copy, None, facts, shown)
 
 
 def _session_of(view: StoredView) -> str | None:

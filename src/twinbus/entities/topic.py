@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twinbus.errors import FilterEvaluationError, QuotaExceededError
-from twinbus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TICK_MESSAGES_MAX, UNLIMITED_MS
+from twinbus.errors import FilterEvaluationError, QuotaExceededError, ServerBusyError
+from twinbus.limits import FAN_OUT_COPIES_MAX, SUBSCRIPTIONS_PER_TOPIC_MAX, TICK_MESSAGES_MAX, UNLIMITED_MS
 from twinbus.store.facts import Facts
 
 from .admission import checked_bytes
@@ -20,6 +20,7 @@ from .commons import Commons
 from .duplicates import Duplicates
 from .effects import Effect, EffectKind, note
 from .expiry import earlier, expires_at
+from .fan_out import FanOut
 from .gate import Gate
 from .message import ACTIVE, SCHEDULED, NewMessage, QueuedMessage, Relayed
 from .messages import Counts, Messages, index_rows
@@ -50,6 +51,7 @@ class Topic:
         "duplicates",
         "entity_id",
         "gate",
+        "held",
         "links",
         "messages",
         "numbers",
@@ -76,6 +78,8 @@ class Topic:
         self.links = 0
         # Pings accepted and dropped.
         self.pings = 0
+        # Set while a batch is handed out in steps: whoever sends waits in this list, kept by the owner.
+        self.held: list[Any] | None = None
         # Called when the topic was deleted.
         self.on_deleted: Callable[[Any], None] | None = None
         self._commons = commons
@@ -160,6 +164,8 @@ class Topic:
 
     def send(self, messages: Sequence[NewMessage], now_ms: int, facts: Facts) -> None:
         """Accept all messages or none. Pings are counted and dropped; duplicates are accepted and dropped."""
+        if self.held is not None:
+            raise ServerBusyError(f"The topic '{self.path}' is handing out a large batch. Try again later.")
         self.check_send(messages)
         self.accessed_ms = now_ms
         duplicates = self.duplicates
@@ -171,6 +177,27 @@ class Topic:
             elif duplicates.find(new.message_id, now_ms) is None:
                 duplicates.add(new.message_id, self.accept(new, now_ms, facts), now_ms, facts)
 
+    def hands_out_long(self, messages: Sequence[NewMessage]) -> bool:
+        """Whether these messages make so many copies that `hand_out` is to be used."""
+        return len(messages) * len(self._by_name) > FAN_OUT_COPIES_MAX
+
+    def hand_out(self, messages: Sequence[NewMessage], now_ms: int) -> FanOut:
+        """Accept all messages or none, and hand them out in steps; the topic is held until `let_go`."""
+        self.check_send(messages)
+        self.accessed_ms = now_ms
+        self.held = []
+        return FanOut(self, self._commons, messages, now_ms)
+
+    def let_go(self, now_ms: int) -> list[Any]:
+        """A batch was handed out: others may send; those who waited are returned."""
+        waiting, self.held = self.held, None
+        self.arm(now_ms)
+        return waiting or []
+
+    def count_copies(self, more: int) -> None:
+        """Copies of so many bytes were made."""
+        self._copies_bytes_max += more
+
     def reserve_numbers(self, count: int, facts: Facts) -> list[int]:
         """Sequence numbers for messages that come later, if they come."""
         return [self.numbers.next(facts) for _ in range(count)]
@@ -180,6 +207,9 @@ class Topic:
     ) -> list[int]:
         """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one.
         `reserved` are numbers that were given out for them before."""
+        if self.held is not None and self.duplicates is not None:
+            # What it would be a duplicate of is not on disk yet.
+            raise ServerBusyError(f"The topic '{self.path}' is handing out a large batch. Try again later.")
         return schedule_messages(self, messages, now_ms, facts, reserved)
 
     def cancel(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
@@ -263,7 +293,7 @@ class Topic:
     def _hand_out(self, original: Relayed, choices: list[Choice], view: StoredView, now_ms: int, facts: Facts) -> None:
         if len(choices) > 1:
             self._commons.bodies.share(original.body_number, len(choices) - 1)
-        self._copies_bytes_max += original.size * len(choices)
+        self.count_copies(original.size * len(choices))
         for choice in choices:
             choice.subscription.arrive(original, choice, view, now_ms, facts)
 
@@ -300,14 +330,15 @@ class Topic:
         self.alarm.clear()
 
     def _arm_timers(self) -> None:
-        self.alarm.wake(self.messages.schedule.deadline_ms())
+        if self.held is None:
+            self.alarm.wake(self.messages.schedule.deadline_ms())
         if self.duplicates is not None:
             self.alarm.wake(self.duplicates.deadline_ms())
 
     def _activate_due(self, now_ms: int, facts: Facts) -> int:
         """Scheduled messages are handed out under a new sequence number, as if they were sent now."""
         copies = 0
-        while copies < TICK_MESSAGES_MAX:
+        while copies < TICK_MESSAGES_MAX and self.held is None:
             due = self.messages.schedule.due(now_ms, 1)
             if not due:
                 break

@@ -13,6 +13,7 @@ from twinbus.amqp.link import Link
 from twinbus.amqp.session import Session
 from twinbus.amqp.states import ACCEPTED
 from twinbus.broker.connections.event_routes import route
+from twinbus.limits import SLICE_EVENTS
 
 
 @pytest.fixture
@@ -47,3 +48,12 @@ def test_a_link_that_nobody_stands_behind_hears_nothing(link: Link) -> None:
     disposed = Disposed(link.session, [(1, link, b"a"), (2, other, b"b")], ACCEPTED, True)
     route([Transfer(link, 7, b"t", 0, False, b"", 0, None), disposed], {})
     assert heard == [(2, b"b", ACCEPTED, True)]
+
+
+def test_it_stops_when_the_slice_is_over_and_behind_long_work(link: Link) -> None:
+    heard: list[Any] = []
+    events: list[AmqpEvent] = [Credit(link)] * (3 * SLICE_EVENTS)
+    assert route(events, {Credit: heard.append}, lambda: len(heard) > SLICE_EVENTS) == (2 * SLICE_EVENTS, None)
+    work = iter([None])
+    link.context = SimpleNamespace(on_transfer=lambda event: work)
+    assert route([Transfer(link, 7, b"t", 0, False, b"", 0, None), *events], {Credit: heard.append}) == (1, work)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from twinbus.amqp.connection import Connection as Engine
@@ -37,12 +38,15 @@ from twinbus.broker.faults import FaultyStream
 from twinbus.broker.links.transactions import ConnectionTransactions
 from twinbus.broker.memory import Memory, MemoryKind
 from twinbus.broker.nodes.requests import ReplyLinks
+from twinbus.broker.slices import Work
 from twinbus.errors import ConnectionForcedError, EntityNotFoundError, ServiceError, UnauthorizedError
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
+    INPUT_STEP_BYTES,
     LINKLESS_TIMEOUT_MS,
     LINKS_PER_CONNECTION_MAX,
     PARTIAL_BYTES_MAX,
+    SLICE_EVENTS,
     STRANGER_FRAME_BYTES_MAX,
     STRANGER_INPUT_BYTES_MAX,
     STRANGER_LINKS_MAX,
@@ -100,6 +104,13 @@ class BrokerConnection(asyncio.Protocol):
         # Nothing is read from the peer while the disk is behind, or while it leaves our answers unread.
         self._held_back = False
         self._unread = False
+        # Whether the peer said too much for one turn of the loop; nothing is read meanwhile.
+        self._behind = False
+        # What is to be handled then, and what is to be parsed after that.
+        self._backlog: deque[AmqpEvent] = deque()
+        self._unparsed = b""
+        # Set when the socket is lost.
+        self._lost = False
         # Links that something stands behind.
         self._links: set[Link] = set()
         self.replies = ReplyLinks()
@@ -169,8 +180,14 @@ class BrokerConnection(asyncio.Protocol):
                 self._cut("sent too much before its token")
                 return
         engine.heard(self.host.clock.steady_ms())
+        if self._behind:
+            self._unparsed += data
+            return
         try:
-            self._handle(engine.receive(data))
+            if len(data) <= INPUT_STEP_BYTES:
+                self._handle(engine.receive(data))
+            else:
+                self._receive_much(data)
         except Exception as error:
             self.close(self.host.tracker.wire_error(error))
         self.flush()
@@ -179,8 +196,60 @@ class BrokerConnection(asyncio.Protocol):
         if self.host.commits.crowded:
             self.host.hold_back(self)
 
+    def _receive_much(self, data: bytes) -> None:
+        """Parse piece by piece: many small frames take long."""
+        for at in range(0, len(data), INPUT_STEP_BYTES):
+            self._handle(self.engine.receive(data[at : at + INPUT_STEP_BYTES]))
+            rest = data[at + INPUT_STEP_BYTES :]
+            if rest and (self._behind or self.host.slices.over()):
+                self._unparsed += rest
+                if not self._behind:
+                    self._fall_behind(None, [])
+                return
+
     def _handle(self, events: list[AmqpEvent]) -> None:
-        route(events, self._handlers)
+        if self._behind:
+            self._backlog.extend(events)
+            return
+        done, work = route(events, self._handlers, self.host.slices.over)
+        if work is not None or done < len(events):
+            self._fall_behind(work, events[done:])
+
+    def _fall_behind(self, work: Work | None, rest: list[AmqpEvent]) -> None:
+        """What the peer said is too much for this turn of the loop: go on in later ones, and read nothing meanwhile."""
+        self._behind = True
+        self._backlog.extend(rest)
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self.host.slices.start(self._catch_up(work))
+
+    def _catch_up(self, work: Work | None) -> Work:
+        backlog = self._backlog
+        try:
+            if work is not None:
+                yield from work
+            while backlog or self._unparsed:
+                if not backlog:
+                    piece, self._unparsed = self._unparsed[:INPUT_STEP_BYTES], self._unparsed[INPUT_STEP_BYTES:]
+                    backlog.extend(self.engine.receive(piece))
+                events = [backlog.popleft() for _ in range(min(len(backlog), SLICE_EVENTS))]
+                while events:
+                    done, work = route(events, self._handlers)
+                    events = events[done:]
+                    if work is not None:
+                        yield from work
+                self.flush_soon()
+                yield None
+        except Exception as error:
+            backlog.clear()
+            self._unparsed = b""
+            self.close(self.host.tracker.wire_error(error))
+        self._behind = False
+        self.flush_soon()
+        if self._lost:
+            yield from self._let_go()
+        else:
+            self._read_on()
 
     def eof_received(self) -> bool:
         # The last moment in which the transport knows what it has written.
@@ -195,13 +264,19 @@ class BrokerConnection(asyncio.Protocol):
         if self._patience is not None:
             self._patience.stop()
             self._patience = None
-        self._leave_links(self._orderly)
+        self.host.strangers.remove(self)
+        self.host.forget(self)
+        self._lost = True
+        if not self._behind:
+            self.host.slices.start(self._let_go())
+
+    def _let_go(self) -> Work:
+        """The socket is lost and everything that was read is handled: leave link by link."""
+        yield from self._leaving(list(self._links), self._orderly)
         # What knows this connection goes, or only the collector could free the two, and it seldom looks.
         self._handlers = {}
         self._attachment = None
         self.engine.lost()
-        self.host.strangers.remove(self)
-        self.host.forget(self)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -237,7 +312,9 @@ class BrokerConnection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         transport = self._transport
-        if self._held_back or self._unread or transport is None or transport.is_closing() or transport.is_reading():
+        if self._held_back or self._unread or self._behind or transport is None or transport.is_closing():
+            return
+        if transport.is_reading():
             return
         transport.resume_reading()
         if self._patience is not None:
@@ -353,8 +430,7 @@ class BrokerConnection(asyncio.Protocol):
         self._leave(event.link, orderly=True)
 
     def _on_ended(self, event: Ended) -> None:
-        for link in list(event.session.context or ()):
-            self._leave(link, orderly=True)
+        self._leave_links(True, list(event.session.context or ()))
 
     def _on_begun(self, event: Begun) -> None:
         pass
@@ -527,9 +603,16 @@ class BrokerConnection(asyncio.Protocol):
         if self.crowded:
             self.make_room()
 
-    def _leave_links(self, orderly: bool) -> None:
-        for link in list(self._links):
+    def _leave_links(self, orderly: bool, links: list[Link] | None = None) -> None:
+        # Before the transport closes: it forgets what it has not written.
+        self.look_at_marks()
+        self.host.slices.start(self._leaving(list(self._links) if links is None else links, orderly))
+
+    def _leaving(self, links: list[Link], orderly: bool) -> Work:
+        for number, link in enumerate(links, 1):
             self._leave(link, orderly)
+            if number % SLICE_EVENTS == 0:
+                yield None
 
     # --- time -------------------------------------------------------------------------------------------------------
 

@@ -11,12 +11,15 @@ from typing import Any, Protocol
 
 from twinbus.amqp.events import AmqpEvent, Disposed, Transfer
 from twinbus.amqp.states import State
+from twinbus.broker.slices import Work
+from twinbus.limits import SLICE_EVENTS
 
 
 class LinkOwner(Protocol):
     """What stands behind a link."""
 
-    def on_transfer(self, event: Transfer) -> None: ...
+    def on_transfer(self, event: Transfer) -> Work | None:
+        """What is returned is done in slices, before anything else that the peer said."""
 
     def on_credit(self) -> None: ...
 
@@ -25,13 +28,26 @@ class LinkOwner(Protocol):
     def on_detached(self, orderly: bool) -> None: ...
 
 
-def route(events: list[AmqpEvent], others: Mapping[type[AmqpEvent], Callable[[Any], None]]) -> None:
-    """Give transfers and dispositions to their links' owners, and every other event to the method for its type."""
+def _never() -> bool:
+    return False
+
+
+def route(
+    events: list[AmqpEvent], others: Mapping[type[AmqpEvent], Callable[[Any], None]], over: Callable[[], bool] = _never
+) -> tuple[int, Work | None]:
+    """Give transfers and dispositions to their links' owners, and every other event to the method for its type.
+
+    Stops behind an event that makes much work, which is returned, and when `over` says so; returns how many events are
+    done."""
+    count = 0
     for event in events:
+        count += 1
         if isinstance(event, Transfer):
             owner = event.link.context
             if owner is not None:
-                owner.on_transfer(event)
+                work: Work | None = owner.on_transfer(event)
+                if work is not None:
+                    return count, work
         elif isinstance(event, Disposed):
             state = event.state
             settled = event.settled
@@ -41,3 +57,6 @@ def route(events: list[AmqpEvent], others: Mapping[type[AmqpEvent], Callable[[An
                     owner.on_disposed(delivery_id, tag, state, settled)
         else:
             others[type(event)](event)
+        if count % SLICE_EVENTS == 0 and over():
+            break
+    return count, None

@@ -19,6 +19,7 @@ from twinbus.broker.links.delivery_run import DeliveryRun
 from twinbus.broker.links.settlement import kind_of, settle
 from twinbus.broker.messages.damage import UNREADABLE, put_aside, whole
 from twinbus.broker.messages.stored import render
+from twinbus.broker.slices import Work
 from twinbus.entities.message import QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # How many messages one receiver gets in one go before others and the socket have their turn.
 BURST = 250
+# How many messages a receiver that vanished gives back in one step.
+_DROPPED = 50
 
 
 class Consumer:
@@ -119,9 +122,7 @@ class Consumer:
     def on_credit(self) -> None:
         link = self.link
         if link.drain:
-            # Hand over what is there now and fits, then give the rest of the credit back.
-            self.dispatcher.serve_all(self)
-            self._finish_drain()
+            self._host.slices.start(self._drain())
         elif link.credit > 0:
             self._poll_start = link.delivery_count
             self.dispatcher.line_up(self)
@@ -191,6 +192,13 @@ class Consumer:
         commits = self._host.commits
         self.queue.remove_taken(messages, commits.facts)
         commits.request()
+
+    def _drain(self) -> Work:
+        """Hand over what is there now and fits, then give the rest of the credit back."""
+        while self.dispatcher.serve(self):
+            yield None
+        if self.link.drain and not self.gone:
+            self._finish_drain()
 
     def _finish_drain(self) -> None:
         if self.link.credit > 0 and self.link.delivery_count == self._poll_start:
@@ -287,14 +295,21 @@ class Consumer:
             pass  # its session is free already, or somebody else's
         elif self.session is not None:
             self.queue.release_session(self.session, now_ms, facts)
-        elif not orderly:
-            for link, tag in self.link.session.unsettled.values():
-                if link is self.link:
-                    self._drop(tag, now_ms, facts)
-        host.commits.request()
+        elif not orderly and self.link.delivery_count:
+            tags = [tag for link, tag in self.link.session.unsettled.values() if link is self.link]
+            host.slices.start(self._drop(tags))
+        host.commits.request_if_needed()
 
-    def _drop(self, tag: bytes, now_ms: int, facts: Facts) -> None:
-        try:
-            self.queue.drop(tag, now_ms, facts)
-        except ServiceError:
-            return  # settled another way meanwhile, or lapsed
+    def _drop(self, tags: list[bytes]) -> Work:
+        """Give back what the peer held, a few messages a step."""
+        host = self._host
+        for start in range(0, len(tags), _DROPPED):
+            now_ms = host.clock.now_ms()
+            facts = host.commits.facts
+            for tag in tags[start : start + _DROPPED]:
+                try:
+                    self.queue.drop(tag, now_ms, facts)
+                except ServiceError:
+                    continue  # settled another way meanwhile, or lapsed
+            host.commits.request_if_needed()
+            yield None

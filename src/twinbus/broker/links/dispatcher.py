@@ -156,6 +156,8 @@ class Dispatcher(Senders):
             left -= sent
             if consumer.room() > 0:
                 if sent > 0:
+                    if host.slices.over():
+                        left = 0
                     continue
                 if consumer.session is None:
                     break  # it has room and got nothing: there is nothing for those behind it either
@@ -167,14 +169,13 @@ class Dispatcher(Senders):
         if line and left <= 0:
             self.wake()
 
-    def serve_all(self, consumer: Consumer) -> None:
-        """Give one consumer everything its credit allows, now: the peer drains."""
+    def serve(self, consumer: Consumer) -> bool:
+        """Give one consumer a burst of what its credit allows, whoever is in line before it; False: there is none."""
         host = self.host
-        now_ms = host.clock.now_ms()
-        while _fed(consumer, now_ms, host.commits.facts):
-            pass
+        fed = _fed(consumer, host.clock.now_ms(), host.commits.facts)
         host.commits.request_if_needed()
         host.timers.reschedule()
+        return fed > 0
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.events import Transfer
@@ -15,7 +16,11 @@ from twinbus.amqp.states import (
     state_transactional,
 )
 from twinbus.broker.links.delivery_run import DeliveryRun
+from twinbus.broker.messages.intake import BATCH_FORMAT
+from twinbus.broker.sending import sending, takes_long
+from twinbus.broker.slices import Work
 from twinbus.entities.message import NewMessage
+from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
     DecodeError,
@@ -26,11 +31,15 @@ from twinbus.errors import (
     ServiceError,
 )
 from twinbus.ledger.words import Kind
-from twinbus.limits import OPERATION_STEP_BYTES
+from twinbus.limits import BATCH_STEP_BYTES, OPERATION_STEP_BYTES, SLICE_EVENTS
+from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.links.senders import Senders
+
+# What a message can be refused with.
+REFUSED = (ServiceError, ProtocolError, UnicodeDecodeError, IndexError)
 
 
 class Publisher:
@@ -47,6 +56,7 @@ class Publisher:
         "_senders",
         "_sent",
         "_store",
+        "_topic",
         "link",
         "queue",
     )
@@ -63,15 +73,15 @@ class Publisher:
         self.link = link
         self._senders = senders
         self.queue = senders.entity
+        self._topic = self.queue if isinstance(self.queue, Topic) else None
         self._meter = host.meter.entity(self.queue.path)
         self._sent = self._meter.counter(Kind.SEND)
         # The latest deliveries that are accepted together; None before the first.
         self._run: DeliveryRun | None = None
 
-    def on_transfer(self, event: Transfer) -> None:
+    def on_transfer(self, event: Transfer) -> Work | None:
         payload = event.payload
-        commits = self._commits
-        facts = commits.facts
+        facts = self._commits.facts
         run = self._run
         try:
             queue = self.queue
@@ -89,18 +99,56 @@ class Publisher:
                     "The disk that holds this namespace is full: receive messages or make room, then retry."
                 )
             now_ms = self._clock.now_ms()
+            if event.message_format == BATCH_FORMAT and event.size > BATCH_STEP_BYTES:
+                return self._take_batch(event, self._intake.parts(payload))
             messages = self._intake.messages(payload, event.message_format, now_ms, settings.default_ttl_ms)
-            if event.state is not None:
-                self._send_in_transaction(event, messages)
-                return
+            if event.state is not None or self._topic is not None:
+                return self._send(event, messages, now_ms)
             queue.send(messages, now_ms, facts)
-        except (ServiceError, ProtocolError) as error:
+            self._sent_by(event, messages, facts)
+        except REFUSED as error:
             self._reject(event, error)
-            return
-        except (UnicodeDecodeError, IndexError):
-            # The sender's mistake, and no retry mends it.
-            self._reject(event, DecodeError("The message cannot be read: it is cut short, or a text is not UTF-8."))
-            return
+        return None
+
+    def _take_batch(self, event: Transfer, parts: list[bytes]) -> Work:
+        """Read a large batch in steps, then send all of it."""
+        host = self._host
+        now_ms = host.clock.now_ms()
+        ttl_ms = self.queue.settings.default_ttl_ms
+        messages: list[NewMessage] = []
+        try:
+            for part in parts:
+                messages.append(host.intake.message(part, now_ms, ttl_ms))
+                if len(messages) % SLICE_EVENTS == 0:
+                    yield None
+            rest = self._send(event, messages, host.clock.now_ms())
+            if rest is not None:
+                yield from rest
+        except REFUSED as error:
+            self._reject(event, error)
+
+    def _send(self, event: Transfer, messages: list[NewMessage], now_ms: int) -> Work | None:
+        if event.state is not None:
+            self._send_in_transaction(event, messages)
+            return None
+        topic = self._topic
+        if topic is not None and takes_long(topic, messages):
+            return self._hand_out(event, messages, topic)
+        facts = self._host.commits.facts
+        self.queue.send(messages, now_ms, facts)
+        self._sent_by(event, messages, facts)
+        return None
+
+    def _hand_out(self, event: Transfer, messages: list[NewMessage], topic: Topic) -> Work:
+        try:
+            yield from sending(self._host, topic, messages, partial(self._sent_by, event, messages))
+        except REFUSED as error:
+            self._reject(event, error)
+
+    def _sent_by(self, event: Transfer, messages: list[NewMessage], facts: Facts) -> None:
+        """Count messages that were accepted, and answer when they are on disk."""
+        commits = self._commits
+        run = self._run
         if len(messages) == 1 and not messages[0].ping:
             sent = self._sent
             sent.count += 1
@@ -131,6 +179,9 @@ class Publisher:
         self._connection.flush_soon()
 
     def _reject(self, event: Transfer, error: Exception) -> None:
+        if isinstance(error, UnicodeDecodeError | IndexError):
+            # The sender's mistake, and no retry mends it.
+            error = DecodeError("The message cannot be read: it is cut short, or a text is not UTF-8.")
         wire_error = self._host.tracker.wire_error(error, self.queue.path)
         self._meter.counter(Kind.SEND, wire_error.condition).add(event.size)
         if not event.settled:

@@ -26,6 +26,7 @@ from twinbus.amqp.types import Described
 from twinbus.broker.links.settlement import check, kind_of, settle_all
 from twinbus.broker.memory import Account
 from twinbus.broker.metering.meter import Meter
+from twinbus.broker.slices import Work
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
@@ -140,6 +141,10 @@ class Transaction:
         for target, numbered in self._schedules.items():
             target.schedule(list(numbered), now_ms, facts, list(numbered.values()))
 
+    def held(self) -> list[Work] | None:
+        """Where to wait for a topic that it sends to."""
+        return next((target.held for target in (*self._sends, *self._schedules) if target.held is not None), None)
+
     def roll_back(self, now_ms: int, facts: Facts) -> None:
         """Give back what nobody else can: each counts a delivery."""
         for token in self._forgotten:
@@ -235,7 +240,7 @@ class ControlLink:
         self._connection = connection
         self._link = link
 
-    def on_transfer(self, event: Transfer) -> None:
+    def on_transfer(self, event: Transfer) -> Work | None:
         host = self._connection.host
         session = self._link.session
         try:
@@ -246,7 +251,7 @@ class ControlLink:
                 transaction = transactions.get(txn_id)
                 transaction.timer = host.loop.call_later(TRANSACTION_MS_MAX / 1000, self._expire, transaction)
                 session.settle(event.delivery_id, state_declared(txn_id))
-                return
+                return None
             discharged = fields[0] if fields else None
             if not isinstance(discharged, bytes):
                 raise ArgumentError("A discharge needs the transaction's id.")
@@ -254,11 +259,20 @@ class ControlLink:
             if len(fields) > 1 and fields[1] is True:
                 self._roll_back([transaction])
                 session.settle(event.delivery_id, STATE_ACCEPTED)
-                return
+                return None
         except (ServiceError, ProtocolError) as error:
             session.settle(event.delivery_id, state_rejected(host.tracker.wire_error(error)))
-            return
-        self._commit(transaction, event.delivery_id)
+            return None
+        if transaction.held() is None:
+            self._commit(transaction, event.delivery_id)
+            return None
+        return self._commit_later(transaction, event.delivery_id)
+
+    def _commit_later(self, transaction: Transaction, delivery_id: int) -> Work:
+        """A topic is in the middle of a large batch: what is sent now comes after it."""
+        while (held := transaction.held()) is not None:
+            yield held
+        self._commit(transaction, delivery_id)
 
     def _commit(self, transaction: Transaction, delivery_id: int) -> None:
         host = self._connection.host

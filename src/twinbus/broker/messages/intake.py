@@ -84,13 +84,17 @@ class Intake:
         """The messages of one transfer: one, or those inside a batch."""
         if message_format != BATCH_FORMAT:
             return [self.message(payload, now_ms, default_ttl_ms)]
+        return [self.message(part, now_ms, default_ttl_ms) for part in self.parts(payload)]
+
+    def parts(self, payload: bytes) -> list[bytes]:
+        """The messages inside a batch, as they were sent."""
         body = locate(payload).body
         parts = data_sections(payload, body) if body is not None else []
         if not parts:
             raise ArgumentError("A batch must hold at least one message.")
         if len(parts) > BATCH_MESSAGES_MAX:
             raise ArgumentError(f"A batch holds at most {BATCH_MESSAGES_MAX} messages, this one {len(parts)}.")
-        return [self.message(part, now_ms, default_ttl_ms) for part in parts]
+        return parts
 
     def message(self, payload: bytes, now_ms: int, default_ttl_ms: int) -> NewMessage:
         header, delivery, annotations, fixed, own, content, footer = spans(payload)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinbus.auth.policies import Right
+from twinbus.broker import sending
 from twinbus.broker.http.console.chosen import FULL_TEXT
 from twinbus.broker.http.console.edited import properties_of, time_after
 from twinbus.broker.http.console.entities import found_entity
@@ -78,7 +79,7 @@ async def send(visitor: Visitor, fields: Fields) -> Fields:
     now_ms = host.clock.now_ms()
     # Each copy is read anew, because each gets an id of its own.
     taken = [host.intake.message(payload, now_ms, target.settings.default_ttl_ms) for _ in range(copies)]
-    target.send(taken, now_ms, host.commits.facts)
+    await sending.send(host, target, taken)
     host.meter.entity(target.path).add_sends(taken)
     await durable(host)
     return {"sent": copies}

@@ -29,6 +29,7 @@ from twinbus.broker.http.rest.receiver import LockedMessage, OneReceiver
 from twinbus.broker.http.rest.rendering import Rendered, rendered
 from twinbus.broker.messages.damage import whole
 from twinbus.broker.messages.stored import render
+from twinbus.broker.sending import send
 from twinbus.entities.queue import Queue
 from twinbus.errors import (
     ArgumentError,
@@ -144,7 +145,7 @@ class RestApi:
             taken = [host.intake.message(each.encode(), now_ms, ttl_ms) for each in messages]
         except EncodeError as error:
             raise ArgumentError(f"A property has no AMQP form: {error}.") from None
-        target.send(taken, now_ms, host.commits.facts)
+        await send(host, target, taken)
         host.meter.entity(target.path).add_sends(taken)
         await self._durable()
         return AdminResponse(201)

@@ -1,0 +1,72 @@
+"""Sending to an entity: at once, or in steps where a topic makes many copies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twinbus.broker.slices import Work
+from twinbus.entities.message import NewMessage
+from twinbus.entities.queue import Queue
+from twinbus.entities.topic import Topic
+from twinbus.errors import ServiceError
+from twinbus.store.facts import Facts
+
+if TYPE_CHECKING:
+    from twinbus.broker.host import NamespaceHost
+
+
+def takes_long(topic: Topic, messages: list[NewMessage]) -> bool:
+    """Whether a send to a topic makes many copies, or comes after one that does."""
+    return topic.held is not None or topic.hands_out_long(messages)
+
+
+def sending(host: NamespaceHost, topic: Topic, messages: list[NewMessage], sent: Callable[[Facts], None]) -> Work:
+    """Send to a topic in steps, once nobody else is at it; `sent` is given the facts that make the send durable."""
+    commits = host.commits
+    while topic.held is not None:
+        yield topic.held
+    now_ms = host.clock.now_ms()
+    if not topic.hands_out_long(messages):
+        topic.send(messages, now_ms, commits.facts)
+        sent(commits.facts)
+        commits.request()
+        return
+    batch = topic.hand_out(messages, now_ms)
+    try:
+        for _ in batch.steps(lambda: commits.facts):
+            commits.request_if_needed()
+            yield None
+        facts = commits.facts
+        batch.finish(facts)
+    except Exception:
+        # Its mark stays, so the next start clears it away; others are not kept waiting.
+        host.let_go(topic)
+        raise
+    sent(facts)
+    facts.then.append((host.let_go, topic))
+    commits.request()
+
+
+async def send(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMessage]) -> None:
+    """Send; all of it is in the facts that are open when this returns, or was written before."""
+    if not isinstance(entity, Topic) or not takes_long(entity, messages):
+        entity.send(messages, host.clock.now_ms(), host.commits.facts)
+        return
+    done: asyncio.Future[None] = host.loop.create_future()
+    host.slices.start(_told(host, entity, messages, done))
+    await done
+
+
+def _told(host: NamespaceHost, topic: Topic, messages: list[NewMessage], done: asyncio.Future[None]) -> Work:
+    try:
+        yield from sending(host, topic, messages, lambda facts: facts.then.append((_resolve, done)))
+    except ServiceError as error:
+        if not done.done():
+            done.set_exception(error)
+
+
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

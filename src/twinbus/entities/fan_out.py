@@ -1,0 +1,166 @@
+"""Handing a batch to many subscriptions in steps, over several commits, and yet as a whole or not at all.
+
+1. The first commit writes the bodies and a mark that names them, the following ones the copies, a subscription at a
+   time: neighbours in the store. The last one removes the mark. A start that finds a mark removes the bodies it names
+   and every copy of them.
+2. Nobody sees a copy before the last commit is durable.
+3. The topic is held meanwhile: whatever else is sent to it comes after, so each subscription has all of it in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twinbus.store.facts import Facts, Table
+
+from .expiry import expires_at
+from .message import ACTIVE, NewMessage, Relayed
+from .messages import index_rows
+from .records import BODY_KEY, META_PENDING, NUMBER
+from .selection import Choice
+from .sweep import deleted_rows, mark_deleted
+
+if TYPE_CHECKING:
+    from .commons import Commons
+    from .subscription import Subscription
+    from .topic import Topic
+    from .views import StoredView
+
+    # Messages that a subscription takes, as subscriptions and as rules see them, and why it takes each.
+    _Copies = tuple[list[Choice], list[tuple[Relayed, StoredView]]]
+
+# Copies made in one step.
+_COPIES: Final = 50
+
+
+class FanOut:
+    """One batch on its way to the subscriptions of a topic."""
+
+    __slots__ = ("_commons", "_last", "_mark", "_messages", "_now_ms", "_originals", "_scheduled", "_touched", "topic")
+
+    def __init__(self, topic: Topic, commons: Commons, messages: Sequence[NewMessage], now_ms: int) -> None:
+        self.topic = topic
+        self._commons = commons
+        self._messages = messages
+        self._now_ms = now_ms
+        # The messages as subscriptions get them, and as rules see them.
+        self._originals: list[tuple[Relayed, StoredView]] = []
+        # Those that the topic keeps for their time.
+        self._scheduled: list[NewMessage] = []
+        # What the last commit writes, and shows.
+        self._last = Facts()
+        # The key of the mark; empty when there is nothing to hand out.
+        self._mark = b""
+        # Who got copies.
+        self._touched: list[Subscription] = []
+
+    def steps(self, facts: Callable[[], Facts]) -> Iterator[None]:
+        """Everything but the end; `facts` gives the facts that are open at each step."""
+        self._store(facts())
+        yield None
+        bodies = self._commons.bodies
+        plan = yield from self._selected()
+        for subscription, (choices, originals) in plan.items():
+            self._touched.append(subscription)
+            for start in range(0, len(originals), _COPIES):
+                opened = facts()
+                end = start + _COPIES
+                for choice, (original, view) in zip(choices[start:end], originals[start:end], strict=True):
+                    if subscription.queue.deleted:
+                        bodies.release(original.body_number, self._last)
+                    else:
+                        subscription.arrive(original, choice, view, self._now_ms, opened, self._last)
+                yield None
+
+    def finish(self, facts: Facts) -> None:
+        """The end: these facts make all of it durable, and visible after that."""
+        last = self._last
+        for table, key in last.deletes:
+            facts.delete(table, key)
+        if self._mark:
+            facts.delete(Table.META, self._mark)
+        topic = self.topic
+        if not topic.deleted:
+            facts.rows.update(last.rows)
+            for new in self._scheduled:
+                seq = topic.accept(new, self._now_ms, facts)
+                if topic.duplicates is not None:
+                    topic.duplicates.add(new.message_id, seq, self._now_ms, facts)
+        gone = {
+            part.arrivals.durable: part
+            for subscription in self._touched
+            if subscription.queue.deleted
+            for part in subscription.queue.parts
+        }
+        sweep = self._commons.sweep
+        for show, copies in last.then:
+            if show in gone:
+                facts.then.append((sweep.add, index_rows(gone[show].entity_id, iter(copies))))
+            else:
+                facts.then.append((show, copies))
+        for part in gone.values():
+            # Its own mark may be gone already, and copies of this batch are not.
+            mark_deleted(part.entity_id, facts)
+            facts.then.append((sweep.add, deleted_rows(part.entity_id)))
+
+    def _store(self, facts: Facts) -> None:
+        """Number the messages and write their bodies: all at once, so that their numbers follow each other."""
+        topic = self.topic
+        commons = self._commons
+        now_ms = self._now_ms
+        duplicates = topic.duplicates
+        first = last = 0
+        for new in self._messages:
+            if new.ping:
+                topic.pings += 1
+                continue
+            if duplicates is not None and duplicates.find(new.message_id, now_ms) is not None:
+                continue
+            if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
+                self._scheduled.append(new)
+                continue
+            seq = topic.numbers.next(facts)
+            if duplicates is not None:
+                duplicates.add(new.message_id, seq, now_ms, self._last)
+            view = commons.views.of_new(new)
+            expires_ms = expires_at(new.ttl_ms, topic.settings.default_ttl_ms, now_ms)
+            view.place(seq, now_ms, expires_ms)
+            last = commons.bodies.store(new.body, facts)
+            first = first or last
+            size = commons.bodies.size(new.size)
+            self._originals.append(
+                (Relayed(0, last, size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None), view)
+            )
+        if first:
+            self._mark = META_PENDING + NUMBER.pack(first)
+            facts.rows[Table.META, self._mark] = NUMBER.pack(last)
+
+    def _selected(self) -> Generator[None, None, dict[Subscription, _Copies]]:
+        """Which subscription gets which messages. One that comes into being meanwhile gets none of them."""
+        topic = self.topic
+        originals = self._originals
+        if originals and not topic.selection.looks:
+            # Whoever takes one takes all.
+            shared = topic.selection.select(originals[0][1])
+            for original, _ in originals:
+                self._count(original, len(shared))
+            return {choice.subscription: ([choice] * len(originals), originals) for choice in shared}
+        plan: dict[Subscription, _Copies] = {subscription: ([], []) for subscription in topic.subscriptions}
+        for original, view in originals:
+            chosen = [choice for choice in topic.selection.select(view) if choice.subscription in plan]
+            for choice in chosen:
+                choices, taken = plan[choice.subscription]
+                choices.append(choice)
+                taken.append((original, view))
+            self._count(original, len(chosen))
+            yield None
+        return {subscription: copies for subscription, copies in plan.items() if copies[0]}
+
+    def _count(self, original: Relayed, copies: int) -> None:
+        """So many copies will be made of a message."""
+        self.topic.count_copies(original.size * copies)
+        if not copies:
+            self._last.delete(Table.BODIES, BODY_KEY.pack(original.body_number))
+        elif copies > 1:
+            self._commons.bodies.share(original.body_number, copies - 1)
