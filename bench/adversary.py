@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bystander import IDLE_S, Peer, Stage, anonymous_mib, bystand, cpu_s
+from bystander import AS_JAVASCRIPT, IDLE_S, Peer, Stage, anonymous_mib, bystand, cpu_s
 from measure import machine
 from twinbus_peer import TwinbusPeer
 
@@ -47,7 +47,7 @@ class Stranger(Peer):
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self.engine = Connection(Role.CLIENT, container_id="stranger")
+        self.engine = Connection(Role.CLIENT, container_id="stranger", properties=AS_JAVASCRIPT)
         self.events = []
         self.engine.start(sasl=("ANONYMOUS", None))
         self.wait(Opened)
