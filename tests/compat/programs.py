@@ -4,6 +4,7 @@ Rules:
 - A program takes the names of cases as arguments and prints a line of JSON for each: `case`, `ok`, and on failure
   `detail`. It finds its connection strings in the environment (`settings_for`).
 - What was built is kept under a name made of the sources: an unchanged program is never built twice.
+- Programs are built in the background while others run: a run mostly waits, a build mostly computes.
 - Without its tools a program is skipped with the reason; in CI (`CI=true`) that is a failure.
 """
 
@@ -15,6 +16,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +47,14 @@ CASES = (
 )
 
 
+# Programs being built, by name.
+_BUILDS: dict[str, Future[Path]] = {}
+
+
+class BuildError(Exception):
+    """A command that builds a program failed."""
+
+
 @dataclass(frozen=True)
 class Program:
     """One client's program. `lacks` are cases it cannot have, with the reason."""
@@ -69,6 +80,13 @@ class Program:
             pytest.skip(reason)
         if not self.build:
             return HERE / self.name
+        try:
+            return _BUILDS[self.name].result() if self.name in _BUILDS else self.built()
+        except BuildError as error:
+            pytest.fail(str(error))
+
+    def built(self) -> Path:
+        """The folder of the cache, with the program in it."""
         built = _cache() / f"{self.name}-{_digest(HERE / self.name)}"
         if not (built / ".built").exists():
             shutil.rmtree(built, ignore_errors=True)
@@ -78,7 +96,8 @@ class Program:
                     command, cwd=built, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
                 )
                 if done.returncode != 0:
-                    pytest.fail(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+                    told = f"{done.stdout}\n{done.stderr}"
+                    raise BuildError(f"{' '.join(command)} ended with {done.returncode}:\n{told}")
             (built / ".built").touch()
         return built
 
@@ -93,6 +112,16 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+def build_ahead(programs: Iterable[Program]) -> None:
+    """Begin to build all of them: the longest beside the others, which share caches and so come one by one."""
+    alone, in_turn = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    for program in programs:
+        if program.build and all(shutil.which(tool) is not None for tool in program.tools):
+            _BUILDS[program.name] = (alone if program.name == "rust" else in_turn).submit(program.built)
+    for pool in (alone, in_turn):
+        pool.shutdown(wait=False)
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from tests.compat.programs import CASES, PROGRAMS, Program, lines_of
+from tests.compat.programs import CASES, PROGRAMS, Program, build_ahead, lines_of
 from tests.compat.served import Served
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(2_400), pytest.mark.xdist_group("clients")]
@@ -48,6 +48,16 @@ def settings_for(broker: Served, folder: Path) -> dict[str, str]:
         "SSL_CERT_FILE": ca,
         "COMPAT_COUNT": str(KILL_COUNT),
     }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built_ahead(request: pytest.FixtureRequest) -> None:
+    chosen = {
+        item.callspec.params["program"].name
+        for item in request.session.items
+        if hasattr(item, "callspec") and "program" in item.callspec.params
+    }
+    build_ahead(program for program in PROGRAMS if program.name in chosen)
 
 
 @pytest.fixture
