@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser import Browser
-from tests.console.test_console import address, bury, cells, number, sent
+from tests.console.test_console import HOSTILE, address, bury, cells, number, sent
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
@@ -289,3 +289,31 @@ def test_hidden_characters_are_seen_and_invalid_json_is_told(broker: Broker, bro
     browser.click("dialog button[type=submit]", "Send")
     browser.click("dialog button[type=submit]", "Send anyway")
     browser.sees("Sent 1 message to 'many-000'.", ".note")
+
+
+def test_hostile_messages_are_only_text_where_they_are_edited_and_received(broker: Broker, browser: Browser) -> None:
+    sent(broker, "many-001", HOSTILE, **{HOSTILE: HOSTILE})
+    browser.open(address(broker, "#/n/contoso/e/many-001"))
+    browser.fill("Search messages", HOSTILE)
+    browser.press(Keys.ENTER)
+    browser.sees("found 1.")
+    browser.click("[data-row]")
+    browser.click("dialog button", "Edit and resend")
+    assert browser.fill("Message id", HOSTILE[:100]).get_property("value") == HOSTILE[:100]
+    browser.click("dialog button[type=submit]", "Resend")
+    browser.gone("dialog")
+    browser.click(".tabs a", "Receive")
+    browser.click("button.primary", "Receive")
+    browser.sees(HOSTILE[:100], "tbody")
+    browser.click("[data-row]")
+    browser.sees(HOSTILE, "dialog pre")
+    browser.press(Keys.ESCAPE)
+    browser.gone("dialog")
+    browser.click(".settle button", "Dead-letter")
+    browser.fill("Reason", HOSTILE)
+    browser.click("dialog button[type=submit]")
+    browser.sees("You hold no message of this entity.")
+    browser.click(".tabs a", "Dead letters")
+    browser.sees(HOSTILE, "tbody")
+    assert browser.script("return window.owned") is None
+    assert browser.all("main img, main script, dialog img") == []
