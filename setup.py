@@ -45,6 +45,7 @@ IMPOSSIBLE = {
 }
 # No message passes through these: compiling them would only take time.
 COLD = {
+    SOURCE / "amqp" / "attachments.py",
     SOURCE / "amqp" / "handshake.py",
     SOURCE / "amqp" / "terminus.py",
     SOURCE / "amqp" / "typed_json.py",
