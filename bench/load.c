@@ -62,6 +62,7 @@ struct connection {
     struct bytes in, out;
     struct link links[LINKS_MAX];
     int link_count, attached, turn;
+    int local[256];         /* our handle by the peer's */
     u32 frame_max;          /* the peer's */
     u32 next_outgoing, remote_window, next_incoming;
     u32 next_delivery, in_flight;
@@ -350,13 +351,14 @@ static void on_transfer(struct connection *c, const u8 *at, const u8 *end) {
     if (!c->more) c->partial_id = (u32)f[1];
     c->more = f[5];
     if (c->more) return;
-    struct link *l = &c->links[f[0]];
+    int handle = c->local[f[0] & 255];
+    struct link *l = &c->links[handle];
     l->count++;
     l->credit--;
     settle(c, c->partial_id);
     if (l->credit <= (u32)prefetch / 2) {
         l->credit = (u32)prefetch;
-        flow(c, (int)f[0], l);
+        flow(c, handle, l);
     }
 }
 
@@ -391,8 +393,8 @@ static void on_flow(struct connection *c, const u8 *at, const u8 *end) {
     bool given[7];
     fields(at, end, f, given, 7);
     c->remote_window = (given[0] ? (u32)f[0] : 0) + (u32)f[1] - c->next_outgoing;
-    if (given[4] && c->sends && f[4] < (uint64_t)c->link_count) {
-        struct link *l = &c->links[f[4]];
+    if (given[4] && c->sends) {
+        struct link *l = &c->links[c->local[f[4] & 255]];
         l->credit = (given[5] ? (u32)f[5] : 0) + (u32)f[6] - l->count;
     }
 }
@@ -448,9 +450,16 @@ static void on_frame(struct connection *c, const u8 *at, const u8 *end) {
         attach(c);
         c->step = ATTACHING;
         return;
-    case ATTACH:
+    case ATTACH: {
+        /* Each side has handles of its own; the name ends in ours. */
+        fields(at, end, f, given, 2);
+        const u8 *name = at + 5;
+        if (at[3] != 0xa1 || f[1] >= 256) fail("An attach cannot be read.");
+        const char *dash = memrchr(name, '-', at[4]);
+        c->local[f[1]] = dash ? atoi(dash + 1) : 0;
         if (++c->attached == c->link_count) c->step = READY;
         return;
+    }
     case DETACH: case END: case CLOSE:
         fwrite(at, 1, (size_t)(end - at), stderr);
         fail("\nThe broker ended a link (0x%02x).", (int)code);
