@@ -284,7 +284,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         place, held = deferred[pick % len(deferred)]
         assert held.seq is not None
-        found = self.queue(place).receive_deferred([held.seq], self.now, self.facts)
+        found = self.queue(place).receive_deferred([held.seq], self.now, self.facts, session=None)
         if held.expires_ms is not None and held.expires_ms <= self.now:
             assert found == []
             self.models[place].expire(held)
