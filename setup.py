@@ -81,7 +81,7 @@ def extensions() -> list[object]:
     from mypyc.build import mypycify
 
     paths = [str(path) for path in HOT if path not in IMPOSSIBLE | COLD]
-    # The work is done in Python's own functions: what gcc adds beyond -O1 is not felt, and takes most of the time.
+    # Most of the time is spent in Python's own functions, so -O1: gcc takes most of the build beyond it.
     return list(mypycify(["--strict", *paths], opt_level="1", debug_level="0", multi_file=True))
 
 
