@@ -463,14 +463,15 @@ def test_entities_that_are_deleted_leave_nothing_for_the_collector(broker: Broke
 
 def test_receivers_that_came_and_went_behind_an_idle_one_are_forgotten(broker: Broker) -> None:
     """An idle receiver with credit stands first in line: those behind it must not stay there when they leave."""
+    broker.create_queue("idle")
     with Peer(broker) as idle, Peer(broker) as peer:
-        idle.receiver("q", 1)
+        idle.receiver("idle", 1)
         for _ in range(50):
-            link = peer.receiver("q", 1)
+            link = peer.receiver("idle", 1)
             link.detach()
             peer.flush()
             peer.wait(Detached, lambda event, link=link: event.link is link)
-        assert broker.call(lambda server: _line(server, "q")) == (1, 0)
+        assert broker.call(lambda server: _line(server, "idle")) == (1, 0)
 
 
 def test_session_waiters_that_came_and_went_behind_an_idle_one_are_forgotten(broker: Broker) -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +131,20 @@ def test_the_emulators_file_and_its_port(tmp_path: Path) -> None:
 
 @contextmanager
 def taken(*ports: int) -> Iterator[None]:
-    """Nobody else gets these ports, whoever has them."""
+    """Nobody else gets these ports. Another test that has one gives it back soon."""
     with ExitStack() as held:
         for port in ports:
             listener = held.enter_context(socket.socket())
-            with suppress(OSError):
-                listener.bind(("127.0.0.1", port))
-                listener.listen()
+            # As the broker does: a connection of before that the system still remembers does not matter.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            for _ in range(600):
+                try:
+                    listener.bind(("127.0.0.1", port))
+                except OSError:
+                    time.sleep(0.1)
+                else:
+                    listener.listen()
+                    break
         yield
 
 
