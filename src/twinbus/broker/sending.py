@@ -10,7 +10,6 @@ from twinbus.broker.slices import Work
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
-from twinbus.errors import ServiceError
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ async def send(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMes
 def _told(host: NamespaceHost, topic: Topic, messages: list[NewMessage], done: asyncio.Future[None]) -> Work:
     try:
         yield from sending(host, topic, messages, lambda facts: facts.then.append((_resolve, done)))
-    except ServiceError as error:
+    except Exception as error:
+        # Whatever it is, somebody waits for an answer.
         if not done.done():
             done.set_exception(error)
 

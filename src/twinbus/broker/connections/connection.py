@@ -251,6 +251,17 @@ class BrokerConnection(asyncio.Protocol):
         else:
             self._read_on()
 
+    def do_in_slices(self, work: Work) -> None:
+        """Do a piece of work for the peer; if it fails, the peer is told by the end of its connection."""
+        self.host.slices.start(self._told_if_it_fails(work))
+
+    def _told_if_it_fails(self, work: Work) -> Work:
+        try:
+            yield from work
+        except Exception as error:
+            self.close(self.host.tracker.wire_error(error))
+            self.flush_soon()
+
     def eof_received(self) -> bool:
         # The last moment in which the transport knows what it has written.
         self.look_at_marks()

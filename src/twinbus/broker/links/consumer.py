@@ -122,7 +122,7 @@ class Consumer:
     def on_credit(self) -> None:
         link = self.link
         if link.drain:
-            self._host.slices.start(self._drain())
+            self.connection.do_in_slices(self._drain())
         elif link.credit > 0:
             self._poll_start = link.delivery_count
             self.dispatcher.line_up(self)

@@ -100,7 +100,7 @@ function messageParts(values, sessionHint, own = []) {
   const columns = el("div", { class: "columns" },
     field("Content type", type),
     field("Session id", session, sessionHint),
-    field("Message id", id, "Made up when empty."),
+    field("Message id", id, "Generated if empty."),
     field("Subject", subject),
     field("Correlation id", correlation),
     field("Visible after, in seconds", delay),
