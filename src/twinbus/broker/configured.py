@@ -1,6 +1,6 @@
 """Entities named in the configuration, made at start: what is missing is created, what differs is updated.
 
-Nothing is deleted, and a rule that somebody added stays. Forwarding is set last, when every target is there.
+Nothing is deleted, and a rule that somebody added stays. Forwarding is set last, when every target exists.
 """
 
 from __future__ import annotations
