@@ -74,6 +74,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round of 5000 messages, 10000 in the deep queue")
     parser.add_argument("--only", default="", help="peers to measure, with commas: pure,compiled,artemis,rabbitmq")
     parser.add_argument("--cases", default="", help="only columns whose title contains one of these, with commas")
+    parser.add_argument(
+        "--tree", action="append", default=[], metavar="NAME=SRC", help="also measure another source tree of Twinbus"
+    )
     parser.add_argument("--folder", type=Path, default=HERE / ".cache", help="where the brokers keep their data")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "peers.json")
     options = parser.parse_args()
@@ -137,6 +140,9 @@ def find_peers(options: argparse.Namespace) -> tuple[list[Any], dict[str, str]]:
         "rabbitmq": lambda: RabbitMq(options.folder),
     }
     found, missing = [], {}
+    for tree in options.tree:
+        name, _, source = tree.partition("=")
+        found.append(TwinbusPeer(options.folder, QUEUES, {"PYTHONPATH": source}, name=name))
     for name, make in makers.items():
         if options.only and name not in options.only.split(","):
             continue
