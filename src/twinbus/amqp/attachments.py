@@ -1,8 +1,8 @@
-"""Attaches, detaches and flows in.
+"""Handle incoming attach, detach and flow frames.
 
 Three rules. Source and target keep their bytes. A frame for a handle we have detached is dropped until the peer's own
 detach, and a second detach is ignored; one for a handle nobody attached ends the session. A flow that opens the peer's
-window is told to every link that waited for that.
+window wakes every link that waited for it.
 """
 
 from __future__ import annotations

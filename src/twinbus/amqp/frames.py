@@ -67,10 +67,6 @@ def frame(channel: int, body: bytes, kind: int = FRAME_AMQP) -> bytes:
     return _HEAD.pack(len(body) + 8, 2, kind, channel) + body
 
 
-def uint_or_null(value: int | None) -> UInt | None:
-    return None if value is None else UInt(value)
-
-
 def open_frame(
     container_id: str,
     hostname: str | None,

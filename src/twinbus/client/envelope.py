@@ -148,11 +148,6 @@ def pack(payloads: Sequence[bytes], path: str) -> bytes:
     )
 
 
-def overhead_bytes(payload: bytes, path: str) -> int:
-    """How much larger the message gets by the rewrite."""
-    return len(wrap(payload, path)) - len(payload)
-
-
 def clashes(names: Iterable[Any]) -> list[str]:
     """Those of a message's own property names that a message in the backlog needs for itself."""
     found = (name for name in names if name in RESERVED)

@@ -1,8 +1,8 @@
-"""What a broker is told at its start: namespaces, their entities and policies, and where to listen.
+"""The configuration of a broker: namespaces with their entities and policies, and the addresses it listens on.
 
 Rules:
-- Everything here is checked when it is made, and a ConfigError names the value and the fix.
-- Listening beyond this machine needs TLS for it or `allow_plaintext`, and never goes with the key everybody knows.
+- Every object is checked when it is created, and a ConfigError names the value and the fix.
+- Listening on other interfaces needs TLS or `allow_plaintext`, and is refused with the well-known development key.
 """
 
 from __future__ import annotations

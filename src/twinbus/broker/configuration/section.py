@@ -105,7 +105,7 @@ class Section:
         return self.flag(name) if kind == FLAG else self.text(name) or None
 
     def make(self, factory: Callable[..., T], **fields: Any) -> T:
-        """Call `factory` with the fields that are set; its refusal is told with the place."""
+        """Call `factory` with the fields that are set; its error gets the section's name in front."""
         try:
             return factory(**{name: value for name, value in fields.items() if value is not None})
         except (ArgumentError, ConfigError) as error:

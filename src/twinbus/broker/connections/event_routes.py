@@ -7,25 +7,11 @@ them over without a look into a table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from twinbus.amqp.events import AmqpEvent, Disposed, Transfer
-from twinbus.amqp.states import State
 from twinbus.broker.slices import Work
 from twinbus.limits import SLICE_EVENTS
-
-
-class LinkOwner(Protocol):
-    """What stands behind a link."""
-
-    def on_transfer(self, event: Transfer) -> Work | None:
-        """What is returned is done in slices, before anything else that the peer said."""
-
-    def on_credit(self) -> None: ...
-
-    def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None: ...
-
-    def on_detached(self, orderly: bool) -> None: ...
 
 
 def _never() -> bool:
