@@ -198,3 +198,11 @@ def test_a_name_that_is_gone_is_found_out() -> None:
     assert not exists("Nobody.send")
     assert not exists("broker.nowhere.Server")
     assert not exists("nowhere.py")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name)
+def test_lines_of_prose_are_at_most_120_columns_wide(page: Path) -> None:
+    """Tables, code and lone addresses cannot be wrapped; everything else can, so that diffs stay small."""
+    text = re.sub(r"^( *```+).*?^\1$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.startswith("|") and "https://" not in line]
+    assert [line for line in lines if len(line) > 120] == []
