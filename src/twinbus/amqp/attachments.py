@@ -1,8 +1,8 @@
 """Handle incoming attach, detach and flow frames.
 
-Three rules. Source and target keep their bytes. A frame for a handle we have detached is dropped until the peer's own
-detach, and a second detach is ignored; one for a handle nobody attached ends the session. A flow that opens the peer's
-window wakes every link that waited for it.
+Three rules. Sources and targets keep the bytes they arrived as. Frames for a handle we have detached are dropped until
+the peer's own detach, and a second detach is ignored; a frame for a handle nobody attached ends the session. A flow
+that opens the peer's window wakes every link that was waiting for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def on_flow(session: Session, data: bytes, offset: int, end: int, events: list[A
     window = fields[1]
     if window < 0:
         raise InvalidFieldError("flow.incoming-window is missing")
-    # Without a next-incoming-id the peer has not seen our begin: all that was sent is still before it.
+    # Without a next-incoming-id the peer has not seen our begin yet, so everything we sent is still in flight.
     seen = fields[0] if fields[0] >= 0 else 1
     session.remote_window = window - serial_difference(session.next_outgoing_id, seen)
     if session.waiting:
@@ -47,7 +47,7 @@ def on_flow(session: Session, data: bytes, offset: int, end: int, events: list[A
 
 
 def check_behind(session: Session) -> None:
-    """What a peer asks for while it takes no transfers waits behind them: not for ever more of it."""
+    """Bound the answers that queue up while the peer's window is closed to transfers."""
     if session.connection.frames_behind > FRAMES_BEHIND_MAX:
         raise PeerLimitError("too many answers wait for the session's window: open it before you ask for more")
 
@@ -60,7 +60,7 @@ def on_link_flow(session: Session, link: Link, seen: int, granted: int, drain: b
         link.drain = drain
         events.append(Credit(link))
     elif link.drain and drain and seen >= 0:
-        # The answer to our drain: what was not delivered is given back.
+        # The answer to our drain: the sender has given back the unused credit.
         link.delivery_count = seen
         link.credit = 0
         link.drain = False
@@ -71,7 +71,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
     if end - offset > ATTACH_BYTES_MAX:
         raise PeerLimitError(f"an attach of {end - offset} bytes is larger than {ATTACH_BYTES_MAX}")
     raw, _ = frames.raw_fields_of(data, offset, end)
-    # Source and target keep their bytes; unsettled (7) is never used, as links are not resumed.
+    # Source and target keep their bytes. Links are never resumed, so unsettled (7) is not read.
     fields = [None if index in (5, 6, 7) else decode_all(value) for index, value in enumerate(raw)]
     name = frames.text_field(fields, 0, "attach.name")
     handle = frames.needed_uint_field(fields, 1, "attach.handle")
@@ -107,7 +107,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
     if not session.connection.client:
         events.append(Attached(link))
     elif (link.target if we_send else link.source) is not None and link.phase == ATTACHING:
-        # Without that terminus the attach is a refusal, and the detach with the reason follows.
+        # A null terminus means refusal; the detach that follows carries the reason.
         link.phase = after(LINK_TRANSITIONS, link.phase, ATTACH)
         if link.credit_top:
             session.want_flow(link)

@@ -1,4 +1,4 @@
-"""AMQP's type system: bytes to values and back; `types` says which Python type stands for which AMQP type."""
+"""AMQP's type system: encode values to bytes and decode them again. `types` maps AMQP types to Python types."""
 
 from twinbus.amqp.decoding import decode, decode_all, skip
 from twinbus.amqp.encoding import encode, encode_into

@@ -1,8 +1,8 @@
-"""A connection: bytes in, events out, for both roles.
+"""An AMQP connection for both roles: bytes in, events out.
 
-Four rules. Nothing a peer sends raises out of `receive`: it ends the session or the connection, as AMQP says, and the
-owner learns it as an event. A client may send everything at once, without waiting for any answer. Output is collected
-and taken once per turn. After `Closed` there is nothing more to come and all input is ignored.
+Four rules. `receive` never raises for what a peer sends: a violation ends the session or the connection, as AMQP
+requires, and the owner learns of it from an event. A client may pipeline everything without waiting for answers. Output
+is collected and taken once per turn. After `Closed` no more events follow and all input is ignored.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _HEAD: Final = Struct(">IBBH").unpack_from
 
 
 class Role(enum.Enum):
-    """Which side of the connection we are."""
+    """Our side of the connection."""
 
     SERVER = "server"
     CLIENT = "client"
 
 
 class PartialAccount(Protocol):
-    """Counts the bytes of unfinished deliveries beyond one connection."""
+    """A byte budget that several connections share."""
 
     def take(self, count: int) -> bool: ...
 
@@ -68,7 +68,7 @@ class PartialAccount(Protocol):
 
 
 class RemoteOpen:
-    """What the peer said in its open."""
+    """The fields of the peer's open."""
 
     __slots__ = ("channel_max", "container_id", "frame_bytes_max", "hostname", "idle_timeout_ms", "properties")
 
@@ -77,9 +77,9 @@ class RemoteOpen:
         self.hostname = frames.text_field(fields, 1, "open.hostname")
         self.frame_bytes_max = frames.uint_field(fields, 2, "open.max-frame-size", 0xFFFFFFFF)
         self.channel_max = frames.uint_field(fields, 3, "open.channel-max", 65_535)
-        # After how much silence it hangs up; 0 for never.
+        # The peer hangs up after this much silence; 0 for never.
         self.idle_timeout_ms = frames.uint_field(fields, 4, "open.idle-time-out", 0)
-        # Product, version and the like.
+        # Product, version and so on.
         self.properties = frames.map_field(fields, 9, "open.properties")
         if self.frame_bytes_max < FRAME_BYTES_MIN:
             raise InvalidFieldError(f"open.max-frame-size is smaller than {FRAME_BYTES_MIN}")
@@ -103,98 +103,97 @@ class Connection:
         require_sasl: bool = True,
     ) -> None:
         self.role = role
-        # The same as a flag.
         self.client = role is Role.CLIENT
         self.container_id = container_id
-        # Client: the host we want to talk to.
+        # Client: the host to talk to.
         self.hostname = hostname
         self.frame_bytes_max = max(frame_bytes_max, FRAME_BYTES_MIN)
         self.channel_max = channel_max
         self.handle_max = handle_max
-        # After how much silence we hang up, as advertised; 0 for never.
+        # We hang up after twice this much silence; 0 for never.
         self.idle_timeout_ms = idle_timeout_ms or 0
         # Server: the mechanisms we offer.
         self.sasl_mechanisms = list(sasl_mechanisms)
-        # What we say about ourselves in our open.
+        # The properties of our open.
         self.properties = properties
         # Server: whether a client must start with SASL.
         self.require_sasl = require_sasl
-        # The owner's object.
+        # For the owner's use.
         self.context: Any = None
-        # What the peer said in its open; None before it.
+        # None until the peer's open arrives.
         self.remote_open: RemoteOpen | None = None
-        # Whether we have closed, or the peer has, or the protocol was broken.
+        # True once either side has closed or the peer has broken the protocol.
         self.closed = False
-        # Whether the peer has been silent for more than twice our idle time-out.
+        # True once the peer has been silent for more than twice our idle timeout.
         self.timed_out = False
         # Bytes waiting for `take_output`.
         self.output_bytes = 0
-        # Bytes that wait in sessions, behind the peer's window or in large deliveries.
+        # Bytes queued in sessions: behind the peer's window, or still to come of large deliveries.
         self.waiting_bytes = 0
-        # Bytes that `take_output` has returned so far.
+        # Bytes that `take_output` has returned since the start.
         self.taken_bytes = 0
 
-        # What the peer may do; the owner narrows it while it does not know the peer.
+        # Limits for the peer; the owner lowers them until the peer has authenticated.
         self.links_max = LINKS_PER_CONNECTION_MAX
         self.sessions_max = self.channel_max + 1
         self.partial_bytes_max = PARTIAL_BYTES_MAX
-        # Asked before a part of a delivery is held, and told when it is let go; None: nobody else counts.
+        # Shared budget for the bytes of unfinished deliveries; None for no shared limit.
         self.partial_account: PartialAccount | None = None
-        # The largest frame we take that is not a transfer.
+        # The largest frame we accept that is not a transfer.
         self.control_bytes_max = self.frame_bytes_max
 
-        # --- the engine's own ---
-        # What the next bytes must be.
+        # --- internal ---
+        # What the next bytes have to be.
         self.phase = HEADER
-        # Whether the SASL exchange is done; a second header of that kind is an error.
+        # True once SASL has succeeded or is not used; a second SASL header is an error.
         self.sasl_done = False
         # Client: mechanism and initial response, when SASL is used.
         self.sasl: tuple[str, bytes | None] | None = None
-        # Client: whether init, header and open were written without waiting.
+        # Client: whether init, header and open went out without waiting for the server.
         self.pipelined = False
-        # Whether our open is in the output.
+        # Whether our open has been written.
         self.open_sent = False
-        # Client: frames made before our open could be written.
+        # Client: frames built before our open could be written.
         self.early: list[bytes] = []
         self.out: list[bytes] = []
-        # Sessions that hold something back for merging.
+        # Sessions with frames held back for merging.
         self.dirty: list[Session] = []
-        # Sessions in the middle of a large delivery that could go on: `pump` writes its next step.
+        # Sessions that paused in the middle of a large delivery; `pump` writes the next step.
         self.halted: list[Session] = []
-        # Places in the output that the owner wants to hear of, in order.
+        # Marks in the output, in order; `written` reports them to the owner.
         self.marks: deque[Mark] = deque()
-        # The largest frame we write.
+        # The largest frame we may write.
         self.remote_frame_max = FRAME_BYTES_MIN
-        # Sessions by the peer's channel, from its begin to its end.
+        # Sessions by the peer's channel, from its begin until its end.
         self.channels: dict[int, Session] = {}
         # Client: sessions by our channel, from our begin until both sides have ended.
         self.own_channels: dict[int, Session] = {}
         self.link_count = 0
-        # Counts the bytes of their attach frames; None: nobody counts.
+        # Shared budget for the bytes of attach frames; None for no shared limit.
         self.link_account: PartialAccount | None = None
-        # Frames that wait behind transfers for the peer's window.
+        # Frames queued behind transfers that wait for the peer's window.
         self.frames_behind = 0
-        # Bytes of unfinished deliveries in all sessions.
+        # Bytes of unfinished deliveries across all sessions.
         self.partial_bytes = 0
-        # Input that is not a whole frame yet, and its size.
+        # Input that does not make a whole frame yet, and its size.
         self.held: list[bytes] = []
         self.held_bytes = 0
-        # How many bytes are needed before it is worth looking at them again.
+        # Bytes to have before parsing is worth another try.
         self.needed = 0
         # When the peer was last heard; None before the first tick.
         self.heard_ms: int | None = None
-        # When the next heartbeat is due; None while none is.
+        # When the next heartbeat is due; None if none is scheduled.
         self.beat_ms: int | None = None
 
     @property
     def sessions(self) -> list[Session]:
-        """The sessions that are up."""
+        """The sessions that have not ended."""
         return [session for session in self.channels.values() if not session.ended]
 
-    # --- what the owner calls ---------------------------------------------------------------------------------------
+    # --- for the owner ----------------------------------------------------------------------------------------------
 
     def start(self, *, sasl: tuple[str, bytes | None] | None = None, pipelined: bool = False) -> None:
-        """Client: begin the conversation. Pipelined, everything is written without waiting for the server."""
+        """Client: open the connection. With `pipelined`, write everything without waiting for the server."""
         self.sasl = sasl
         self.pipelined = pipelined
         if sasl is None:
@@ -209,7 +208,7 @@ class Connection:
                 self.write_open()
 
     def receive(self, data: bytes) -> list[AmqpEvent]:
-        """Take what came from the socket; return what it means."""
+        """Process bytes from the socket and return the events they cause."""
         events: list[AmqpEvent] = []
         if self.closed and self.phase != FRAMES:
             return events
@@ -236,7 +235,7 @@ class Connection:
         return events
 
     def take_output(self) -> bytes:
-        """Everything to be written now."""
+        """Return everything that is ready to be written."""
         if self.dirty:
             dirty = self.dirty
             self.dirty = []
@@ -253,7 +252,8 @@ class Connection:
         return b"".join(out)
 
     def pump(self) -> list[AmqpEvent]:
-        """Add the next step of large deliveries to the output, when the last one is written; who may send again."""
+        """Write the next step of large deliveries once the last step is out; return a Credit for each link that may
+        send."""
         events: list[AmqpEvent] = []
         halted = self.halted
         self.halted = []
@@ -263,7 +263,9 @@ class Connection:
         return events
 
     def written(self, unsent_bytes: int) -> list[Any]:
-        """The contexts of marks before which everything is written, when `unsent_bytes` of what was taken are not."""
+        """Return the contexts of all marks whose preceding output has been sent; `unsent_bytes` of the output taken
+        have
+        not."""
         done = self.taken_bytes - unsent_bytes
         found: list[Any] = []
         while self.marks and self.marks[0].position <= done:
@@ -271,11 +273,11 @@ class Connection:
         return found
 
     def heard(self, now_ms: int) -> None:
-        """Something came from the peer."""
+        """Note that the peer sent something."""
         self.heard_ms = now_ms
 
     def tick(self, now_ms: int) -> int | None:
-        """Send a heartbeat if one is due, notice a silent peer; returns when to call again."""
+        """Send a heartbeat if one is due and detect a silent peer. Return when to call again."""
         if self.closed:
             return None
         due: int | None = None
@@ -298,7 +300,7 @@ class Connection:
         return due
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Say goodbye; the Closed event comes with the peer's answer."""
+        """Close the connection; the Closed event comes with the peer's answer."""
         if self.closed:
             return
         self._write_close(error)
@@ -306,7 +308,7 @@ class Connection:
         self.closed = True
 
     def lost(self) -> None:
-        """The peer is gone: nothing is read or written any more. Sessions, which know this connection, are let go."""
+        """The socket is gone: stop reading and writing, and drop the sessions, which refer back to this connection."""
         self._abandon_sessions()
         self.closed = True
         self.phase = OVER
@@ -320,7 +322,7 @@ class Connection:
         self.marks = deque()
 
     def sasl_outcome(self, ok: bool) -> list[AmqpEvent]:
-        """Server: answer the client's choice, then read what it sent without waiting for the answer."""
+        """Server: accept or refuse the SASL exchange, then process what the client pipelined meanwhile."""
         if self.phase != DECIDING:
             return []
         if not ok:
@@ -337,7 +339,7 @@ class Connection:
         return self.receive(b"")
 
     def begin(self) -> Session:
-        """Client: start a session; links can be attached to it at once."""
+        """Client: begin a session; links can be attached to it at once."""
         if self.closed:
             raise IllegalStateError("the connection is closed")
         channel = 0
@@ -365,7 +367,7 @@ class Connection:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, frame: bytes) -> None:
-        """Add a frame to the output, or keep it until our open is written."""
+        """Write a frame, or keep it until our open has been written."""
         if self.open_sent:
             self.out.append(frame)
             self.output_bytes += len(frame)
@@ -373,12 +375,12 @@ class Connection:
             self.early.append(frame)
 
     def halt(self, session: Session) -> None:
-        """A large delivery of the session goes on with the next `pump`."""
+        """Have the next `pump` continue the session's large delivery."""
         if session not in self.halted:
             self.halted.append(session)
 
     def mark(self, mark: Mark) -> None:
-        """Everything before the mark is in the output."""
+        """Fix the mark's position: everything before it is in the output."""
         mark.position = self.taken_bytes + self.output_bytes
         self.marks.append(mark)
 
@@ -404,7 +406,7 @@ class Connection:
             self.write(frame)
 
     def _write_close(self, error: AmqpError | None) -> None:
-        """A close, with an open before it if there was none; nothing while the handshake is not that far."""
+        """Write a close, preceded by our open if necessary; write nothing if the handshake is not that far."""
         if self.phase != FRAMES and not self.open_sent:
             return
         for session in self.dirty:
@@ -415,7 +417,7 @@ class Connection:
         self.put(frames.close_frame(error))
 
     def _fail(self, error: ProtocolError, events: list[AmqpEvent]) -> None:
-        """The peer broke the protocol: tell it why, tell the owner, and listen no more."""
+        """The peer broke the protocol: send it the reason, tell the owner and stop reading."""
         reason = AmqpError.of(error)
         if not self.closed:
             self._write_close(reason)
@@ -439,7 +441,7 @@ class Connection:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, data: bytes, events: list[AmqpEvent]) -> int:
-        """Everything before the frames; returns how many bytes were used."""
+        """Read protocol headers and SASL frames; return the number of bytes used."""
         offset = 0
         while True:
             phase = self.phase
@@ -471,7 +473,7 @@ class Connection:
             offset += length
 
     def _read_frames(self, data: bytes, offset: int, events: list[AmqpEvent]) -> int:
-        """All whole frames; returns how many bytes were used."""
+        """Read all complete frames; return the number of bytes used."""
         size = len(data)
         while size - offset >= 8:
             length, doff, kind, channel = _HEAD(data, offset)
@@ -532,7 +534,7 @@ class Connection:
         end: int,
         events: list[AmqpEvent],
     ) -> None:
-        """Open, begin, end, close, and frames that have no session to go to."""
+        """Handle open, begin, end, close, and frames for unknown sessions."""
         if code == frames.CLOSE:
             fields, _ = frames.fields_of(data, start, end)
             error = frames.error_field(fields, 0)
@@ -540,7 +542,7 @@ class Connection:
                 self._write_close(None)
             self.finish(error, events)
         elif self.closed:
-            # We have closed: only the peer's close is of interest.
+            # We have closed: only the peer's close still matters.
             return
         elif code == frames.OPEN:
             self._on_open(frames.fields_of(data, start, end)[0], events)
@@ -555,7 +557,7 @@ class Connection:
         elif code == frames.END:
             self._on_end(channel, session, frames.fields_of(data, start, end)[0], events)
         elif not session.ended or code < frames.ATTACH or code > frames.DETACH:
-            # On a session that we have ended everything is dropped until the peer's end.
+            # After our end, everything the peer sends is dropped until its own end.
             raise DecodeError(f"0x{code:02x} is not a performative")
 
     def _on_open(self, fields: list[Any], events: list[AmqpEvent]) -> None:

@@ -1,7 +1,7 @@
-"""AMQP values from bytes.
+"""Decode AMQP values.
 
-Two rules. Sizes and counts are checked against the buffer before anything is built, depth and counts against `limits`,
-so nonsense costs no more than its own length. Wrong bytes raise DecodeError and nothing else.
+Two rules. Sizes and counts are checked against the buffer, and depth and counts against `limits`, before anything is
+built, so garbage costs no more than its own length. Invalid bytes raise DecodeError and nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _I64: Final = struct.Struct(">q")
 _F32: Final = struct.Struct(">f")
 _F64: Final = struct.Struct(">d")
 
-# How many bytes follow the constructor of each fixed-width type.
+# Bytes after the constructor, for each fixed-width type.
 WIDTHS: Final[dict[int, int]] = {
     0x40: 0, 0x41: 0, 0x42: 0, 0x43: 0, 0x44: 0, 0x45: 0,
     0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1, 0x56: 1,
@@ -53,7 +53,7 @@ WIDTHS: Final[dict[int, int]] = {
 
 
 def decode(buf: bytes, offset: int = 0) -> tuple[Any, int]:
-    """The value at `offset` and the offset behind it."""
+    """Return the value at `offset` and the offset after it."""
     try:
         return _decode(buf, offset, 0)
     except (IndexError, struct.error) as error:
@@ -63,7 +63,7 @@ def decode(buf: bytes, offset: int = 0) -> tuple[Any, int]:
 
 
 def decode_all(buf: bytes) -> Any:
-    """The one value that fills the buffer."""
+    """Decode a buffer that holds exactly one value."""
     value, end = decode(buf)
     if end != len(buf):
         raise DecodeError("bytes follow the value")
@@ -72,7 +72,7 @@ def decode_all(buf: bytes) -> Any:
 
 def _decode(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
     code = buf[offset]
-    # What messages are made of comes first: null, short strings, short symbols.
+    # The types most messages consist of come first: null, short strings, short symbols.
     if code == 0x40:
         return None, offset + 1
     if code == 0xA1 or code == 0xA3:
@@ -96,7 +96,7 @@ def _decode(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
 
 
 def _decode_as(code: int, buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
-    """A value whose constructor is known and whose data starts at `offset`."""
+    """Decode data at `offset` whose constructor, `code`, is already known."""
     high = code >> 4
     if high == 0x4:
         return _decode_empty(code, depth), offset
@@ -272,7 +272,7 @@ def _decode_map(buf: bytes, start: int, end: int, count: int, depth: int) -> dic
 
 def _decode_array(buf: bytes, start: int, end: int, count: int, depth: int) -> Array:
     if start == end:
-        # Some writers leave the constructor out when there are no items.
+        # Some encoders leave the constructor out of an empty array.
         if count:
             raise DecodeError("an array has items but no type")
         return Array((), 0x40)
@@ -300,11 +300,11 @@ def _decode_array(buf: bytes, start: int, end: int, count: int, depth: int) -> A
     return result
 
 
-# --- walking over ---------------------------------------------------------------------------------------------------
+# --- skipping -------------------------------------------------------------------------------------------------------
 
 
 def skip(buf: bytes, offset: int) -> int:
-    """The offset behind the value at `offset`, found from sizes alone: what is inside is not looked at."""
+    """Return the offset after the value at `offset`, judged by its size alone; its content is not validated."""
     try:
         end = _skip(buf, offset, 0)
     except (IndexError, struct.error) as error:

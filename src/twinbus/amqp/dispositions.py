@@ -1,7 +1,7 @@
-"""Dispositions in: what the peer says about deliveries.
+"""Handle incoming dispositions: what the peer decides about deliveries.
 
-Three rules. An ordinary disposition is read by hand, everything else the general way. The same word said twice about a
-delivery is heard once. A delivery that we no longer know is answered here, or the peer would wait in vain.
+Three rules. Ordinary dispositions are parsed by hand, all others by the general decoder. A disposition repeated for the
+same delivery is processed once. A delivery we no longer know is answered here, or the peer would wait forever.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from twinbus.amqp.session import Session
 
 _U32: Final = Struct(">I").unpack_from
-# Ranges of unknown deliveries answered for one disposition: a short frame must not cause a long answer.
+# Ranges of unknown deliveries answered per disposition: a short frame must not cause a long answer.
 _GAPS_MAX: Final = 64
-# Unknown deliveries answered for one disposition, for the same reason: nobody asks for more in good faith.
+# Unknown deliveries answered per disposition, for the same reason; no honest peer asks for more.
 _UNKNOWN_MAX: Final = 256
-# Deliveries looked for in vain before the session notes which ones there are.
+# Failed look-ups before the session records which deliveries are still unsettled.
 _MISSED_MAX: Final = 64
 _DELIVERY_UNKNOWN: Final = state_rejected(
     AmqpError("amqp:not-found", "The delivery is not known on this session: it was settled before or never sent.")
@@ -35,7 +35,7 @@ _DELIVERY_UNKNOWN: Final = state_rejected(
 
 
 def _state_tails() -> dict[bytes, State]:
-    """What can follow `settled` in an ordinary disposition: a common state, then batchable or nothing."""
+    """Encodings that may follow `settled` in an ordinary disposition: a common state, then batchable or nothing."""
     return {
         raw + batchable: state for raw, state in KNOWN_STATES.items() for batchable in (b"", b"\x40", b"\x41", b"\x42")
     }
@@ -45,7 +45,7 @@ _STATE_TAILS: Final = _state_tails()
 
 
 def on_disposition(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
-    """Ordinary dispositions are read by hand, the others in general."""
+    """Parse ordinary dispositions by hand and leave the others to the general decoder."""
     stop = offset + 2 + data[offset + 1]
     if data[offset] != 0xC0 or data[offset + 2] < 5 or stop > end:
         on_disposition_in_general(session, data, offset, end, events)
@@ -113,7 +113,7 @@ def on_disposition_in_general(session: Session, data: bytes, offset: int, end: i
 def dispose_of(
     session: Session, first: int, last: int, state: State | None, settled: bool, events: list[AmqpEvent]
 ) -> None:
-    """The peer's word on our deliveries `first` to `last`."""
+    """Apply the peer's disposition to our deliveries `first` to `last`."""
     if not settled and (state is None or isinstance(state, Received)):
         return
     unsettled = session.unsettled
@@ -131,7 +131,7 @@ def dispose_of(
             del unsettled[number]
             link.unsettled_count -= 1
     else:
-        # Moved, not kept: the same word said again must not be heard again.
+        # Move them out of `unsettled`, so that a repeated disposition has no effect.
         disposing = session.disposing
         if len(deliveries) != serial_difference(last, first) + 1:
             answer_unknown(session, first, last, deliveries)
@@ -143,10 +143,10 @@ def dispose_of(
 
 
 def unsettled_between(session: Session, first: int, last: int) -> list[tuple[int, Link, bytes]]:
-    """The unsettled deliveries from `first` to `last`.
+    """Return the unsettled deliveries from `first` to `last`.
 
-    A short frame can name a long range again and again, so what was looked for in vain is not looked for twice: the
-    numbers up to `searched_to` are known, and only those among them that were unsettled then are asked for.
+    A short frame can name the same long range again and again. To keep that cheap, the session remembers which
+    deliveries up to `searched_to` were unsettled at the last long search, and only those are looked up again.
     """
     found: list[tuple[int, Link, bytes]] = []
     unsettled = session.unsettled
@@ -160,9 +160,9 @@ def unsettled_between(session: Session, first: int, last: int) -> list[tuple[int
     missed = 0
     searched_to = session.searched_to
     if session.searched and serial_difference(oldest, session.searched[-1]) > 0:
-        session.searched = []  # long ago: nothing of it is left
+        session.searched = []  # outdated: none of these is left
     if session.searched and serial_difference(first, searched_to) <= 0:
-        # Counted from the end, so that numbers that start again at 0 keep their order.
+        # Compare relative to the end, so that the order survives ids that wrap around to 0.
         known = session.searched
         at = bisect_left(known, serial_difference(first, searched_to), key=_behind(searched_to))
         while at < len(known) and serial_difference(known[at], last) <= 0:
@@ -191,7 +191,7 @@ def _behind(end: int) -> Callable[[int], int]:
 
 
 def answer_unknown(session: Session, first: int, last: int, known: list[tuple[int, Link, bytes]]) -> None:
-    """Deliveries we no longer know but once sent: say so, or the peer waits for an answer in vain."""
+    """Reject deliveries we once sent but no longer know; without an answer the peer would wait forever."""
     if serial_difference(last, session.next_delivery_id) >= 0:
         last = (session.next_delivery_id - 1) & MASK
     at = first

@@ -1,7 +1,7 @@
-"""AMQP values to bytes.
+"""Encode AMQP values.
 
-Two rules. A value is written in the smallest form of its own type: what was decoded encodes to the same value of the
-same type. What AMQP cannot hold raises EncodeError and nothing else.
+Two rules. A value is written in the smallest encoding of its own type, so a decoded value encodes to the same type
+again. A value that AMQP cannot represent raises EncodeError and nothing else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_into(buf: bytearray, value: Any) -> None:
-    """Append `value` in its smallest form."""
+    """Append `value` in its smallest encoding."""
     try:
         _encode(buf, value, 0)
     except (struct.error, OverflowError) as error:
@@ -68,7 +68,7 @@ def _encode(buf: bytearray, value: Any, depth: int) -> None:
 
 
 def _encoder_of_subclass(value: Any) -> Callable[[bytearray, Any, int], None]:
-    """For subclasses of the known types: enums, str subclasses of other packages and the like."""
+    """Find the encoder for a subclass of a known type: enums, str subclasses of other packages and so on."""
     for known in type(value).__mro__:
         encoder = _ENCODERS.get(known)
         if encoder is not None:
@@ -267,7 +267,7 @@ def _encode_array(buf: bytearray, value: Any, depth: int) -> None:
 
 
 def _encode_item(buf: bytearray, code: int, item: Any, depth: int) -> None:
-    """One item of an array: the data of the array's constructor, without the constructor."""
+    """Append one array item: its data without the constructor, which the array states once."""
     width = WIDTHS.get(code, -1)
     if width < 0:
         _encode_wide_item(buf, code, item, depth)
@@ -307,7 +307,7 @@ def _encode_wide_item(buf: bytearray, code: int, item: Any, depth: int) -> None:
         buf += scratch[3:]
 
 
-# The four-byte form of each one-byte form.
+# The constructor with a four-byte size for each constructor with a one-byte size.
 _WIDE_FORMS: Final[dict[int, int]] = {
     0xA0: 0xB0, 0xA1: 0xB1, 0xA3: 0xB3, 0xC0: 0xD0, 0xC1: 0xD1, 0xE0: 0xF0,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""What the engine tells its owner.
+"""The events that `Connection.receive` returns, in wire order.
 
-`Connection.receive` returns these in wire order. Two rules: an event says what has already happened to the engine's own
-state (a Detached link has already been answered), and nothing in an event refers to the input buffer.
+Two rules. An event reports what the engine has already done: a Detached link, for example, has already been answered.
+No event refers to the input buffer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AmqpEvent:
-    """The root of all events."""
+    """Base class of all events."""
 
     __slots__ = ()
 
@@ -27,11 +27,11 @@ class SaslInit(AmqpEvent):
     __slots__ = ("hostname", "mechanism", "response")
 
     def __init__(self, mechanism: str, response: bytes, hostname: str | None) -> None:
-        # The mechanism the client picked; always one of those offered.
+        # Always one of the mechanisms offered.
         self.mechanism = mechanism
-        # The initial response: for PLAIN a NUL, the user, a NUL, the password.
+        # The initial response; for PLAIN it is NUL, user, NUL, password.
         self.response = response
-        # The host the client wants to talk to, if it said so.
+        # The host the client asked for, if any.
         self.hostname = hostname
 
 
@@ -42,7 +42,7 @@ class Opened(AmqpEvent):
 
 
 class Begun(AmqpEvent):
-    """A session is up."""
+    """A session has begun."""
 
     __slots__ = ("session",)
 
@@ -51,23 +51,22 @@ class Begun(AmqpEvent):
 
 
 class Ended(AmqpEvent):
-    """A session is over, with all its links; `error` is the peer's, or ours when the peer broke the protocol."""
+    """A session has ended, with all its links. `error` is the peer's, or ours if the peer broke the protocol."""
 
     __slots__ = ("error", "session")
 
     def __init__(self, session: Session, error: AmqpError | None) -> None:
         self.session = session
-        # Why; None for an orderly end.
+        # None for an orderly end.
         self.error = error
 
 
 class Attached(AmqpEvent):
-    """Server: the peer asks for a link, answer with accept or refuse. Client: the link is up."""
+    """Server: the peer wants to attach a link; accept or refuse it. Client: the link is attached."""
 
     __slots__ = ("link",)
 
     def __init__(self, link: Link) -> None:
-        # The link asked for, or now up.
         self.link = link
 
 
@@ -78,14 +77,14 @@ class Detached(AmqpEvent):
 
     def __init__(self, link: Link, closed: bool, error: AmqpError | None) -> None:
         self.link = link
-        # Whether the peer destroyed the link rather than suspending it.
+        # True if the peer closed the link, False if it only suspended it.
         self.closed = closed
-        # Why; None for an orderly detach.
+        # None for an orderly detach.
         self.error = error
 
 
 class Transfer(AmqpEvent):
-    """A whole delivery has arrived."""
+    """A complete delivery has arrived."""
 
     __slots__ = ("delivery_id", "link", "message_format", "payload", "settled", "size", "state", "tag")
 
@@ -101,33 +100,32 @@ class Transfer(AmqpEvent):
         state: State | None,
     ) -> None:
         self.link = link
-        # Its number in the session, for `Session.settle`.
+        # For `Session.settle`.
         self.delivery_id = delivery_id
-        # The sender's tag; for Service Bus deliveries the lock token.
+        # Chosen by the sender; in Service Bus deliveries it is the lock token.
         self.tag = tag
         # 0 for a message, 0x80013700 for a batch.
         self.message_format = message_format
         self.settled = settled
-        # The bytes of all its frames; None when it was larger than the link allows.
+        # The message, assembled from all frames; None if it was larger than the link allows.
         self.payload = payload
-        # How many bytes it had, also when the payload was thrown away.
+        # The message's size in bytes, also when the payload was discarded.
         self.size = size
-        # The state the sender put on it (a transaction), usually None.
+        # A transactional state set by the sender; usually None.
         self.state = state
 
 
 class Credit(AmqpEvent):
-    """The credit or the drain flag of a sending link changed."""
+    """The credit or the drain flag of a sending link has changed."""
 
     __slots__ = ("link",)
 
     def __init__(self, link: Link) -> None:
-        # The link that may send more, or is asked to drain.
         self.link = link
 
 
 class Drained(AmqpEvent):
-    """Receiving: the peer has answered our drain, no more deliveries come without new credit."""
+    """Receiving: the peer has answered our drain and sends nothing more until we grant new credit."""
 
     __slots__ = ("link",)
 
@@ -136,9 +134,9 @@ class Drained(AmqpEvent):
 
 
 class Disposed(AmqpEvent):
-    """The peer, as receiver, says what became of our deliveries.
+    """The peer, as receiver, has decided the outcome of our deliveries.
 
-    When `settled` the engine has forgotten them; otherwise it waits for `Session.answer`.
+    If `settled`, the engine has forgotten them; otherwise the peer waits for `Session.answer`.
     """
 
     __slots__ = ("deliveries", "session", "settled", "state")
@@ -147,33 +145,33 @@ class Disposed(AmqpEvent):
         self, session: Session, deliveries: list[tuple[int, Link, bytes]], state: State | None, settled: bool
     ) -> None:
         self.session = session
-        # Delivery id, link and tag of each.
+        # Delivery id, link and tag of each delivery.
         self.deliveries = deliveries
-        # What became of them; None when the peer settled without a word.
+        # None if the peer settled without a state.
         self.state = state
         self.settled = settled
 
 
 class Outcome(AmqpEvent):
-    """The peer, as sender, answers our settlement of a range of its deliveries."""
+    """The peer, as sender, has answered our disposition of a range of its deliveries."""
 
     __slots__ = ("first", "last", "session", "settled", "state")
 
     def __init__(self, session: Session, first: int, last: int, state: State | None, settled: bool) -> None:
         self.session = session
         self.first = first
-        # The last delivery id of the range, included.
+        # Inclusive.
         self.last = last
-        # The peer's word on it; a rejection with an error means that the settlement failed.
+        # A rejection with an error means that our settlement failed.
         self.state = state
         self.settled = settled
 
 
 class Closed(AmqpEvent):
-    """The conversation is over: write what `take_output` still holds, then close the socket."""
+    """The connection is over: write what `take_output` still returns, then close the socket."""
 
     __slots__ = ("error",)
 
     def __init__(self, error: AmqpError | None) -> None:
-        # The peer's reason, or ours when the peer broke the protocol; None for an orderly close.
+        # The peer's error, or ours if the peer broke the protocol; None for an orderly close.
         self.error = error

@@ -1,8 +1,8 @@
-"""Frames and performatives: the bytes of everything but messages.
+"""Frames and performatives: encode and decode everything except messages.
 
-Three rules. Every performative is written with all its fields, trailing nulls and real defaults included, under the
-descriptor `00 53 xx`: older clients index the fields blindly. A frame is one `bytes`. Reading is strict about types and
-lenient about missing trailing fields.
+Three rules. Every performative is written under the descriptor `00 53 xx` with all its fields, including trailing nulls
+and defaults, because older clients index the fields blindly. A frame is one `bytes` object. Decoding is strict about
+types and lenient about missing trailing fields.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def attach_frame(
     encode_into(body, UByte(rcv_settle_mode))
     body += source
     body += target
-    # unsettled and incomplete-unsettled: a link is never resumed.
+    # unsettled and incomplete-unsettled: links are never resumed.
     body += b"\x40\x42"
     body += b"\x40" if receiver else b"\x43"
     encode_into(body, ULong(max_message_size))
@@ -175,7 +175,7 @@ _FLOW_LINK: Final = struct.Struct(">BIBIBIBBBB")
 def flow_frame(
     channel: int, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int, link: bytes
 ) -> bytes:
-    """`link` is what `flow_link` made, or FLOW_NO_LINK."""
+    """`link` is the result of `flow_link`, or FLOW_NO_LINK."""
     session = _FLOW_SESSION.pack(
         0x70, next_incoming_id, 0x70, incoming_window, 0x70, next_outgoing_id, 0x70, outgoing_window
     )
@@ -183,7 +183,7 @@ def flow_frame(
 
 
 def flow_link(handle: int, delivery_count: int, credit: int, drain: bool) -> bytes:
-    """The fields of a flow that concern a link: handle, delivery-count, link-credit, available, drain, echo, ..."""
+    """Encode a flow's link fields: handle, delivery-count, link-credit, available, drain, echo, properties."""
     return _FLOW_LINK.pack(0x70, handle, 0x70, delivery_count, 0x70, credit, 0x43, 0x41 if drain else 0x42, 0x42, 0x40)
 
 
@@ -204,7 +204,7 @@ def sasl_outcome_frame(code: int) -> bytes:
 
 
 def symbol_keys(properties: dict[Any, Any] | None) -> dict[Any, Any] | None:
-    """The properties of open, begin and attach have symbols as keys."""
+    """Turn plain string keys into symbols, as open, begin and attach require for their properties."""
     if properties is None:
         return None
     return {Symbol(key) if type(key) is str else key: value for key, value in properties.items()}
@@ -214,12 +214,12 @@ def symbol_keys(properties: dict[Any, Any] | None) -> dict[Any, Any] | None:
 
 
 def descriptor(buf: bytes, offset: int, end: int) -> tuple[int, int]:
-    """The code of the performative at `offset` and where its list starts; any form of descriptor."""
+    """Return the code of the performative at `offset`, in any form of descriptor, and the offset of its list."""
     if end - offset < 4 or buf[offset] != 0x00:
         raise DecodeError("a frame does not hold a performative")
     if buf[offset + 1] == 0x53:
         return buf[offset + 2], offset + 3
-    # The longest descriptor that means anything is far shorter; the rest of the buffer is not copied for it.
+    # Every valid descriptor is far shorter than this, so the rest of the buffer need not be copied.
     value, size = decode(buf[offset + 1 : min(end, offset + 65)])
     if isinstance(value, ULong):
         return int(value), offset + 1 + size
@@ -229,7 +229,7 @@ def descriptor(buf: bytes, offset: int, end: int) -> tuple[int, int]:
 
 
 def list_bounds(buf: bytes, offset: int, end: int) -> tuple[int, int, int]:
-    """Count of fields, start of the first and end of the list at `offset`, checked against `end`."""
+    """Return the field count, the first field's offset and the end of the list at `offset`, checked against `end`."""
     if offset >= end:
         raise DecodeError("a frame is cut off")
     code = buf[offset]
@@ -256,7 +256,7 @@ def list_bounds(buf: bytes, offset: int, end: int) -> tuple[int, int, int]:
 
 
 def fields_of(buf: bytes, offset: int, end: int) -> tuple[list[Any], int]:
-    """All fields of the list at `offset`, decoded, and the offset behind it."""
+    """Decode all fields of the list at `offset`; also return the offset after it."""
     count, start, stop = list_bounds(buf, offset, end)
     body = buf[start:stop]
     result: list[Any] = []
@@ -273,7 +273,7 @@ _FLOW_FIELDS: Final = 11
 
 
 def numbers_of(buf: bytes, offset: int, end: int) -> list[int]:
-    """The fields of a flow as numbers, padded to eleven: -1 for null or absent, 0 and 1 for booleans."""
+    """Return a flow's fields as numbers, padded to eleven: -1 for null or absent, 0 and 1 for booleans."""
     count, at, stop = list_bounds(buf, offset, end)
     result: list[int] = []
     for _ in range(count):
@@ -299,7 +299,7 @@ def numbers_of(buf: bytes, offset: int, end: int) -> list[int]:
             result.append(1 if buf[at + 1] else 0)
             at += 2
         elif len(result) == _FLOW_FIELDS - 1:
-            # The properties: a map nobody needs.
+            # The properties map is not used.
             at = skip(buf, at)
             result.append(-1)
         else:
@@ -311,7 +311,7 @@ def numbers_of(buf: bytes, offset: int, end: int) -> list[int]:
 
 
 def raw_fields_of(buf: bytes, offset: int, end: int) -> tuple[list[bytes], int]:
-    """All fields of the list at `offset`, still encoded, and the offset behind it."""
+    """Return all fields of the list at `offset`, still encoded, and the offset after it."""
     count, start, stop = list_bounds(buf, offset, end)
     body = buf[start:stop]
     result: list[bytes] = []
@@ -326,7 +326,7 @@ def raw_fields_of(buf: bytes, offset: int, end: int) -> tuple[list[bytes], int]:
 
 
 def uint_field(fields: list[Any], index: int, name: str, default: int) -> int:
-    """An unsigned field; any unsigned width is taken, as writers differ. `default` when absent or null."""
+    """Return an unsigned field of any width, as encoders differ; `default` if it is absent or null."""
     value = fields[index] if index < len(fields) else None
     if value is None:
         return default

@@ -1,7 +1,7 @@
-"""Before the frames: protocol headers and SASL, for both roles.
+"""The handshake of both roles: protocol headers and SASL.
 
-Two rules. A wrong header is answered with the one that would have been right, then the conversation is over. The owner
-decides on the SASL exchange, whenever it likes: what the client sends meanwhile waits.
+Two rules. A wrong protocol header is answered with the right one, then the connection is over. The owner decides the
+SASL exchange in its own time; what the client sends meanwhile is held.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from twinbus.errors import IllegalStateError, InvalidFieldError
 if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
 
-# What the next bytes must be.
+# What the next bytes have to be.
 HEADER: Final = 0  # a protocol header
 SASL: Final = 1  # a SASL frame
-DECIDING: Final = 2  # nothing: the owner decides on the SASL exchange
+DECIDING: Final = 2  # nothing until the owner has decided the SASL exchange
 FRAMES: Final = 3  # AMQP frames
-OVER: Final = 4  # nothing, ever
+OVER: Final = 4  # nothing: the connection is over
 
 SASL_OK: Final = 0
 SASL_REFUSED: Final = 1
@@ -42,7 +42,7 @@ def on_header(connection: Connection, header: bytes, events: list[AmqpEvent]) ->
         connection.phase = SASL
     else:
         if server:
-            # AMQP's way to say which protocol would have been right.
+            # AMQP answers a wrong header with the one that is supported.
             connection.put(frames.HEADER_SASL if connection.require_sasl and sasl_next else frames.HEADER_AMQP)
         connection.finish(AmqpError("amqp:connection:framing-error", "the protocol header is not ours"), events)
 

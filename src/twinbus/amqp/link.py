@@ -1,8 +1,8 @@
-"""A link: one direction of messages between two nodes.
+"""A link: messages in one direction between two nodes.
 
-Three rules. Exactly one detach is ever sent for a link. Credit is counted but never enforced on what the peer sends
-(the Python SDK sends without any). Once a link is gone its methods do nothing, except `send`, which raises: an answer
-that comes late from a commit is nobody's problem.
+Three rules. Exactly one detach is sent per link. Credit is counted but never enforced on the peer, because the Python
+SDK sends without any. Once a link is gone its methods do nothing, so a settlement that completes late does no harm;
+only `send` raises.
 """
 
 from __future__ import annotations
@@ -23,76 +23,74 @@ if TYPE_CHECKING:
     from twinbus.amqp.connection import Connection
     from twinbus.amqp.session import Session
 
-# Stand for "as the peer sent it" in `accept`.
+# `accept` defaults: answer with the terminus the peer sent.
 ECHO_SOURCE: Final = Source()
 ECHO_TARGET: Final = Target()
 
-# What follows the delivery tag of a one-frame transfer: message-format, settled, more, rcv-settle-mode, state, resume,
-# aborted, batchable.
+# The fields after the delivery tag in a one-frame transfer: message-format, settled, more, rcv-settle-mode, state,
+# resume, aborted, batchable.
 _TAIL_UNSETTLED: Final = b"\x43\x42\x42\x40\x40\x42\x42\x42"
 _TAIL_SETTLED: Final = b"\x43\x41\x42\x40\x40\x42\x42\x42"
 _FORMAT: Final = Struct(">BI")
 
 
 class Link:
-    """One link; `sender` is True when we are the side that sends on it."""
+    """A link; `sender` is True if we are the sending side."""
 
     def __init__(self, session: Session, name: str, handle: int, sender: bool) -> None:
         self.session = session
-        # The connection under the session, one step nearer for the hot path.
+        # Shortcut to the session's connection, for the hot path.
         self.connection: Connection = session.connection
         self.name = name
-        # The number we write it with.
+        # Our handle.
         self.handle = handle
-        # The number the peer writes it with; -1 until its attach has come.
+        # The peer's handle; -1 until its attach arrives.
         self.remote_handle = -1
-        # Whether we send on it.
         self.sender = sender
-        # The owner's object.
+        # For the owner's use.
         self.context: Any = None
         self.phase = ATTACHING
-        # Where its messages come from, as the peer last said; None when it said null.
+        # The peer's source and target, as last stated; None if it sent null.
         self.source: Source | None = None
-        # Where its messages go, as the peer last said; None when it said null.
         self.target: Target | Coordinator | None = None
         self.properties: dict[Any, Any] | None = None
         # 0 unsettled, 1 settled, 2 mixed.
         self.snd_settle_mode = 2
         # 0 first, 1 second.
         self.rcv_settle_mode = 0
-        # The largest message the peer takes, in bytes; 0 for no limit.
+        # The largest message the peer accepts, in bytes; 0 for no limit.
         self.max_message_size = 0
-        # Sending: what we may still send. Receiving: what the peer may still send.
+        # Messages that we (sending) or the peer (receiving) may still send.
         self.credit = 0
-        # Deliveries so far, counted as AMQP counts them.
+        # AMQP's delivery-count.
         self.delivery_count = 0
-        # Sending: the peer wants its credit used up or given back. Receiving: we asked for that.
+        # Sending: the peer wants its credit used up or given back. Receiving: we have asked for that.
         self.drain = False
 
-        # --- the engine's own ---
-        # Receiving: the credit that is topped up by itself; 0 when the owner grants it by `flow`.
+        # --- internal ---
+        # Receiving: the level to which credit is topped up automatically; 0 if the owner grants it with `flow`.
         self.credit_top = 0
-        # Receiving: the largest message we take, in bytes.
+        # Receiving: the largest message we accept, in bytes.
         self.size_max = MESSAGE_BYTES_MAX
-        # Sending: how many deliveries of this link wait in `Session.unsettled`.
+        # Sending: this link's deliveries that the peer has not settled.
         self.unsettled_count = 0
-        # Whether the session has a flow to write for this link.
+        # Whether the session is about to write a flow for this link.
         self.flow_wanted = False
-        # The bytes of the peer's attach frame.
+        # Size of the peer's attach frame.
         self.attach_bytes = 0
-        # Receiving: the frames of an unfinished delivery; None between deliveries.
+        # Receiving: the payload so far of an unfinished delivery; None between deliveries.
         self.partial: bytearray | None = None
-        # Receiving: bytes of the unfinished delivery, also those thrown away.
+        # Receiving: bytes of the unfinished delivery, including discarded ones.
         self.partial_size = 0
-        # Receiving: nothing of the unfinished delivery is held, because others hold too much.
+        # Receiving: the shared budget is exhausted, so the unfinished delivery is discarded as it arrives.
         self.partial_refused = False
-        # Receiving: id, tag, format, settled and state of the unfinished delivery.
+        # Receiving: fields of the unfinished delivery.
         self.partial_id = 0
         self.partial_tag = b""
         self.partial_format = 0
         self.partial_settled = False
         self.partial_state: bytes | None = None
-        # Sending: the packer for heads with tags of `packer_tag` bytes and format `packer_format`.
+        # Sending: packs transfer heads whose tag has `packer_tag` bytes and whose format is `packer_format`.
         self.packer: Struct = Struct(">")
         self.packer_tag = -1
         self.packer_format = -1
@@ -117,7 +115,7 @@ class Link:
         max_message_size: int | None = None,
         credit: int = 0,
     ) -> None:
-        """Server: answer the peer's attach. `credit` on a receiving link is topped up whenever half of it is used."""
+        """Server: answer the peer's attach. On a receiving link, `credit` is topped up whenever half of it is used."""
         if self.phase != ATTACHING or self.session.phase >= ENDING:
             return
         if source is ECHO_SOURCE:
@@ -134,13 +132,13 @@ class Link:
             self.session.want_flow(self)
 
     def refuse(self, error: AmqpError) -> None:
-        """Server: attach without source and target, then detach with the reason."""
+        """Server: attach with null source and target, then detach with the reason."""
         if self.phase != ATTACHING or self.session.phase >= ENDING:
             return
         self.detach(error)
 
     def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
-        """Leave the link. Frames that still wait for the peer's window go out first."""
+        """Detach the link. Frames that wait for the peer's window go out first."""
         if self.phase >= DETACHING or self.session.phase >= ENDING:
             return
         if self.phase == ATTACHING and not self.connection.client:
@@ -150,7 +148,7 @@ class Link:
         self.session.forget(self)
 
     def refuse_silently(self) -> None:
-        """Server: the peer left before its attach was answered; a detach still needs an attach before it."""
+        """Server: the peer detached before we answered its attach. Write the attach that must precede our detach."""
         self._write_attach(None, None, 0, None)
 
     def _write_attach(
@@ -178,7 +176,7 @@ class Link:
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def sendable(self) -> int:
-        """How many messages can be sent now: credit, the session's window and room for unsettled ones allow it."""
+        """How many messages credit, the session's window and the bound on unsettled deliveries allow now."""
         session = self.session
         if self.phase != ATTACHED:
             return 0
@@ -204,7 +202,7 @@ class Link:
         message_format: int = 0,
         state: bytes | None = None,
     ) -> int:
-        """Queue one delivery and return its id. What the peer's window does not take yet waits in the session."""
+        """Send one delivery and return its id. Frames beyond the peer's window wait in the session."""
         session = self.session
         if self.phase != ATTACHED:
             raise LinkDetachedError(f"the link {self.name!r} is not attached")
@@ -243,7 +241,7 @@ class Link:
         return delivery_id
 
     def _make_packer(self, tag_size: int, message_format: int) -> None:
-        """Prepare the head of a one-frame transfer: frame header, handle, id, tag and tail in one `pack`."""
+        """Prepare the packer of one-frame transfers: frame header, handle, id, tag and tail in one `pack`."""
         if tag_size > 32:
             raise ValueError(f"a delivery tag of {tag_size} bytes is longer than 32")
         written = b"\x43" if message_format == 0 else _FORMAT.pack(0x70, message_format)
@@ -265,7 +263,7 @@ class Link:
         self.packer_format = message_format
 
     def _send_frames(self, payload: bytes, tag: bytes, settled: bool, delivery_id: int, state: bytes | None) -> None:
-        """The general way: several frames, a state, or a closed window."""
+        """Send a delivery that needs several frames, a state, or an open window."""
         session = self.session
         common = b"".join(
             (
@@ -296,7 +294,7 @@ class Link:
         session.write_transfer(frames.frame(session.channel, last + payload[offset:]))
 
     def drained(self) -> None:
-        """Sending: everything available was sent, so the rest of the credit is given back."""
+        """Sending: nothing more is available, so give back the remaining credit."""
         if self.phase != ATTACHED or not self.sender:
             return
         if self.credit > 0:
@@ -308,7 +306,7 @@ class Link:
     # --- receiving --------------------------------------------------------------------------------------------------
 
     def flow(self, credit: int, *, drain: bool = False) -> None:
-        """Receiving: grant exactly `credit` from now on; ends the automatic top-up."""
+        """Receiving: grant exactly `credit` and stop topping it up."""
         if self.phase != ATTACHED or self.sender:
             return
         self.credit_top = 0
@@ -317,7 +315,7 @@ class Link:
         self.session.want_flow(self)
 
     def flow_fields(self) -> bytes:
-        """What a flow says about this link now."""
+        """Encode this link's current state for a flow."""
         if self.credit_top:
             self.credit = self.credit_top
         return frames.flow_link(self.handle, self.delivery_count, self.credit if self.credit > 0 else 0, self.drain)

@@ -1,9 +1,9 @@
-"""A whole message as an object, for `$cbs`, `$management` and the client; the broker's hot path never builds one.
+"""A message as an object, for `$cbs`, `$management` and the client; the broker's hot path never builds one.
 
-Three rules. Fields have their AMQP names in snake_case and hold decoded values (`types`); None is absent. `encode`
-writes the sections in the standard order with small descriptors, `decode` takes them in any order. A field holds what
-the peer wrote, also where AMQP wants another type (a session id as binary): the types below are what is usual, so this
-file is one of the two, with `types`, that must not be compiled.
+Three rules. Fields have their AMQP names in snake_case and hold decoded values (see `types`); None means absent.
+`encode` writes the sections in standard order with small descriptors; `decode` accepts them in any order. A field holds
+whatever the peer wrote, even a type AMQP does not allow there, such as a binary session id. The annotations below are
+therefore only the usual types, and this file and `types` must not be compiled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from twinbus.errors import DecodeError
 
 @dataclass(slots=True, eq=False)
 class AmqpMessage:
-    """Header, annotations, properties, body, footer."""
+    """The header, annotations, properties, body and footer of a message."""
 
     durable: bool | None = None
     # 0 to 9, 4 is normal.
@@ -40,16 +40,16 @@ class AmqpMessage:
     # In milliseconds.
     ttl: int | None = None
     first_acquirer: bool | None = None
-    # Failed deliveries before this one.
+    # Earlier delivery attempts that failed.
     delivery_count: int | None = None
-    # For this hop only.
+    # For the next hop only.
     delivery_annotations: dict[Any, Any] | None = None
     message_annotations: dict[Any, Any] | None = None
     # A string, a uuid, a ulong or binary.
     message_id: Any = None
     user_id: bytes | None = None
     to: str | None = None
-    # Service Bus calls it label, too.
+    # Service Bus also calls it the label.
     subject: str | None = None
     reply_to: str | None = None
     correlation_id: Any = None
@@ -57,28 +57,28 @@ class AmqpMessage:
     content_encoding: str | None = None
     absolute_expiry_time: int | None = None
     creation_time: int | None = None
-    # Service Bus: the session id.
+    # The Service Bus session id.
     group_id: str | None = None
     group_sequence: int | None = None
-    # Service Bus: the session id for answers.
+    # The Service Bus session id for replies.
     reply_to_group_id: str | None = None
     application_properties: dict[str, Any] | None = None
-    # The body is one of the three: binaries of data sections, lists of sequence sections, or a value.
+    # The body is one of these: binaries of data sections, lists of sequence sections, or a single value.
     data: list[bytes] | None = None
     sequences: list[list[Any]] | None = None
     value: Any = None
-    # Tells a body that is the value None from no body.
+    # Distinguishes a body of value null from no body.
     has_value: bool = False
     footer: dict[Any, Any] | None = None
 
     @classmethod
     def of_value(cls, value: Any) -> AmqpMessage:
-        """A message whose body is one AMQP value."""
+        """Create a message whose body is one AMQP value."""
         return cls(value=value, has_value=True)
 
     @classmethod
     def of_data(cls, *binaries: bytes) -> AmqpMessage:
-        """A message whose body is data."""
+        """Create a message whose body consists of data sections."""
         return cls(data=list(binaries))
 
     @classmethod
@@ -89,8 +89,8 @@ class AmqpMessage:
 
     @classmethod
     def decode_readable(cls, payload: bytes) -> tuple[AmqpMessage, dict[str, bytes]]:
-        """What can be decoded, and by name the bytes of the sections that cannot be. For whoever must show a message,
-        whatever a sender wrote into it."""
+        """Decode what can be decoded; return the bytes of unreadable sections by name. For callers that must show any
+        message, whatever its sender wrote."""
         message = cls()
         unreadable: dict[str, bytes] = {}
         message._take(payload, unreadable)
@@ -187,7 +187,7 @@ class AmqpMessage:
 
 
 def _put_map(buf: bytearray, code: int, value: dict[Any, Any] | None, key_type: type[str]) -> None:
-    """Plain text keys become symbols in annotations; what already has a type keeps it."""
+    """Write a map section. Plain strings become keys of `key_type`; typed keys keep their type."""
     if value is None:
         return
     buf += bytes((0, 0x53, code))

@@ -1,8 +1,7 @@
-"""What waits in a session to be written, besides whole frames: large deliveries and marks.
+"""Large deliveries and marks, which wait in a session between ordinary frames.
 
-A large delivery is cut into frames only as fast as the owner takes the output away, so that a message of 100 MB costs
-its own bytes and not those of its frames besides. A mark tells the owner how far its output must be written before
-everything sent up to there has left.
+A large delivery is split into frames only as fast as the owner takes the output, so a message of 100 MB costs its own
+bytes but not a second copy as frames. A mark tells the owner when everything sent before it has been written.
 """
 
 from __future__ import annotations
@@ -14,31 +13,31 @@ if TYPE_CHECKING:
 
 
 class LargeDelivery:
-    """A delivery of many frames, of which some are written."""
+    """A delivery that is written over many frames."""
 
     __slots__ = ("link", "offset", "payload", "performative_last", "performative_more", "room")
 
     def __init__(
         self, link: Link, payload: bytes, performative_more: bytes, performative_last: bytes, room: int
     ) -> None:
-        # The link it is sent on: when that is gone, so is the rest of the delivery.
+        # If this link goes away, the rest of the delivery is dropped.
         self.link = link
         self.payload = payload
-        # The transfer of every frame but the last one, and of that one.
+        # The transfer performatives: of every frame but the last, and of the last.
         self.performative_more = performative_more
         self.performative_last = performative_last
-        # Bytes of the message in each frame.
+        # Message bytes per frame.
         self.room = room
-        # How much of it is written.
+        # Bytes written so far.
         self.offset = 0
 
     @property
     def left(self) -> int:
-        """Bytes of the message that are not written yet."""
+        """Message bytes not written yet."""
         return len(self.payload) - self.offset
 
     def next_frame(self) -> bytes:
-        """The body of the next frame."""
+        """Return the body of the next frame."""
         start = self.offset
         if len(self.payload) - start > self.room:
             self.offset = start + self.room
@@ -48,14 +47,14 @@ class LargeDelivery:
 
 
 class Mark:
-    """A place in the output; `context` is the owner's."""
+    """A position in the output, with the owner's `context`."""
 
     __slots__ = ("context", "link", "position")
 
     def __init__(self, link: Link, context: Any) -> None:
-        # Whose deliveries come before it.
+        # The link whose deliveries precede the mark.
         self.link = link
-        # What the owner wants back when everything before it is written.
+        # Returned to the owner once everything before the mark has been written.
         self.context = context
-        # Output bytes of the connection up to here; known once nothing before it waits.
+        # The connection's output bytes up to the mark; set once nothing before it waits.
         self.position = 0

@@ -1,7 +1,7 @@
-"""The lives of sessions and links: one table each, which the engine goes by.
+"""The state machines of sessions and links, as tables.
 
-A phase changes in `after` only: what the table does not have raises. Phases are numbers in the order of a life, so that
-the paths of every frame can compare them.
+A phase changes only through `after`, which raises for a transition the table does not have. Phases are numbers in order
+of the life cycle, so that the hot path can compare them.
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ LINK_TRANSITIONS: Final[dict[int, dict[str, int]]] = {
 
 
 def after(table: dict[int, dict[str, int]], phase: int, event: str) -> int:
-    """The phase that follows."""
+    """Return the phase that follows `phase` on `event`."""
     return table[phase][event]

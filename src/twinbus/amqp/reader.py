@@ -1,11 +1,11 @@
-"""The one reader of messages: which bytes are which section, and what a section says.
+"""Read encoded messages: locate their sections and decode what is needed of them.
 
 Rules:
-- A message stays the bytes it came as. Its sections may come in any order, because the Python SDK writes delivery
-  annotations last, but each at most once, and the body in one piece.
-- Only what is asked for is decoded, and only that can be unreadable: a DecodeError, and nothing else.
-- The layouts that services write are read by hand; all others go through the general decoder and give the same result.
-- Ids that are not text become text. A time is milliseconds since the epoch; one that is not a number is None.
+- A message stays encoded. Its sections may come in any order, because the Python SDK writes delivery annotations last;
+  but each may occur only once, and the body must be contiguous.
+- Only the parts a caller asks for are decoded, so only those can raise DecodeError, and they raise nothing else.
+- The layouts that services write are parsed by hand; all others go through the general decoder with the same result.
+- Ids that are not strings become strings. A time is in milliseconds since the epoch, or None if it is not a number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
 ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
 STATE: Final = Symbol("x-opt-message-state")
 
-# What the annotation of the state says.
+# Values of the state annotation.
 ACTIVE: Final = 0
 DEFERRED: Final = 1
 
@@ -55,11 +55,11 @@ _I64: Final = Struct(">q").unpack_from
 _new: Final = tuple.__new__
 
 
-# --- where the sections are -------------------------------------------------------------------------------------------
+# --- locating sections ------------------------------------------------------------------------------------------------
 
 
 class Sections(NamedTuple):
-    """Start and end of each section in a payload, the descriptor included; None for a section that is not there."""
+    """Start and end of each section in a payload, including its descriptor; None for an absent section."""
 
     header: Span | None
     delivery_annotations: Span | None
@@ -72,12 +72,13 @@ class Sections(NamedTuple):
 
 
 def locate(payload: bytes) -> Sections:
-    """Find all sections of an encoded message."""
+    """Locate all sections of an encoded message."""
     return Sections(*spans(payload))
 
 
 def spans(payload: bytes, offset: int = 0) -> Spans:
-    """The sections from `offset` on, in the order of `Sections`: for those who read many. Only sizes are checked."""
+    """Locate the sections from `offset` on, in the order of `Sections`, as a plain tuple for speed. Checks sizes
+    only."""
     header = delivery = annotations = properties = own = body = footer = None
     size = len(payload)
     try:
@@ -88,7 +89,7 @@ def spans(payload: bytes, offset: int = 0) -> Spans:
                 offset = skip(payload, offset)
             else:
                 code = payload[offset + 2]
-                # The sizes of what a section usually holds, by hand; everything else by `skip`.
+                # Measure the usual values by hand and leave the others to `skip`.
                 kind = payload[offset + 3] >> 4
                 if kind == 0xC or kind == 0xA:
                     offset += 5 + payload[offset + 4]
@@ -128,7 +129,7 @@ def spans(payload: bytes, offset: int = 0) -> Spans:
 
 
 def section_kind(payload: bytes, start: int) -> tuple[int, int]:
-    """The code of the section at `start`, in whatever form its descriptor is written, and where its value starts."""
+    """Return the code of the section at `start`, in any form of descriptor, and the offset of its value."""
     if payload[start]:
         raise DecodeError("a message section has no descriptor")
     if payload[start + 1] == 0x53:
@@ -145,9 +146,9 @@ def section_kind(payload: bytes, start: int) -> tuple[int, int]:
 
 
 def decode_section(payload: bytes, span: Span) -> Any:
-    """The value under the descriptor: a list for header and properties, a map for annotations, and so on."""
+    """Decode a section's value: a list for header and properties, a map for annotations, and so on."""
     start = span[0]
-    # By hand what is usual, as each message has several of them.
+    # Skip the usual descriptor by hand, as every message has several.
     value, end = decode(payload, start + 3 if payload[start + 1] == 0x53 else section_kind(payload, start)[1])
     if end != span[1]:
         raise DecodeError("a message section does not end where its size says")
@@ -155,7 +156,7 @@ def decode_section(payload: bytes, span: Span) -> Any:
 
 
 def listed(payload: bytes, span: Span, count: int) -> list[Any]:
-    """The `count` fields of a section that is a list; those that it leaves out are None."""
+    """Decode a list section of `count` fields; missing ones are None."""
     value = decode_section(payload, span)
     if not isinstance(value, list) or len(value) > count:
         raise DecodeError("a message section is not the list it should be")
@@ -163,7 +164,7 @@ def listed(payload: bytes, span: Span, count: int) -> list[Any]:
 
 
 def mapped(payload: bytes, span: Span | None) -> dict[Any, Any] | None:
-    """The entries of a section that is a map."""
+    """Decode a map section."""
     value = None if span is None else decode_section(payload, span)
     if value is not None and not isinstance(value, dict):
         raise DecodeError("a message section is not the map it should be")
@@ -171,8 +172,8 @@ def mapped(payload: bytes, span: Span | None) -> dict[Any, Any] | None:
 
 
 def items(payload: bytes, span: Span | None, *, readable: bool = False) -> list[bytes]:
-    """The items of a section that is a list or a map, still encoded, so that one can be replaced and the others keep
-    their bytes. A map's are its keys and values in turn. `readable`: only those up to the first that is cut off."""
+    """Return the items of a list or map section, still encoded, so that one can be replaced while the others keep their
+    bytes. For a map, keys and values alternate. With `readable`, stop at the first broken item instead of raising."""
     found: list[bytes] = []
     if span is None:
         return found
@@ -213,19 +214,19 @@ def items(payload: bytes, span: Span | None, *, readable: bool = False) -> list[
 
 # --- properties -------------------------------------------------------------------------------------------------------
 
-# What is read of each field of the properties, up to the last one that is: nothing, its text, or its number.
+# How to read each field of the properties, up to the last one of interest: 0 skips it.
 _TEXT: Final = 1
 _NUMBER: Final = 2
 # Message id, content type, session id.
 IDENTITY: Final = bytes((1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1))
-# Expiry and creation.
+# Expiry and creation times.
 TIMES: Final = bytes((0, 0, 0, 0, 0, 0, 0, 0, 2, 2))
 # Ids, addresses, subject, content type, expiry, session id.
 _SHOWN: Final = bytes((1, 0, 1, 1, 1, 1, 1, 0, 2, 0, 1))
 
 
 def read_properties(payload: bytes, span: Span, wanted: bytes) -> list[Any]:
-    """Those fields that `wanted` names, each in its place, as text or as a number; the others are None."""
+    """Read the fields that `wanted` selects, each in its place, as a string or a number; the others are None."""
     found: list[Any] = [None] * len(wanted)
     start, stop = span
     try:
@@ -268,7 +269,7 @@ def read_properties(payload: bytes, span: Span, wanted: bytes) -> list[Any]:
 
 
 def plain_text(value: Any) -> str:
-    """An id as text. The Python SDK sends a received string again as binary, and means the same id."""
+    """Return an id as a string. The Python SDK resends a received string as binary and means the same id."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -278,7 +279,7 @@ def plain_text(value: Any) -> str:
 
 
 def whole(value: Any) -> int | None:
-    """A number; a sender can write anything in its place, which must not make a message unreadable."""
+    """Return a number, or None: a sender may write anything here, and that must not make the message unreadable."""
     return int(value) if isinstance(value, int) else None
 
 
@@ -286,7 +287,7 @@ def whole(value: Any) -> int | None:
 
 
 def data_sections(payload: bytes, span: Span) -> list[bytes]:
-    """The binaries of consecutive data sections; for a batch each is a whole encoded message."""
+    """Return the content of consecutive data sections; in a batch, each is a complete encoded message."""
     found: list[bytes] = []
     offset, end = span
     while offset < end:
@@ -308,7 +309,7 @@ def data_sections(payload: bytes, span: Span) -> list[bytes]:
 
 
 def sequence_sections(payload: bytes, span: Span) -> list[list[Any]]:
-    """The lists of consecutive sequence sections."""
+    """Decode consecutive sequence sections."""
     found: list[list[Any]] = []
     offset, end = span
     while offset < end:
@@ -321,11 +322,11 @@ def sequence_sections(payload: bytes, span: Span) -> list[list[Any]]:
 
 
 def body_bytes(payload: bytes, span: Span | None) -> bytes:
-    """Data and text as they are, other values as `typed_json` writes them."""
+    """Return the body: data and text unchanged, other values in `typed_json` form."""
     if span is None:
         return b""
     start, end = span
-    # One data section, in its two usual forms.
+    # A single data section in one of its two usual forms.
     if payload[start + 1] == 0x53 and payload[start + 2] == DATA:
         if payload[start + 3] == 0xB0 and start + 8 + _U32(payload, start + 4)[0] == end:
             return payload[start + 8 : end]
@@ -335,7 +336,7 @@ def body_bytes(payload: bytes, span: Span | None) -> bytes:
     if code == DATA:
         return b"".join(data_sections(payload, span))
     if code == SEQUENCE:
-        # Several sections are one sequence.
+        # Several sections form one sequence.
         return to_json([item for each in sequence_sections(payload, span) for item in each]).encode()
     value = decode_section(payload, span)
     if isinstance(value, bytes):
@@ -345,28 +346,28 @@ def body_bytes(payload: bytes, span: Span | None) -> bytes:
     return to_json(value).encode()
 
 
-# --- a whole message, for those who read many -------------------------------------------------------------------------
+# --- whole messages, for bulk readers ---------------------------------------------------------------------------------
 
-# The broker's own annotations as they mostly come: a large map that begins with number and time.
+# The broker's annotations in their usual form: a map32 that starts with sequence number and enqueued time.
 _OPEN: Final = b"\x00\x53\x72\xd1"
 _NUMBER_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _TIME_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _NUMBER_AT: Final = len(_OPEN) + 8
 _TIME_AT: Final = _NUMBER_AT + len(_NUMBER_KEY) + 8
 _COMMON_BYTES: Final = _TIME_AT + len(_TIME_KEY) + 8
-# Header without a time to live, no delivery annotations, number and time: each has its place.
+# The usual prefix: header without a time to live, empty delivery annotations, number and time at fixed offsets.
 _USUAL_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
 _USUAL_NUMBER: Final = b"\x00\x53\x71\xc1\x01\x00" + _OPEN + b"\x00\x00\x00\x42\x00\x00\x00\x04" + _NUMBER_KEY
 _USUAL_BYTES: Final = 95
 _usual: Final = Struct(">I42xq22xq").unpack_from
-# A service's annotations begin within these.
+# The service's annotations start within this many bytes.
 _HEAD_BYTES: Final = 1_024
 _NOTHING: Final[list[Any]] = [None] * len(_SHOWN)
 _NO_PROPERTIES: Final = (None,) * 7
 
 
 class Fields(NamedTuple):
-    """One message, in the order of the names below; `properties` are the application's own, decoded."""
+    """The fields of one message. `properties` are its application properties, decoded."""
 
     sequence_number: int
     enqueued_ms: int | None
@@ -387,10 +388,10 @@ class Fields(NamedTuple):
 
 
 def read_fields(payload: bytes, with_properties: bool = True, with_body: bool = True, as_json: bool = False) -> Fields:
-    """The fields of an encoded message. `as_json`: the values of the properties as `typed_json` writes them."""
+    """Read a message's fields. With `as_json`, property values are in `typed_json` form."""
     ttl_ms: int | None = None
     if payload.startswith(_USUAL_HEADER) and payload[15:57] == _USUAL_NUMBER and payload[65:87] == _TIME_KEY:
-        # What the service writes in front of nearly every message, in one go.
+        # The prefix that the service writes before nearly every message, unpacked at once.
         try:
             count, number, enqueued_ms = _usual(payload, 11)
         except error as failure:
@@ -408,7 +409,7 @@ def read_fields(payload: bytes, with_properties: bool = True, with_body: bool = 
     properties: dict[str, Any] | None = None
     if with_properties and own is not None:
         properties = _json_map(payload, own) if as_json else mapped(payload, own) or {}
-    # The tuple's own constructor: the named one takes as long as a section.
+    # Bypass the NamedTuple constructor, which takes as long as decoding a section.
     return _new(
         Fields,
         (
@@ -433,7 +434,7 @@ def read_fields(payload: bytes, with_properties: bool = True, with_body: bool = 
 
 
 def read_head(payload: bytes) -> Fields:
-    """Only what the service itself wrote: number, times, state, counts. It can be read whatever the sender wrote."""
+    """Read only what the service wrote: number, times, state and counts. Works whatever the sender wrote."""
     header, _, annotations, _, _, _, _ = spans(payload)
     number, enqueued_ms, state, key, scheduled_ms = _annotations(payload, annotations)
     ttl_ms, count = _header(payload, header)
@@ -442,14 +443,15 @@ def read_head(payload: bytes) -> Fields:
 
 
 def read_enqueued_ms(payload: bytes) -> int | None:
-    """When the service took a message; for statistics only, so the annotations are searched and not decoded."""
+    """Find a message's enqueued time. Used for statistics only, so it searches the annotations instead of decoding
+    them."""
     at = payload.find(_TIME_KEY, 0, _HEAD_BYTES)
     end = at + len(_TIME_KEY) + 8
     return None if at < 0 or end > len(payload) else int.from_bytes(payload[end - 8 : end], "big")
 
 
 def _annotations(payload: bytes, span: Span | None) -> tuple[int, int | None, int, str | None, int | None]:
-    """Sequence number, enqueued time, state, partition key, scheduled time."""
+    """Return sequence number, enqueued time, state, partition key and scheduled time."""
     if span is None:
         return 0, None, ACTIVE, None, None
     start, end = span
@@ -471,11 +473,11 @@ def _annotations(payload: bytes, span: Span | None) -> tuple[int, int | None, in
 
 
 def _header(payload: bytes, span: Span | None) -> tuple[int | None, int]:
-    """Time to live and delivery count."""
+    """Return time to live and delivery count."""
     if span is None:
         return None, 0
     start, end = span
-    # Durable, priority and first acquirer one byte each, no time to live, the count in four bytes: the usual one.
+    # The usual header: one byte each for durable, priority, ttl (null) and first-acquirer, four for delivery-count.
     if end - start == 15 and payload[start + 8] == 0x40 and payload[start + 10] == 0x70 and payload[start + 3] == 0xC0:
         return None, _U32(payload, start + 11)[0]
     fields = listed(payload, span, HEADER_FIELDS)
@@ -483,7 +485,7 @@ def _header(payload: bytes, span: Span | None) -> tuple[int | None, int]:
 
 
 def _json_map(payload: bytes, span: Span) -> dict[str, Any]:
-    """The application's properties as JSON; strings and the usual numbers by hand."""
+    """Return the application properties as JSON; strings and common numbers are parsed by hand."""
     start, end = span
     if payload[start + 1] != 0x53 or payload[start + 3] != 0xC1:
         return {str(name): to_json(value) for name, value in (mapped(payload, span) or {}).items()}

@@ -1,4 +1,4 @@
-"""The sections of a message: their codes and names, and how each is written. `reader` reads them."""
+"""The sections of a message: their codes and names, and how to write them. `reader` reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEQUENCE: Final = 0x76
 VALUE: Final = 0x77
 FOOTER: Final = 0x78
 
-# Descriptors as symbols, which AMQP allows in place of the codes.
+# Symbolic descriptors, which AMQP allows in place of the codes.
 NAMES: Final[dict[str, int]] = {
     "amqp:header:list": HEADER,
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
@@ -30,7 +30,7 @@ NAMES: Final[dict[str, int]] = {
     "amqp:footer:map": FOOTER,
 }
 
-# Places in the properties section.
+# Field indexes in the properties section.
 MESSAGE_ID: Final = 0
 CONTENT_TYPE: Final = 6
 ABSOLUTE_EXPIRY: Final = 8
@@ -46,7 +46,7 @@ _pack_time: Final = struct.Struct(">Bq").pack
 
 
 def timestamp(ms: int) -> bytes:
-    """A time as an encoded value; the caller has checked that it is one."""
+    """Encode a timestamp; the caller has checked its range."""
     return _pack_time(0x83, ms)
 
 
@@ -57,7 +57,7 @@ def data_section(binary: bytes) -> bytes:
 
 
 def list_section(code: int, items: list[bytes]) -> bytes:
-    """A list of encoded items. Nulls at its end are left out, and the section if nothing is left."""
+    """Encode a list section. Trailing nulls are left out; an empty list gives no section."""
     last = len(items)
     while last and items[last - 1] == NULL:
         last -= 1
@@ -65,7 +65,7 @@ def list_section(code: int, items: list[bytes]) -> bytes:
 
 
 def map_section(code: int, items: list[bytes]) -> bytes:
-    """A map of encoded keys and values in turn; nothing for an empty one."""
+    """Encode a map section of alternating encoded keys and values; an empty map gives no section."""
     if not items:
         return b""
     body = b"".join(items)

@@ -1,4 +1,4 @@
-"""AMQP's sequence numbers: 32 bits that wrap around."""
+"""AMQP's 32-bit sequence numbers, which wrap around."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _HALF: Final = 0x80000000
 
 
 def serial_difference(left: int, right: int) -> int:
-    """left - right as sequence numbers: how far left is ahead, negative when it is behind."""
+    """Return left - right in serial arithmetic: positive if left is ahead, negative if it is behind."""
     return ((left - right + _HALF) & MASK) - _HALF

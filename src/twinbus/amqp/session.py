@@ -1,9 +1,9 @@
-"""A session: the numbering and the windows shared by its links, and everything it writes.
+"""A session: the delivery ids and windows that its links share, and everything it writes.
 
-Four rules. Our delivery ids are consecutive across all links and start away from the client's own. The peer's
-transfers are counted only to refresh its window, never to refuse any. Dispositions for neighbouring ids with the same
-state become one frame, written before any later transfer of the session. Transfers beyond the peer's window wait here,
-and what must come after them waits behind them.
+Four rules. Our delivery ids are consecutive across all links and start far from those a client uses. The peer's
+transfers are counted only to refresh its window, never to refuse any. Dispositions of adjacent ids with the same state
+are merged into one frame, which precedes any later transfer of the session. Transfers beyond the peer's window wait
+here, and frames that must follow them wait behind them.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One session of a connection, for both roles."""
+    """One session of a connection, in either role."""
 
     def __init__(self, connection: Connection, channel: int) -> None:
         self.connection = connection
-        # The number we write it with.
+        # Our channel number.
         self.channel = channel
-        # The number the peer writes it with; -1 until its begin has come.
+        # The peer's channel number; -1 until its begin arrives.
         self.remote_channel = -1
-        # The owner's object.
+        # For the owner's use.
         self.context: Any = None
-        # Outgoing deliveries that are not settled: id to link and tag.
+        # Outgoing unsettled deliveries: id to link and tag.
         self.unsettled: dict[int, tuple[Link, bytes]] = {}
-        # How many deliveries may wait for the peer's settlement, or for our answer to it.
+        # Bound on deliveries waiting for the peer's settlement or for our answer to it.
         self.unsettled_max = UNSETTLED_DELIVERIES_MAX
-        # Outgoing deliveries the peer has disposed of and whose answer is due: id to link.
+        # Outgoing deliveries the peer has disposed of and we have yet to answer: id to link.
         self.disposing: dict[int, Link] = {}
-        # Deliveries up to this number were looked over by `unsettled_between`: of them these were unsettled.
+        # `unsettled_between` has searched all ids up to this one and found these unsettled.
         self.searched_to = 0
         self.searched: list[int] = []
-        # How many entries in `unsettled` and `disposing` belong to links that are gone.
+        # Entries in `unsettled` and `disposing` whose links are gone.
         self.stale_count = 0
-        # Links by the peer's handle, from its attach to its detach.
+        # Links by the peer's handle, from its attach until its detach.
         self.links: dict[int, Link] = {}
-        # Handles of the peer that were in use and are free again: some clients detach twice.
+        # Peer handles that were in use and are free again: some clients detach twice.
         self.left: set[int] = set()
         self.phase = BEGINNING
 
-        # --- the engine's own ---
+        # --- internal ---
         # Client: links by our handle, from our attach until both sides have detached.
         self.own_links: dict[int, Link] = {}
         self.remote_handle_max = MASK
@@ -78,37 +78,37 @@ class Session:
         self.first_delivery_id = 0 if connection.client else FIRST_DELIVERY_ID
         self.next_delivery_id = self.first_delivery_id
         self.next_outgoing_id = 1
-        # How many transfer frames the peer takes now.
+        # Transfer frames the peer accepts now.
         self.remote_window = 0
-        # The number of the peer's next transfer frame, as we count them.
+        # Our count of the peer's next transfer frame.
         self.next_incoming_id = 0
-        # How many transfer frames are left of the window we granted.
+        # Transfer frames left of the window we granted.
         self.incoming_left = INCOMING_WINDOW_TRANSFERS
-        # What is behind a closed window or a large delivery, in order; of frames, True marks those that use the window.
+        # Output queued behind a closed window or a large delivery; True marks frames that use up the window.
         self.waiting: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
-        # Bytes in `waiting`; the connection has those of all its sessions.
+        # Bytes in `waiting`; also counted in the connection's total.
         self.waiting_bytes = 0
-        # Links that would have sent, had the peer's window been open: they hear when it is.
+        # Links that had messages to send while the peer's window was closed; they get a Credit event when it opens.
         self.stalled: dict[Link, None] = {}
-        # Whether the connection will ask us to flush.
+        # Whether the connection is going to flush this session.
         self.dirty = False
-        # Whether a flow for the session itself is due.
+        # Whether a flow for the session alone is due.
         self.session_flow_wanted = False
         # Links for which a flow is due.
         self.flow_links: list[Link] = []
-        # Whether one of the two ranges below is open.
+        # Whether one of the two ranges below is pending.
         self.has_ranges = False
-        # The open range of dispositions as receiver: first, last, state, settled; no range when the state is None.
+        # The pending range of dispositions as receiver; none if the state is None.
         self.in_first = 0
         self.in_last = 0
         self.in_state: bytes | None = None
         self.in_settled = False
-        # The open range of dispositions as sender.
+        # The pending range of dispositions as sender.
         self.out_first = 0
         self.out_last = 0
         self.out_state: bytes | None = None
 
-    # --- what the owner calls ---------------------------------------------------------------------------------------
+    # --- for the owner ----------------------------------------------------------------------------------------------
 
     def attach_sender(
         self,
@@ -121,7 +121,7 @@ class Session:
         rcv_settle_mode: int = 0,
         max_message_size: int | None = None,
     ) -> Link:
-        """Client: ask for a link on which we send."""
+        """Client: attach a sending link."""
         return self._attach(
             name, True, source or Source(), target, properties, snd_settle_mode, rcv_settle_mode, max_message_size, 0
         )
@@ -138,7 +138,7 @@ class Session:
         max_message_size: int | None = None,
         credit: int = 0,
     ) -> Link:
-        """Client: ask for a link on which we receive; `credit` is granted when it is up and topped up by itself."""
+        """Client: attach a receiving link. `credit` is granted once it is attached and topped up automatically."""
         return self._attach(
             name,
             False,
@@ -152,11 +152,11 @@ class Session:
         )
 
     def settle(self, delivery_id: int, state: bytes) -> None:
-        """We received this delivery: tell the peer its outcome, settled."""
+        """Tell the sender the outcome of a delivery we received, and settle it."""
         self.dispose(delivery_id, delivery_id, state, True)
 
     def dispose(self, first: int, last: int, state: bytes, settled: bool) -> None:
-        """We received these deliveries: tell the peer their outcome; unless settled, it answers (Outcome event)."""
+        """Tell the sender the outcome of deliveries we received. Unless settled, it answers with an Outcome event."""
         held = self.in_state
         if held is not None:
             if first == (self.in_last + 1) & MASK and settled == self.in_settled and state == held:
@@ -175,11 +175,11 @@ class Session:
             self.connection.dirty.append(self)
 
     def answer(self, delivery_id: int, state: bytes) -> None:
-        """We sent this delivery and the peer disposed of it: echo the outcome, settled, and forget the delivery."""
+        """Confirm the peer's disposition of a delivery we sent: echo the outcome, settle and forget the delivery."""
         self.answer_all(delivery_id, delivery_id, state)
 
     def answer_all(self, first: int, last: int, state: bytes) -> None:
-        """The same for several deliveries with consecutive ids."""
+        """Do the same for several deliveries with consecutive ids."""
         disposing, unsettled = self.disposing, self.unsettled
         for delivery_id in range(first, last + 1):
             link = disposing.pop(delivery_id, None)
@@ -192,7 +192,7 @@ class Session:
         self.answer_range(first, last, state)
 
     def end(self, error: AmqpError | None = None) -> None:
-        """Leave the session with all its links."""
+        """End the session with all its links."""
         if self.phase >= ENDING:
             return
         self.flush()
@@ -246,7 +246,7 @@ class Session:
         return link
 
     def want_flow(self, link: Link | None) -> None:
-        """A flow for the link, or for the session alone, goes out with the next output."""
+        """Schedule a flow for the link, or for the session alone, with the next output."""
         if link is None:
             self.session_flow_wanted = True
         elif not link.flow_wanted:
@@ -271,7 +271,7 @@ class Session:
         self.write_waiting()
 
     def mark(self, link: Link, context: Any) -> None:
-        """Have `Connection.written` return `context` when everything sent on the link so far is written."""
+        """Have `Connection.written` return `context` once everything sent on the link so far has been written."""
         mark = Mark(link, context)
         if self.waiting:
             self.waiting.append(mark)
@@ -288,7 +288,7 @@ class Session:
             self.connection.write(frame)
 
     def write_waiting(self) -> None:
-        """Write what waits, as far as the peer's window and the step of a large delivery allow."""
+        """Write queued output as far as the peer's window and the step size of large deliveries allow."""
         waiting = self.waiting
         while waiting:
             entry = waiting[0]
@@ -311,14 +311,14 @@ class Session:
             waiting.popleft()
 
     def unstalled(self) -> list[Link]:
-        """The links that can go on, if the window is open and nothing waits before them."""
+        """Return the stalled links that can send again, if the window is open and nothing is queued."""
         if not self.stalled or self.remote_window <= 0 or self.waiting:
             return []
         stalled, self.stalled = self.stalled, {}
         return [link for link in stalled if link.phase == ATTACHED and link.credit > 0]
 
     def _write_step(self, delivery: LargeDelivery) -> bool:
-        """Write frames of a large delivery; whether that was the last of it."""
+        """Write frames of a large delivery; return True when it is complete."""
         connection = self.connection
         while delivery.left > 0:
             if self.remote_window <= 0:
@@ -344,7 +344,7 @@ class Session:
         self.connection.waiting_bytes += change
 
     def drop_large(self, link: Link) -> None:
-        """The peer has left a link: the rest of a large delivery on it goes nowhere, nor is anything of it written."""
+        """The peer detached a link: drop the rest of its large deliveries and its marks."""
         if not self.waiting:
             return
         kept: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
@@ -390,13 +390,13 @@ class Session:
             self.out_state = None
 
     def flush_ranges(self) -> None:
-        """Write the open ranges of dispositions."""
+        """Write the pending ranges of dispositions."""
         self._write_range_in()
         self._write_range_out()
         self.has_ranges = False
 
     def flush(self) -> None:
-        """Write everything that was held back to be merged."""
+        """Write everything held back for merging."""
         if self.has_ranges:
             self.flush_ranges()
         if self.flow_links:
@@ -427,11 +427,11 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether we have ended it, or the peer has."""
+        """Whether either side has ended the session."""
         return self.phase >= ENDING
 
     def clear(self, event: str) -> None:
-        """The session is over: let go of everything that would be written or waited for."""
+        """The session is over: drop everything still to be written or answered."""
         if self.phase == ENDED:
             return
         self.phase = after(SESSION_TRANSITIONS, self.phase, event)
@@ -459,10 +459,10 @@ class Session:
         self.out_state = None
 
     def forget(self, link: Link) -> None:
-        """A link is gone: its unfinished delivery is dropped, its unsettled ones are nobody's any more.
+        """A link is gone: drop its unfinished delivery and disown its unsettled ones.
 
-        Those are swept out when they are as many as the living ones: a link that comes and goes beside a busy one
-        costs no more than its own share.
+        Disowned deliveries are swept once they make up half of the total, so a link that comes and goes beside a busy
+        one costs no more than its own share.
         """
         self.drop_partial(link)
         self.stalled.pop(link, None)
@@ -479,21 +479,21 @@ class Session:
             link.partial = None
 
     def let_go(self, count: int) -> None:
-        """So many bytes of an unfinished delivery are not held any more."""
+        """Release `count` bytes of an unfinished delivery from the budgets."""
         self.connection.partial_bytes -= count
         account = self.connection.partial_account
         if account is not None and count:
             account.give(count)
 
     def release_link(self, link: Link) -> None:
-        """The peer's handle is free again."""
+        """Release the peer's handle and the bytes of its attach frame."""
         connection = self.connection
         connection.link_count -= 1
         if connection.link_account is not None:
             connection.link_account.give(link.attach_bytes)
 
     def link_at(self, handle: int) -> Link:
-        """The link that the peer writes with this handle."""
+        """Return the link with this handle of the peer."""
         link = self.links.get(handle)
         if link is None:
             raise UnattachedHandleError(f"no link is attached with handle {handle}")

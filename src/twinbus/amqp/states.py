@@ -1,8 +1,8 @@
-"""Delivery states: what a receiver says about a delivery, decoded and encoded.
+"""Delivery states: the outcomes a receiver reports, decoded and encoded.
 
-Three rules. ACCEPTED and RELEASED are constants, compare them with `is` or `isinstance`. An error is always written as
-a list of three (clients hang on a shorter one). The session merges dispositions by comparing encoded states, so the
-common ones are module constants.
+Three rules. ACCEPTED and RELEASED are constants; compare them with `is` or `isinstance`. An error is always written as
+a list of three fields, because clients hang on a shorter one. The session merges dispositions by comparing encoded
+states, so the common ones are module constants.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERROR_CODE: Final = 0x1D
 
 @dataclass(slots=True)
 class AmqpError:
-    """Why a link, a session, a connection or a delivery failed."""
+    """The reason why a link, a session, a connection or a delivery failed."""
 
     condition: str
     description: str = ""
@@ -34,18 +34,18 @@ class AmqpError:
 
     @classmethod
     def of(cls, error: ServiceError | ProtocolError) -> AmqpError:
-        """The wire form of one of our own errors."""
+        """Convert one of our own errors to its wire form."""
         return cls(error.condition, str(error.args[0]) if error.args else error.condition)
 
 
 class State:
-    """A delivery state; the subclasses are all there are."""
+    """Base class of delivery states; its subclasses are the complete set."""
 
     __slots__ = ()
 
 
 class Accepted(State):
-    """Processed; use the constant ACCEPTED."""
+    """Processed. Use the constant ACCEPTED."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class Accepted(State):
 
 
 class Released(State):
-    """Given back untouched; use the constant RELEASED."""
+    """Given back unchanged. Use the constant RELEASED."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class Released(State):
 
 @dataclass(slots=True)
 class Received(State):
-    """Partly received; not an outcome."""
+    """Partly received. Not an outcome."""
 
     section_number: int
     offset: int
@@ -72,14 +72,15 @@ class Received(State):
 
 @dataclass(slots=True)
 class Rejected(State):
-    """Invalid, with a reason or without."""
+    """Refused, with or without an error."""
 
     error: AmqpError | None
 
 
 @dataclass(slots=True)
 class Modified(State):
-    """Given back, changed: abandon, or defer when `undeliverable_here`. None where the peer sent null."""
+    """Given back with changes: abandoned, or deferred if `undeliverable_here`. Fields are None where the peer sent
+    null."""
 
     delivery_failed: bool | None
     undeliverable_here: bool | None
@@ -88,14 +89,14 @@ class Modified(State):
 
 @dataclass(slots=True)
 class Declared(State):
-    """The answer to a transaction's declare."""
+    """The answer to a declare, with the id of the new transaction."""
 
     txn_id: bytes
 
 
 @dataclass(slots=True)
 class TransactionalState(State):
-    """An outcome that counts only when its transaction commits."""
+    """An outcome that takes effect when its transaction commits."""
 
     txn_id: bytes
     outcome: State | None
@@ -103,7 +104,7 @@ class TransactionalState(State):
 
 @dataclass(slots=True)
 class UnknownState(State):
-    """A state whose descriptor we do not know; the owner decides what to do."""
+    """A state with an unknown descriptor; the owner decides what to do with it."""
 
     described: Described
 
@@ -115,7 +116,7 @@ STATE_ACCEPTED: Final = b"\x00\x53\x24\x45"
 STATE_RELEASED: Final = b"\x00\x53\x26\x45"
 STATE_REJECTED_NO_ERROR: Final = b"\x00\x53\x25\xc0\x02\x01\x40"
 
-# The forms in which clients write the two constants: list0, list8 and list32 without items.
+# The encodings clients use for the two constants: list0, list8 and list32 without items.
 KNOWN_STATES: Final[dict[bytes, State]] = {
     b"\x00\x53\x24\x45": ACCEPTED,
     b"\x00\x53\x24\xc0\x01\x00": ACCEPTED,
@@ -138,7 +139,7 @@ _NAMES: Final[dict[str, int]] = {
 
 
 def composite(code: int, fields: list[Any]) -> bytes:
-    """A described list in the only form the Python SDK reads: small-ulong descriptor, list8 or list32."""
+    """Encode a described list in the only form the Python SDK reads: small-ulong descriptor, list8 or list32."""
     body = bytearray()
     for field in fields:
         encode_into(body, field)
@@ -146,14 +147,14 @@ def composite(code: int, fields: list[Any]) -> bytes:
 
 
 def composite_of(code: int, count: int, body: bytes) -> bytes:
-    """The same from fields that are already encoded."""
+    """Do the same with fields that are already encoded."""
     if len(body) < 255 and count < 256:
         return bytes((0, 0x53, code, 0xC0, len(body) + 1, count)) + body
     return bytes((0, 0x53, code, 0xD0)) + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
 
 
 def encode_error(error: AmqpError | None) -> bytes:
-    """A list of three, always; null for no error."""
+    """Encode an error as a list of three fields, or null for None."""
     if error is None:
         return b"\x40"
     return composite(ERROR_CODE, [Symbol(error.condition), error.description, error.info])
@@ -201,7 +202,7 @@ def encode_state(state: State) -> bytes:
 
 
 def descriptor_code(descriptor: Any) -> int:
-    """The number of a descriptor, whether the peer wrote the number or the symbol; -1 when it is not ours."""
+    """Return a descriptor's number, also if the peer wrote the symbol; -1 if it is unknown."""
     if isinstance(descriptor, ULong):
         return int(descriptor)
     if isinstance(descriptor, Symbol):
@@ -210,7 +211,7 @@ def descriptor_code(descriptor: Any) -> int:
 
 
 def decode_error(value: Any) -> AmqpError | None:
-    """From the decoded value of an error field."""
+    """Convert the decoded value of an error field."""
     if value is None:
         return None
     if not isinstance(value, Described) or descriptor_code(value.descriptor) != ERROR_CODE:
@@ -238,7 +239,7 @@ def _flag(fields: list[Any], index: int) -> bool | None:
 
 
 def decode_state(value: Any, depth: int = 0) -> State | None:
-    """From the decoded value of a state field."""
+    """Convert the decoded value of a state field."""
     if value is None:
         return None
     if not isinstance(value, Described):
@@ -277,7 +278,7 @@ def decode_state(value: Any, depth: int = 0) -> State | None:
 
 
 def parse_state(raw: bytes) -> State | None:
-    """From the bytes of a state field; the common forms cost one look-up."""
+    """Decode the bytes of a state field; common encodings take one look-up."""
     state = KNOWN_STATES.get(raw)
     if state is not None:
         return state

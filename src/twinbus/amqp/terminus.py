@@ -1,7 +1,7 @@
-"""The two ends of a link: source, target, coordinator.
+"""The two ends of a link: source, target and coordinator.
 
-Two rules. The bytes the peer sent are kept, so that an attach can be answered verbatim (a changed source address makes
-clients lose their session id). Whatever is changed is changed on a copy.
+Two rules. The peer's bytes are kept, so that an attach can be answered verbatim: if the source address changes, clients
+lose their session id. Changes are made on a copy.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Source:
     ) -> None:
         if fields is None:
             fields = [address, UInt(0), Symbol("session-end"), UInt(0), False, None, None, filter, None, None, None]
-        # The node's address; None for a dynamic or an anonymous one.
+        # None for a dynamic or anonymous terminus.
         self.address = address
-        # Filter name to filter; None when the peer sent none.
+        # Filters by name; None if the peer sent none.
         self.filter = filter
-        # All fields as decoded, padded with None.
+        # All fields, decoded and padded with None.
         self.fields = fields
-        # The described list, encoded; the peer's own bytes when it sent it.
+        # The encoded described list; the peer's own bytes if it came from the peer.
         self.raw: bytes = composite(SOURCE, fields) if raw is None else raw
 
     @property
@@ -57,13 +57,13 @@ class Source:
         return self.fields[4] is True
 
     def with_filter(self, filter: dict[Any, Any] | None) -> Source:
-        """The same source with another filter, everything else as the peer sent it."""
+        """Return a copy with another filter."""
         fields = list(self.fields)
         fields[_FILTER] = filter
         return Source(self.address, filter, fields=fields)
 
     def with_address(self, address: str) -> Source:
-        """The same source with the address that a dynamic one was given."""
+        """Return a copy with the address assigned to a dynamic source."""
         fields = list(self.fields)
         fields[0] = address
         return Source(address, self.filter, fields=fields)
@@ -82,11 +82,11 @@ class Target:
     ) -> None:
         if fields is None:
             fields = [address, UInt(0), Symbol("session-end"), UInt(0), False, None, None]
-        # The node's address; None for a dynamic or an anonymous one.
+        # None for a dynamic or anonymous terminus.
         self.address = address
-        # All fields as decoded, padded with None.
+        # All fields, decoded and padded with None.
         self.fields = fields
-        # The described list, encoded; the peer's own bytes when it sent it.
+        # The encoded described list; the peer's own bytes if it came from the peer.
         self.raw: bytes = composite(TARGET, fields) if raw is None else raw
 
     @property
@@ -94,7 +94,7 @@ class Target:
         return self.fields[4] is True
 
     def with_address(self, address: str) -> Target:
-        """The same target with the address that a dynamic one was given."""
+        """Return a copy with the address assigned to a dynamic target."""
         fields = list(self.fields)
         fields[0] = address
         return Target(address, fields=fields)
@@ -109,9 +109,8 @@ class Coordinator:
     __slots__ = ("capabilities", "raw")
 
     def __init__(self, capabilities: Any = None, *, raw: bytes | None = None) -> None:
-        # What the transactions must be able to do: a symbol, an array of them or None.
+        # The transaction capabilities: a symbol, an array of symbols or None.
         self.capabilities = capabilities
-        # The described list, encoded.
         self.raw: bytes = composite(COORDINATOR, [capabilities]) if raw is None else raw
 
     @property

@@ -1,8 +1,8 @@
-"""Transfers in: from frames to whole deliveries.
+"""Handle incoming transfers: assemble frames into deliveries.
 
-Three rules. An ordinary transfer, one frame and nothing unusual, is read by hand; everything else goes the general way
-and comes out the same. A delivery larger than its link allows is counted to its end and reported without a payload.
-What unfinished deliveries hold is bounded for the whole connection.
+Three rules. An ordinary transfer, a single frame with nothing unusual, is parsed by hand; all others take the general
+path with the same result. A delivery larger than its link allows is counted to its end and reported without a payload.
+The memory held by unfinished deliveries is bounded per connection.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _WINDOW_LOW: Final = INCOMING_WINDOW_TRANSFERS // 2
 
 
 def _transfer_tails() -> dict[bytes, bool]:
-    """What can follow the message format of an ordinary transfer, and whether it says settled.
+    """Encodings that may follow the message format of an ordinary transfer, and whether each says settled.
 
-    settled, more, rcv-settle-mode, state, resume, aborted, batchable; writers leave out trailing ones.
+    The fields are settled, more, rcv-settle-mode, state, resume, aborted and batchable; writers omit trailing ones.
     """
     unset = (b"\x40", b"\x42")
     choices = ((b"\x40", b"\x41", b"\x42"), unset, (b"\x40",), (b"\x40",), unset, unset, (b"\x40", b"\x41", b"\x42"))
@@ -47,7 +47,7 @@ _TRANSFER_TAILS: Final = _transfer_tails()
 
 
 def on_transfer(session: Session, data: bytes, offset: int, end: int, events: list[AmqpEvent]) -> None:
-    """`offset` is where the list starts; ordinary transfers are read by hand, the others in general."""
+    """Handle a transfer whose list starts at `offset`: ordinary ones by hand, the others on the general path."""
     stop = offset + 2 + data[offset + 1]
     count = data[offset + 2]
     if data[offset] != 0xC0 or count < 4 or stop > end:
@@ -98,7 +98,7 @@ def on_transfer(session: Session, data: bytes, offset: int, end: int, events: li
     else:
         on_transfer_in_general(session, data, offset, end, events)
         return
-    # Checked before the slice: compiled, a slice that ends before it starts is an error of its own.
+    # Checked before slicing: in compiled code, a slice that ends before it starts is an error.
     settled = _TRANSFER_TAILS.get(data[at:stop]) if at + count - 4 == stop else None
     if settled is None:
         on_transfer_in_general(session, data, offset, end, events)
@@ -188,7 +188,7 @@ def grow_partial(session: Session, link: Link, piece: bytes) -> None:
         return
     connection = session.connection
     if link.partial_size > link.size_max or link.partial_refused:
-        # Too large: the rest is only counted, and the owner told at the end.
+        # Too large or refused: discard the rest, count it and tell the owner at the end.
         session.let_go(len(held))
         held.clear()
         return
@@ -196,7 +196,7 @@ def grow_partial(session: Session, link: Link, piece: bytes) -> None:
         raise PeerLimitError(f"unfinished deliveries hold more than {connection.partial_bytes_max} bytes")
     account = connection.partial_account
     if account is not None and not account.take(len(piece)):
-        # Others hold too much: this delivery is refused when it is complete, and nothing of it is kept.
+        # The shared budget is exhausted: keep nothing of this delivery and have it refused once it is complete.
         link.partial_refused = True
         session.let_go(len(held))
         held.clear()

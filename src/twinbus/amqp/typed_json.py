@@ -1,4 +1,4 @@
-"""AMQP values as JSON text, so that their types come back.
+"""Represent AMQP values as JSON without losing their types.
 
 | AMQP | JSON |
 |---|---|
@@ -10,8 +10,8 @@
 | everything else | `{"amqp": "base64 of its encoding"}` |
 
 Rules:
-- A value keeps its type and its value both ways, NaN and infinities included.
-- Text that is not JSON is a string: `hello` means `"hello"`.
+- Values and types survive the round trip, including NaN and infinities.
+- Text that is not valid JSON is a string: `hello` means `"hello"`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FINE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(value: Any) -> str:
-    """The text of a value."""
+    """Return the JSON text of a value."""
     kind = type(value)
     if kind is str:
         return encode_basestring(value)
@@ -72,9 +72,9 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """The value of a text; EncodeError if it names a type and has no value of it."""
+    """Return the value of a JSON text; raise EncodeError if it names a type but holds no value of that type."""
     first = text[:1]
-    # What most values are, without a parser: a string with nothing to unescape, a number of few digits.
+    # Parse the common values by hand: a string with nothing to unescape, a short number.
     if first == '"' and text[-1] == '"' and len(text) > 1:
         inner = text[1:-1]
         if inner.isprintable() and '"' not in inner and "\\" not in inner:
@@ -95,7 +95,7 @@ def from_json(text: str) -> Any:
 
 
 def _of_type(text: str, value: dict[str, Any]) -> Any:
-    """The value that an object of one member stands for; other objects are the text they came as."""
+    """Return the value of an object with one member; any other object is a plain string."""
     if len(value) != 1:
         return text
     ((name, inner),) = value.items()
@@ -160,5 +160,5 @@ def _refuse(name: str) -> Any:
 
 
 _PARSER: Final = json.JSONDecoder(parse_constant=_refuse)
-# JSON has no number that begins with zero; zero itself goes through the parser.
+# JSON numbers do not start with a zero; zero itself goes through the parser.
 _DIGITS: Final = frozenset("123456789")

@@ -1,8 +1,8 @@
-"""The AMQP types that Python has no word for.
+"""The AMQP types that Python lacks.
 
-Three rules. A decoded value remembers its AMQP type, so that encoding it again gives the same type. A plain `int` is
-an AMQP long and a plain `str` a string; the subclasses below are the others. All of them compare and hash like the
-Python value they extend: a filter compares numbers by value, not by width.
+Three rules. A decoded value remembers its AMQP type, so encoding it again gives the same type. A plain `int` is an AMQP
+long and a plain `str` a string; the subclasses below stand for the other types. All of them compare and hash like the
+Python value they extend, because filters compare numbers by value, not by width.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Float32(float):
 
 
 class Symbol(str):
-    """ASCII text out of a constrained domain: conditions, annotation keys, capabilities."""
+    """ASCII text from a constrained domain: conditions, annotation keys, capabilities."""
 
     __slots__ = ()
 
@@ -96,15 +96,13 @@ class Decimal128(bytes):
 
 
 class Array(list[Any]):
-    """Values of one type: `code` is the constructor byte they share, `descriptor` what describes each, or None."""
+    """Values of one type. `code` is the constructor byte they share; `descriptor` describes each item, or is None."""
 
     __slots__ = ("code", "descriptor")
 
     def __init__(self, items: Iterable[Any] = (), code: int = 0x40, descriptor: Any = None) -> None:
         super().__init__(items)
-        # The constructor byte of every item.
         self.code = code
-        # The descriptor of every item; None when the items are not described.
         self.descriptor = descriptor
 
 
@@ -127,7 +125,7 @@ class Described:
         return f"Described({self.descriptor!r}, {self.value!r})"
 
 
-# Constructor bytes for the arrays that Service Bus puts into management bodies.
+# Constructor bytes of the arrays in Service Bus management bodies.
 ARRAY_OF_UUID = 0x98
 ARRAY_OF_LONG = 0x81
 ARRAY_OF_TIMESTAMP = 0x83
