@@ -1,1 +1,1 @@
-"""Who may do what: SAS tokens, policies, claims, connection strings. Pure: bytes and times in, decisions out."""
+"""Authentication and authorisation: SAS tokens, policies, claims, connection strings. Pure: no I/O, no clock."""

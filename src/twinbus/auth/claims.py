@@ -1,9 +1,9 @@
-"""What a put-token (or a SASL PLAIN login) grants.
+"""Decide what a put-token request or a SASL PLAIN login grants.
 
 Rules:
-- The kind of a token is decided by its content: SDKs label SAS tokens `jwt`.
-- A claim is as narrow as the narrower of the token's own resource and the audience it was put for.
-- Development mode believes everybody, as the official emulator does: any key, any JWT, any opaque token.
+- A token's content decides its kind, because SDKs label SAS tokens `jwt`.
+- A claim covers the narrower of the token's resource and the audience of the put-token request.
+- Development mode accepts everything, like the official emulator: any key, any JWT, any opaque token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twinbus.auth.scope import covers, normalised, path_of
 from twinbus.errors import ArgumentError, UnauthorizedError
 from twinbus.limits import TOKEN_BYTES_MAX
 
-# The end of a claim that has none: the last second of the year 9999, so that comparisons just work.
+# Expiry of a claim that never expires: the last second of the year 9999, so that comparisons just work.
 NEVER_S = 253_402_300_799
 
 _JWT = re.compile(r"[\w=-]+\.[\w=-]+\.[\w=-]+", re.ASCII)
@@ -26,21 +26,21 @@ _JWT = re.compile(r"[\w=-]+\.[\w=-]+\.[\w=-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Rights on a path and everything below it, until a time."""
+    """Rights on a path and everything below it, until they expire."""
 
     path: str
     rights: frozenset[Right]
     expires_s: int = NEVER_S
 
     def allows(self, path: str, right: str) -> bool:
-        """Whether it grants `right` on `path` (any case). Time is the caller's to check, see `expired`."""
+        """Whether it grants `right` on `path` (in any case). Does not check the time; see `expired`."""
         return right in self.rights and covers(self.path, normalised(path))
 
     def expired(self, now_s: float, grace_s: float = SKEW_S) -> bool:
         return now_s > self.expires_s + grace_s
 
 
-# What everybody gets in development mode.
+# The claim of every client in development mode.
 EVERYTHING = Claim("", ALL_RIGHTS)
 
 
@@ -53,10 +53,10 @@ def decide(
     skew_s: float = SKEW_S,
     jwt: JwtVerifier | None = None,
 ) -> Claim:
-    """The claim that `token_text`, put for `audience`, gives.
+    """Return the claim that `token_text`, put for `audience`, grants.
 
-    UnauthorizedError: a wrong signature, an expired or foreign token, a token of a kind not accepted here.
-    ArgumentError: not a token at all.
+    Raises UnauthorizedError for a wrong signature, an expired or foreign token, or a kind of token not accepted here,
+    and ArgumentError for text that is not a token.
     """
     if not token_text:
         raise ArgumentError("MalformedToken: The token is empty.")
@@ -79,7 +79,7 @@ def decide(
 
 
 def decide_key(key_name: str, key: str, policies: Policies, dev: bool = False) -> Claim:
-    """The claim of a SASL PLAIN login: key name as user, key as password."""
+    """Return the claim of a SASL PLAIN login: the user is the key name, the password the key."""
     if dev:
         return EVERYTHING
     policy = policies.with_key(key_name, key)

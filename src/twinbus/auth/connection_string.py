@@ -1,9 +1,9 @@
-"""Connection strings, as the official SDKs read them.
+"""Connection strings, parsed like the official SDKs do.
 
 Rules:
-- Keys are case-insensitive, unknown ones are ignored (old strings carry many), and both a wrong string and its
-  repr keep the secret out of sight.
-- `UseDevelopmentEmulator=true` means plain TCP, and the port in Endpoint counts.
+- Keys are case-insensitive, and unknown keys are ignored, as old strings carry many. Neither an error nor a repr shows
+  the secret.
+- `UseDevelopmentEmulator=true` means plain TCP on the port given in Endpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMES["hostname"] = "Endpoint"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """A namespace's address and the secret to enter it: a key name and key, or a ready-made signature."""
+    """A namespace's address and credentials: a key name and key, or a ready-made signature."""
 
     host: str
     port: int | None = None
@@ -45,7 +45,7 @@ class ConnectionString:
 
     @classmethod
     def parse(cls, text: str) -> ConnectionString:
-        """Read a connection string; ConfigError says what is wrong without showing it."""
+        """Parse a connection string; ConfigError says what is wrong without showing the secret."""
         values, unknown = _split(text)
         endpoint = values.get("Endpoint")
         if endpoint is None:
@@ -66,17 +66,17 @@ class ConnectionString:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where to connect for AMQP: the given port, else the usual one."""
+        """Host and port for AMQP: the given port, or the default."""
         return self.host, self.port or (PLAIN_PORT if self.emulator else TLS_PORT)
 
     @property
     def netloc(self) -> str:
-        """`host` or `host:port`, as it stands in Endpoint."""
+        """`host` or `host:port`, as given in Endpoint."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"
 
     def format(self) -> str:
-        """The text to paste. It holds the secret."""
+        """Return the connection string, including the secret."""
         parts = [f"Endpoint=sb://{self.netloc}/"]
         if self.key_name is not None:
             parts.append(f"SharedAccessKeyName={self.key_name}")
@@ -87,13 +87,13 @@ class ConnectionString:
         if self.entity_path is not None:
             parts.append(f"EntityPath={self.entity_path}")
         if self.emulator:
-            # The Python SDK knows only this exact spelling.
+            # The Python SDK accepts only this exact spelling.
             parts.append("UseDevelopmentEmulator=true")
         return ";".join(parts) + ";"
 
 
 def _split(text: str) -> tuple[dict[str, str], list[str]]:
-    """The values under their proper names, and the names nobody knows."""
+    """Return the values under their canonical names, and the unknown names."""
     if not text.strip().strip(";"):
         raise ConfigError("The connection string is empty.")
     values: dict[str, str] = {}
@@ -103,7 +103,7 @@ def _split(text: str) -> tuple[dict[str, str], list[str]]:
             continue
         given, separator, value = part.partition("=")
         if not separator:
-            # The part itself may be a secret that lost its name: say where it is, not what.
+            # The part itself may be a secret that lost its name: report its position, not its text.
             raise ConfigError(f"Part {position} of the connection string has no '='; write Name=Value;Name=Value.")
         name = _NAMES.get(given.strip().lower())
         if name is None:
@@ -128,7 +128,7 @@ def _missing(name: str, unknown: list[str]) -> str:
 def _address(endpoint: str) -> tuple[str, int | None]:
     shown = repr(endpoint)
     if "=" in endpoint or "@" in endpoint:
-        # Other parts have run into it, perhaps the key.
+        # Other parts have run into it, perhaps including the key.
         shown = repr(endpoint.partition("://")[0] + "://...") if "://" in endpoint else "it names"
     if "://" not in endpoint:
         raise ConfigError(f"Endpoint {shown} has no scheme; write Endpoint=sb://host or sb://host:port.")

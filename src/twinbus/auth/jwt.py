@@ -1,10 +1,10 @@
-"""JSON web tokens, checked offline against public keys that the owner of the broker gave.
+"""Verify JSON web tokens offline, against public keys that the broker's operator configured.
 
 Rules:
-- The key decides the algorithm, never the token: RSA keys take RS256, P-256 keys ES256, and there is nothing else.
-- Issuer, audience and expiry must be there and be right; what a token is allowed comes from its roles alone.
-- No error text holds a token, nor what stands in one.
-- `cryptography` is loaded with the first key: most brokers have none.
+- The key determines the algorithm, never the token: RS256 for RSA keys, ES256 for P-256 keys, and nothing else.
+- Issuer, audience and expiry are mandatory and verified; a token's rights come from its roles alone.
+- No error text contains a token or anything from inside one.
+- `cryptography` is imported with the first key, because most brokers have none.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from twinbus.auth.sas import expired_text
 from twinbus.errors import ConfigError, UnauthorizedError
 from twinbus.limits import JWT_KEYS_MAX, JWT_RSA_BITS_MAX, JWT_RSA_BITS_MIN
 
-# The audience of every token that the official clients ask for.
+# The audience of every token that official clients request.
 JWT_AUDIENCE = "https://servicebus.azure.net"
 JWT_ROLES_CLAIM = "roles"
-# The service's own roles, by name and by the id that the cloud gives them.
+# The built-in Service Bus roles, by name and by their Azure role id.
 SERVICE_ROLES: dict[str, frozenset[Right]] = {
     "Azure Service Bus Data Owner": rights_of(["Manage"]),
     "090c5cfd-751d-490a-894a-3ce6f1109419": rights_of(["Manage"]),
@@ -37,16 +37,16 @@ SERVICE_ROLES: dict[str, frozenset[Right]] = {
 
 _P256_BYTES = 32
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-# Seconds past which an end is as good as none; it also keeps `inf` and absurd numbers out.
+# Later expiry times count as never; this also excludes `inf` and absurd numbers.
 _EXPIRY_S_MAX = 253_402_300_799
 
-# Whether a signature fits some bytes.
+# Takes a signature and the signed bytes; returns whether they match.
 _Check = Callable[[bytes, bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class JwtKey:
-    """A public key: the algorithm it takes, its id if it has one, and the check itself."""
+    """A public key: its algorithm, its id if any, and the signature check."""
 
     algorithm: str
     id: str | None
@@ -54,7 +54,7 @@ class JwtKey:
 
 
 class JwtVerifier:
-    """Decides on the tokens of one issuer."""
+    """Verifies the tokens of one issuer."""
 
     def __init__(
         self,
@@ -68,19 +68,16 @@ class JwtVerifier:
             raise ConfigError("JSON web tokens need their issuer.")
         if not 1 <= len(keys) <= JWT_KEYS_MAX:
             raise ConfigError(f"JSON web tokens need 1 to {JWT_KEYS_MAX} public keys; there are {len(keys)}.")
-        # Who must have made a token.
         self._issuer = issuer
-        # Whom it must be for; the official clients write it with and without a slash at the end.
+        # Official clients write it with and without a trailing slash.
         self._audience = audience.rstrip("/")
-        # What its signature is checked with.
         self._keys = tuple(keys)
-        # What each role may do, by its name in lower case.
+        # Rights by lower-case role name.
         self._roles = {name.lower(): rights for name, rights in (SERVICE_ROLES if roles is None else roles).items()}
-        # The claim that lists the roles.
         self._roles_claim = roles_claim
 
     def verify(self, token: str, now_s: float, skew_s: float) -> tuple[frozenset[Right], int]:
-        """The rights that a token gives and when they end, or UnauthorizedError."""
+        """Return a token's rights and expiry, or raise UnauthorizedError."""
         parts = token.split(".")
         if len(parts) != 3:
             raise UnauthorizedError("MalformedToken: A JSON web token has three parts.")
@@ -110,7 +107,7 @@ class JwtVerifier:
         if any(key.id is not None and key.id == key_id for key in candidates):
             candidates = [key for key in candidates if key.id == key_id]
         elif key_id is not None:
-            # Keys from PEM files have no id: a token that names one may still be theirs.
+            # Keys from PEM files have no id, so any of them may have signed a token that names one.
             candidates = [key for key in candidates if key.id is None]
         if not any(key.check(signature, signed) for key in candidates):
             raise UnauthorizedError("InvalidSignature: No key that is known here made the token's signature.")
@@ -129,7 +126,7 @@ class JwtVerifier:
 
 
 def keys_of_jwks(text: str) -> list[JwtKey]:
-    """The signing keys of a JWKS document; keys of other kinds, as such documents have, are passed over."""
+    """Return the signing keys of a JWKS document; keys of other kinds are skipped."""
     try:
         entries = json.loads(text)["keys"]
         usable = [entry for entry in entries if entry.get("use", "sig") == "sig"]
@@ -142,7 +139,7 @@ def keys_of_jwks(text: str) -> list[JwtKey]:
 
 
 def key_of_pem(text: str) -> JwtKey:
-    """A PEM public key, or the one in a PEM certificate."""
+    """Return the key of a PEM public key or certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -152,7 +149,7 @@ def key_of_pem(text: str) -> JwtKey:
         else:
             key = load_pem_public_key(text.encode())
     except ValueError:
-        # Not the cause: it may quote the file, and somebody may have given their private key.
+        # Do not chain the cause: it may quote the file, which may be a private key given by mistake.
         raise ConfigError("It is not a PEM public key.") from None
     found = _key(key, None)
     if found is None:
@@ -223,7 +220,7 @@ def _object(part: str) -> dict[str, Any]:
 
 
 def _bytes(part: str) -> bytes:
-    """Base64 for addresses, as the standard has it: without padding, and without bits that count for nothing."""
+    """Decode strict base64url: no padding, no stray bits."""
     if not _BASE64URL.fullmatch(part) or len(part) % 4 == 1:
         raise UnauthorizedError("MalformedToken: A part of the token is not base64url.")
     data = urlsafe_b64decode(part + "=" * (-len(part) % 4))

@@ -1,8 +1,8 @@
 """Shared access policies: a name, rights and two keys, on a namespace or on one entity.
 
 Rules:
-- Manage implies Send and Listen; it is made explicit here, so that nobody else has to remember it.
-- Names are case-insensitive, and unique within their scope.
+- Manage implies Send and Listen; this module adds them, so no caller has to remember it.
+- Names are case-insensitive and unique within their scope.
 - Keys never appear in a repr.
 """
 
@@ -17,9 +17,9 @@ from twinbus.auth.scope import normalised
 from twinbus.errors import ArgumentError, EntityExistsError
 from twinbus.limits import ENTITY_PATH_CHARS_MAX, POLICIES_PER_SCOPE_MAX, POLICY_KEY_CHARS_MAX, POLICY_NAME_CHARS_MAX
 
-# What the service calls the policy every namespace is born with.
+# Azure's name for the policy that every namespace starts with.
 ROOT_KEY_NAME = "RootManageSharedAccessKey"
-# The key everybody knows: the official emulator's. Only development mode uses it.
+# The official emulator's public key; used only in development mode.
 DEVELOPMENT_KEY = "SAS_KEY_VALUE"
 
 
@@ -33,7 +33,7 @@ ALL_RIGHTS: frozenset[Right] = frozenset(Right)
 
 
 def rights_of(names: Iterable[str]) -> frozenset[Right]:
-    """Rights from their names in any case; Manage brings the other two."""
+    """Return the rights of these names, in any case; Manage includes the other two."""
     known = {right.lower(): right for right in Right}
     rights = set()
     for name in names:
@@ -46,14 +46,14 @@ def rights_of(names: Iterable[str]) -> frozenset[Right]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One shared access policy. `scope` is a normalised entity path, or `''` for the namespace."""
+    """A shared access policy. `scope` is a normalised entity path, or `''` for the namespace."""
 
     name: str
     rights: frozenset[Right]
     primary_key: str = field(repr=False)
     secondary_key: str = field(default="", repr=False)
     scope: str = ""
-    # When it was made and last changed; 0 for policies of the configuration. Two policies are the same without them.
+    # Creation and last change; 0 for policies from the configuration. Ignored in comparisons.
     created_ms: int = field(default=0, compare=False)
     modified_ms: int = field(default=0, compare=False)
 
@@ -84,7 +84,7 @@ class Policies:
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         # By lower-case name; one name may exist on several scopes.
         self._by_name: dict[str, list[Policy]] = {}
-        # By scope, for its limit and for its end: thousands of entities may have policies of their own.
+        # Checks a scope's limit and finds what to remove with it: thousands of entities may have their own policies.
         self._by_scope: dict[str, list[Policy]] = {}
         # By digest of name and key: one look-up, however many entities have a policy of that name.
         self._by_key: dict[bytes, list[Policy]] = {}
@@ -92,7 +92,7 @@ class Policies:
             self.add(policy)
 
     def add(self, policy: Policy) -> None:
-        """Add one; the name must be free on its scope."""
+        """Add a policy; its name must be unused in its scope."""
         held = self._by_scope.get(policy.scope, [])
         where = f"'{policy.scope}'" if policy.scope else "the namespace"
         if any(other.name.lower() == policy.name.lower() for other in held):
@@ -107,7 +107,7 @@ class Policies:
             self._by_key.setdefault(_digest(policy.name, key), []).append(policy)
 
     def remove_scope(self, scope: str) -> None:
-        """Forget the policies of a deleted entity."""
+        """Remove the policies of a deleted entity."""
         for gone in self._by_scope.pop(normalised(scope), ()):
             for key in gone.keys:
                 digest = _digest(gone.name, key)
@@ -122,11 +122,11 @@ class Policies:
                 del self._by_name[name]
 
     def scoped(self, scope: str) -> list[Policy]:
-        """The policies of exactly that scope, by name."""
+        """Return the policies of exactly this scope, sorted by name."""
         return sorted(self._by_scope.get(normalised(scope), ()), key=lambda policy: policy.name.lower())
 
     def check(self, scope: str, policies: Iterable[Policy]) -> None:
-        """Refuse what could not be a scope's whole set of policies."""
+        """Reject a set of policies that is not valid for the scope."""
         if any(policy.scope != normalised(scope) for policy in policies):
             raise ArgumentError(f"A policy for '{scope}' names another scope.")
         try:
@@ -135,7 +135,7 @@ class Policies:
             raise ArgumentError(error.text) from None
 
     def replace_scope(self, scope: str, policies: Iterable[Policy]) -> None:
-        """Put others in the place of a scope's policies: all of them, or none when one is wrong."""
+        """Replace a scope's policies: all of them, or none if one is invalid."""
         new = list(policies)
         self.check(scope, new)
         self.remove_scope(scope)
@@ -143,18 +143,18 @@ class Policies:
             self.add(policy)
 
     def find(self, key_name: str, path: str) -> list[Policy]:
-        """The policies of that name whose scope covers `path` (normalised), the namespace's first."""
+        """Return the policies of this name whose scope covers `path` (normalised), starting with the namespace's."""
         name = key_name.lower()
         return [
             policy for scope in _scopes(path) for policy in self._by_scope.get(scope, ()) if policy.name.lower() == name
         ]
 
     def named(self, key_name: str) -> list[Policy]:
-        """The policies of that name on any scope."""
+        """Return the policies of this name in any scope."""
         return list(self._by_name.get(key_name.lower(), ()))
 
     def with_key(self, key_name: str, key: str) -> Policy | None:
-        """The first policy of that name and with that key; an unknown name costs as much time as a wrong key."""
+        """Return the first policy with this name and key. An unknown name takes as long as a wrong key."""
         found = self._by_key.get(_digest(key_name, key))
         return None if found is None else found[0]
 
@@ -171,7 +171,7 @@ def _digest(name: str, key: str) -> bytes:
 
 
 def _scopes(path: str) -> Iterator[str]:
-    """Every scope that covers a normalised path, the widest first; none is longer than an entity's path can be."""
+    """Yield every scope that covers a normalised path, widest first; none is longer than an entity path may be."""
     yield ""
     at = path.find("/")
     while 0 <= at <= ENTITY_PATH_CHARS_MAX:

@@ -1,10 +1,10 @@
 """Shared access signatures: `SharedAccessSignature sr=...&sig=...&se=...&skn=...`.
 
 Rules:
-- The signature is checked over the raw `sr`, exactly as it stands in the token: clients encode it differently
-  (upper-case hex, lower-case hex, nothing), and any re-encoding breaks one of them.
-- Every comparison takes the same time whether it fits or not, for both keys of every policy in question.
-- No error text holds a signature or a key.
+- The signature is verified over the raw `sr`, exactly as in the token: clients encode it differently (upper-case hex,
+  lower-case hex, not at all), and re-encoding it would break some of them.
+- Comparisons take constant time and cover both keys of every candidate policy.
+- No error text contains a signature or a key.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from twinbus.errors import ArgumentError, UnauthorizedError
 from twinbus.limits import TOKEN_BYTES_MAX, TOKEN_EXPIRY_GRACE_MS
 
 PREFIX = "SharedAccessSignature "
-# How long a token is honoured past its end: the SDK's admin client reuses one for up to a minute.
+# Tokens are accepted this long after they expire: the SDK's admin client reuses one for up to a minute.
 SKEW_S = TOKEN_EXPIRY_GRACE_MS // 1000
-# Digits of a believable `se`; Python's int() would take any number of them.
+# Digits of a plausible `se`; Python's int() would accept any number of them.
 _EXPIRY_DIGITS_MAX = 15
-# The last second that has a date.
+# The last second that has a date (year 9999).
 _LAST_S = 253_402_300_799
 
 KeyLookup = Callable[[str, str], Sequence[Policy]]
@@ -35,7 +35,7 @@ KeyLookup = Callable[[str, str], Sequence[Policy]]
 
 @dataclass(frozen=True, slots=True)
 class SasToken:
-    """The four parts. `resource` and `expiry` are raw, as they were signed; the others are decoded."""
+    """The four parts of a token. `resource` and `expiry` are raw, as signed; the others are decoded."""
 
     resource: str
     signature: str = field(repr=False)
@@ -44,12 +44,12 @@ class SasToken:
 
     @property
     def expiry_s(self) -> int:
-        """The token's end in seconds since the epoch."""
+        """Expiry in seconds since the epoch."""
         return int(self.expiry)
 
     @property
     def path(self) -> str:
-        """The normalised path the token speaks about."""
+        """The normalised path that the token covers."""
         return path_of(unquote_plus(self.resource))
 
 
@@ -58,14 +58,14 @@ def is_sas(token: str) -> bool:
 
 
 def sign(resource: str, key_name: str, key: str, expiry_s: int) -> str:
-    """A token for `resource` (a plain URI), valid until `expiry_s` (seconds since the epoch)."""
+    """Create a token for `resource` (a plain URI), valid until `expiry_s` (seconds since the epoch)."""
     encoded = quote_plus(resource)
     signature = quote_plus(_signature(encoded, str(expiry_s), key))
     return f"{PREFIX}sr={encoded}&sig={signature}&se={expiry_s}&skn={quote_plus(key_name)}"
 
 
 def parse(token: str) -> SasToken:
-    """Read a token; ArgumentError says which part is missing or wrong."""
+    """Parse a token; ArgumentError names the part that is missing or wrong."""
     if len(token) > TOKEN_BYTES_MAX:
         raise ArgumentError(f"MalformedToken: The token is longer than {TOKEN_BYTES_MAX} characters.")
     if not is_sas(token):
@@ -82,14 +82,14 @@ def parse(token: str) -> SasToken:
     expiry = parts["se"]
     if not (expiry.isascii() and expiry.isdigit() and len(expiry) <= _EXPIRY_DIGITS_MAX):
         raise ArgumentError("MalformedToken: 'se' is not a number of seconds since 1970.")
-    # Not unquote_plus: a '+' is a digit of base64, and some clients leave it as it is.
+    # Not unquote_plus: '+' is a base64 digit, and some clients do not escape it.
     return SasToken(parts["sr"], unquote(parts["sig"]), expiry, unquote_plus(parts["skn"]))
 
 
 def verify(token: str, keys: KeyLookup, now_s: float, skew_s: float = SKEW_S) -> tuple[SasToken, Policy]:
-    """The token's parts and the policy that signed it, or UnauthorizedError.
+    """Return the token's parts and the policy that signed it, or raise UnauthorizedError.
 
-    `keys` gives the policies of a name that cover a path. An unknown name costs as much time as a wrong key.
+    `keys` returns the policies of a name that cover a path. An unknown name takes as long as a wrong key.
     """
     parsed = parse(token)
     path = parsed.path
@@ -103,7 +103,7 @@ def verify(token: str, keys: KeyLookup, now_s: float, skew_s: float = SKEW_S) ->
     for policy, key in keyed:
         if hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, key).encode()) and signer is None:
             signer = policy
-    # A policy has two keys at most: where there is none, two that nobody has take the same time.
+    # A policy has at most two keys; make up for missing ones, so that the time does not reveal them.
     for _ in range(2 - len(keyed)):
         hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, "no such policy").encode())
     if signer is None:
@@ -118,7 +118,7 @@ def expired_text(expired_s: float, now_s: float) -> str:
 
 
 def _moment(seconds: float) -> str:
-    # Years beyond 9999 are no dates.
+    # Python has no dates after the year 9999.
     return f"{datetime.fromtimestamp(min(seconds, _LAST_S), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

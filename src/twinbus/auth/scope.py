@@ -1,9 +1,9 @@
-"""The path a token, an audience or a policy speaks about.
+"""The path that a token, an audience or a policy refers to.
 
 Rules:
-- Only the path counts: scheme, host, port and query are dropped, because clients write them in every possible way.
-- Paths are lower case, without outer or doubled slashes; `''` is the whole namespace.
-- A scope covers a path when it is a prefix of it on a segment boundary: `a` covers `a/b`, never `ab`.
+- Only the path matters: scheme, host, port and query are dropped, because clients write them in many ways.
+- Paths are lower case, without leading, trailing or doubled slashes; `''` is the whole namespace.
+- A scope covers a path if it is a prefix of it on a segment boundary: `a` covers `a/b`, but not `ab`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 
 def path_of(resource: str) -> str:
-    """The path in `sb://host:port/Path`, `https://host/path?query`, `host:port/path` or `host`.
+    """Return the path of `sb://host:port/Path`, `https://host/path?query`, `host:port/path` or `host`.
 
-    Without a scheme the first segment is the host only if it looks like one (it has a dot or a colon, or is
-    `localhost`). Anything else stays part of the path: a wrong guess then narrows a token and never widens it.
+    Without a scheme, the first segment is the host only if it looks like one: it contains a dot or a colon, or is
+    `localhost`. Otherwise it stays part of the path, so a wrong guess narrows a token and never widens it.
     """
     scheme, separator, rest = resource.partition("://")
     if not separator:
@@ -28,7 +28,7 @@ def path_of(resource: str) -> str:
 
 
 def normalised(path: str) -> str:
-    """Lower case, single slashes, none at the ends."""
+    """Convert to lower case and remove leading, trailing and doubled slashes."""
     return "/".join(part for part in path.lower().split("/") if part)
 
 

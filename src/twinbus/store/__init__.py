@@ -1,1 +1,1 @@
-"""Facts that survive: one LMDB environment a namespace, group commits, recovery. Knows nothing of AMQP."""
+"""Durable storage: one LMDB environment per namespace, group commits and recovery. Knows nothing of AMQP."""

@@ -1,10 +1,11 @@
-"""A second store that follows a live one: rows copied in pieces, and every commit made meanwhile behind them.
+"""Copy a live store while it is in use: rows are copied in pieces, and every commit made meanwhile follows them.
 
-Why it ends as an exact copy, although the pieces are of different commits: facts say what a row is, not how it changes.
-A row that no commit touched reads the same in every piece; one that was touched has its last facts behind its piece.
-So once the last piece and the commit it saw are written, every row is as that commit left it.
+The result is an exact copy although the pieces come from different commits, because a fact states the new value of a
+row, not a change to it. A row that no commit touched reads the same in every piece; for one that was touched, its
+latest facts are written after its piece. So once the last piece and the commit it saw are written, every row is as that
+commit left it.
 
-All of it is written by one thread, in the order in which it was given.
+A single thread writes everything, in the order given.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class StorePieces:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._tables = list(Table)
-        # The first key that was not read yet.
+        # The first key not read yet.
         self._start = b""
         self.rows = 0
 
     def next(self) -> Facts | None:
-        """The next rows as facts, every checksum verified; None behind the last."""
+        """Return the next rows as facts, with every checksum verified; None after the last."""
         while self._tables:
             facts = self._piece(self._tables[0])
             if facts is not None:
@@ -67,15 +68,15 @@ class StorePieces:
 
 
 class FollowingStore:
-    """The copy being written. `put` is for the owner of the live store; everything else is the thread's."""
+    """The copy being written. The live store's owner calls `put`; a thread of its own writes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # What is to be written; None ends the thread.
+        # Facts to write; None ends the thread.
         self._work: SimpleQueue[Facts | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._waiting_bytes = 0
-        # Why it failed; None while it goes well.
+        # Why the copy failed; None while all is well.
         self.error: StoreError | None = None
         self._thread = threading.Thread(target=self._serve, name="backup", daemon=True)
         self._thread.start()
@@ -85,7 +86,7 @@ class FollowingStore:
         return self._waiting_bytes
 
     def put(self, facts: Facts) -> None:
-        """Write these next; when too much waits for the disk, the copy fails, and not the broker."""
+        """Write these facts next. If too much waits for the disk, the copy fails rather than the broker."""
         with self._lock:
             self._waiting_bytes += _size(facts)
         if self._waiting_bytes > BACKUP_WAITING_BYTES_MAX and self.error is None:
@@ -94,7 +95,7 @@ class FollowingStore:
             self._work.put(facts)
 
     def finish(self) -> None:
-        """Write what waits, and have the disk take it all; StoreError when anything failed."""
+        """Write what is queued and sync it to disk; raise StoreError if anything failed."""
         self._work.put(None)
         self._thread.join()
         if self.error is not None:

@@ -1,6 +1,6 @@
 """Bodies as rows: a checksum, then the bytes of the message.
 
-Sealing and checking them takes most of what the store does for a message, so the compiled build compiles this file.
+Sealing and checking bodies is most of the store's work per message, so the compiled build compiles this file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _crc32 = zlib.crc32
 
 
 def sealed_bodies(bodies: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    """The rows to store, in the order in which they came."""
+    """Add the checksums; the rows keep their order."""
     crc32, checksum = _crc32, _checksum
     return [(key, checksum(crc32(stored)) + stored) for key, stored in bodies.items()]
 
 
 def read_bodies(get: Callable[[bytes], bytes | None], numbers: Sequence[int]) -> list[bytes]:
-    """The bytes of many messages, each checked."""
+    """Read the bytes of many messages and verify their checksums."""
     crc32, checksum_of, key = _crc32, _checksum_of, _key
     found: list[bytes] = []
     for number in numbers:

@@ -1,8 +1,8 @@
-"""Looking over a data folder at rest: is every record whole, and does every reference lead somewhere?
+"""Check a data folder that is not in use: is every record intact, and does every reference resolve?
 
-All functions hold the folder's lock: a store that is in use is not looked at. None changes a record of the folder it
-reads. What records mean is not known here: the caller brings what reads the body's number out of an index row, and what
-looks at all records together.
+Every function holds the folder's lock, so a store in use is refused. None changes a record of the folder it reads. This
+file does not know what records mean: the caller passes a function that reads the body number from an index row, and one
+that audits all records together.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from twinbus.store.facts import DAMAGED, Finding, Table, body_number, index_key,
 
 _T = TypeVar("_T")
 
-# Called with rows done and rows in all, now and then and at the end.
+# Called with rows done and rows in total, from time to time and at the end.
 Progress = Callable[[int, int], None]
 
 BodyOf = Callable[[bytes], int]
 
 
 class Audited(Protocol):
-    """What an audit found."""
+    """The result of an audit."""
 
     @property
     def findings(self) -> list[Finding]: ...
 
-    # The paths of entities by id, for messages to people.
+    # Entity paths by id, for output.
     @property
     def paths(self) -> dict[int, str]: ...
 
 
-# Looks at all records together; gets the rows of each table, and the highest number of a body.
 _Work = Callable[["lmdb.Transaction[bytes]", Tables], object]
+# Audits all records together, given the rows of each table and the highest body number.
 Auditor = Callable[[Callable[[Table], Iterable[tuple[bytes, bytes]]], int], Audited]
 
 _PROGRESS_ROWS: Final = 10_000
@@ -59,49 +59,43 @@ _MAP_SLACK_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass
 class CheckReport:
-    """What `verify` found. Findings are counted in full and listed up to a bound."""
+    """The result of `verify`. Findings are counted in full and listed up to a limit."""
 
-    # Rows of each table.
     rows: dict[Table, int]
     # Bytes of all message bodies, without their checksums.
     body_bytes: int = 0
-    # Bodies that do not match their checksum.
+    # Bodies that do not match their checksum, and their numbers.
     bad_bodies: int = 0
-    # Their numbers.
     bad_body_numbers: list[int] = field(default_factory=list)
-    # Index rows that do not read back.
+    # Index rows that cannot be decoded, and their keys: entity id and sequence number.
     bad_index: int = 0
-    # Their keys: entity id and sequence number.
     bad_index_keys: list[tuple[int, int]] = field(default_factory=list)
-    # Index rows whose body is not there.
+    # Index rows whose body is missing, and their entity id, sequence number and body number.
     dangling: int = 0
-    # Their keys and the body they want: entity id, sequence number, body number.
     dangling_keys: list[tuple[int, int, int]] = field(default_factory=list)
-    # Bodies that no index row points to: they cost space and harm nothing.
+    # Bodies that no index row refers to, and their numbers. They waste space but are harmless.
     orphans: int = 0
-    # Their numbers.
     orphan_numbers: list[int] = field(default_factory=list)
-    # The messages of damaged bodies: entity id, sequence number, body number.
+    # Messages whose body is damaged: entity id, sequence number, body number.
     damaged_keys: list[tuple[int, int, int]] = field(default_factory=list)
-    # Rows that make no sense beside the others.
+    # Rows that contradict others, and what is wrong with each.
     faults: int = 0
-    # The same, with what is wrong.
     findings: list[Finding] = field(default_factory=list)
-    # The paths of entities by id.
+    # Entity paths by id.
     paths: dict[int, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Every message can be delivered as it was sent."""
+        """True if every message can be delivered as it was sent."""
         return not (self.bad_bodies or self.bad_index or self.dangling or self.faults)
 
 
 def verify(
     folder: Path, body_of: BodyOf, progress: Progress | None = None, audit: Auditor | None = None
 ) -> CheckReport:
-    """Check every checksum and every reference; `body_of` reads the body number out of an index row's value.
+    """Verify every checksum and every reference; `body_of` reads the body number from an index row's value.
 
-    Rows that `body_of` cannot read are left to `audit`, if it is given.
+    Rows that `body_of` cannot read are left to `audit`, if given.
     """
     lock = _lock(folder, lambda txn, tables: _verify(txn, tables, body_of, audit, _silent, STORE_FINDINGS_MAX))
     try:
@@ -124,9 +118,9 @@ def compact(
     body_of: BodyOf | None = None,
     audit: Auditor | None = None,
 ) -> tuple[int, int]:
-    """Write a copy without free space to a new folder; the bytes of the file before and after.
+    """Write a copy without free space to a new folder; return the file's size before and after.
 
-    Damage stops it, what `body_of` and `audit` find included: a copy must not make it look whole.
+    Any damage stops it, including what `body_of` and `audit` find: a copy must not make damage look sound.
     """
 
     def choose(txn: lmdb.Transaction[bytes], tables: Tables) -> Choose:
@@ -146,7 +140,7 @@ def compact(
 def repair(
     folder: Path, to: Path, body_of: BodyOf, audit: Auditor, progress: Progress | None = None
 ) -> tuple[CheckReport, list[str]]:
-    """Write a sound copy to a new folder: what was found, and what the copy does not have or has otherwise."""
+    """Write a sound copy to a new folder; return the report and a list of what the copy omits or changes."""
     found: list[CheckReport] = []
     lines: list[str] = []
 
@@ -161,7 +155,7 @@ def repair(
 
 
 def left_out(report: CheckReport) -> list[str]:
-    """Every finding of a report, in words."""
+    """Describe every finding of a report."""
     lines = [f"body {number} does not match its checksum" for number in report.bad_body_numbers]
     lines += [
         f"message {seq} of {_place(report, entity)} has the damaged body {body}"
@@ -179,7 +173,7 @@ def _place(report: CheckReport, entity_id: int) -> str:
     return report.paths.get(entity_id, f"entity {entity_id}")
 
 
-# What the copy holds of a row; None: nothing.
+# Returns the row's value in the copy, or None to leave the row out.
 Choose = Callable[[Table, bytes, bytes], bytes | None]
 
 
@@ -192,26 +186,24 @@ def _all_whole(table: Table, key: bytes, value: bytes) -> bytes | None:
 
 
 class _Sound:
-    """Leaves out what is damaged, what belongs to nobody, and what is left without its other half."""
+    """Leaves out rows that are damaged, belong to nothing, or have lost their counterpart."""
 
     def __init__(
         self, report: CheckReport, txn: lmdb.Transaction[bytes], tables: Tables, body_of: BodyOf, lines: list[str]
     ) -> None:
-        # Rows that are left out, or written otherwise.
+        # Rows to leave out (None) or to write with another value.
         self._changed = {(finding.table, finding.key): finding.value for finding in report.findings}
-        # Bodies that are damaged.
         self._bad = set(report.bad_body_numbers)
-        # Reads a body's number out of an index row.
         self._body_of = body_of
-        # Bodies that are there, for index rows.
+        # Looks up whether an index row's body exists.
         self._bodies = txn.cursor(tables.handles[Table.BODIES])
-        # Bodies that a message of the copy points to.
+        # Bodies that a message in the copy refers to.
         self._wanted = {
             self._body_of(kept)
             for key, value in tables.rows(txn, Table.INDEX)
             if (kept := self._index(key, value)) is not None
         }
-        # Told of bodies that go because their messages went.
+        # Collects the bodies dropped because their messages were.
         self._lines = lines
 
     def __call__(self, table: Table, key: bytes, value: bytes) -> bytes | None:
@@ -227,7 +219,7 @@ class _Sound:
         return self._changed.pop((table, key), value)
 
     def missing(self, table: Table) -> list[tuple[bytes, bytes]]:
-        """Rows that the copy must have and the original lacks; asked for when the table is copied."""
+        """Return rows that the copy needs and the original lacks; called when the table is copied."""
         return [(key, value) for (of, key), value in self._changed.items() if of is table and value is not None]
 
     def _index(self, key: bytes, value: bytes) -> bytes | None:
@@ -244,7 +236,7 @@ def _copy_to(
     progress: Progress,
     choose: Callable[[lmdb.Transaction[bytes], Tables], Choose],
 ) -> None:
-    """Copy rows to a new folder. It appears under its name only when it is complete and on disk."""
+    """Copy rows to a new folder, which appears under its name only once it is complete and on disk."""
     if to.exists():
         raise StoreError(f"The folder {to} exists: a copy goes to a new one.")
     lock = _lock(folder)
@@ -257,7 +249,7 @@ def _copy_to(
                 shutil.rmtree(unfinished)
             unfinished.mkdir(mode=0o700)
             with env.begin() as txn:
-                # Appended in order, its pages are full: twice the source is more than it can need.
+                # Rows are appended in order, so pages are full: twice the size of the source is always enough.
                 _copy(txn, tables, unfinished, 2 * _map_bytes(folder), progress, choose(txn, tables))
         except (lmdb.Error, OSError) as error:
             raise StoreError(f"The copy to {to} failed: {error}.") from error
@@ -283,23 +275,23 @@ def _lock(folder: Path, work: _Work | None = None) -> folders.FolderLock:
 
 
 def _probe(folder: Path, work: _Work | None) -> None:
-    """Read every row, and do the work, in a child first: at some damaged pages LMDB ends the process, and that must
-    not be ours. A page that it only complains about must not keep the child from the others."""
+    """Read every row and do the work in a child process first, because LMDB kills the process on some damaged pages. A
+    page that only raises an error must not keep the child from the others."""
     child = os.fork()
     if child == 0:
         try:
-            # LMDB prints what it found before it ends the process.
+            # LMDB prints its findings before it kills the process.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             env, tables = open_environment(folder, map_bytes=_map_bytes(folder), readonly=True)
             for handle in tables.handles:
-                # A transaction that met one bad page reads no other.
+                # After one bad page a transaction reads no other.
                 with suppress(lmdb.Error), env.begin() as txn:
                     deque(txn.cursor(handle).iternext(), maxlen=0)
             if work is not None:
                 with env.begin() as txn:
                     work(txn, tables)
         finally:
-            # Errors that are raised are raised again where somebody sees them.
+            # The parent meets the same errors and reports them.
             os._exit(0)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
@@ -373,7 +365,7 @@ def _verify(
     if audit is not None:
         last = bodies.key() if bodies.last() else b""
         audited = audit(lambda table: tables.rows(txn, table), int.from_bytes(last, "big"))
-        # Messages that are named for their body are not named twice.
+        # Do not report a message twice that is already named for its body.
         named = {index_key(entity_id, seq) for entity_id, seq, _ in (*report.damaged_keys, *report.dangling_keys)}
         found = [each for each in audited.findings if each.table is not Table.INDEX or each.key not in named]
         report.paths = audited.paths
@@ -394,7 +386,7 @@ def _name_damaged(
     for key, value in tables.rows(txn, Table.INDEX):
         try:
             number = body_of(value)
-        except Exception:  # noqa: S112 -- it is named already
+        except Exception:  # noqa: S112 -- already reported
             continue
         if number in damaged and len(key) == 12:
             note(report.damaged_keys, (*index_numbers(key), number))
@@ -407,7 +399,7 @@ def _whole(value: bytes) -> bool:
 def _copy(
     txn: lmdb.Transaction[bytes], tables: Tables, to: Path, map_bytes: int, progress: Progress, choose: Choose
 ) -> None:
-    # The row that says the format is not copied.
+    # The format row is not copied.
     total = sum(txn.stat(handle)["entries"] for handle in tables.handles) - 1
     done = 0
     copy, copies = open_environment(to, map_bytes=map_bytes, sync=False, create=True)
@@ -415,7 +407,7 @@ def _copy(
         for table in Table:
             for rows in _batches(txn, tables, table, choose):
                 with copy.begin(write=True) as writing:
-                    # The new store's own row of META is there already: its other rows cannot be appended.
+                    # META of the new store already has its format row, so rows cannot be appended.
                     cursor = writing.cursor(copies.handles[table])
                     cursor.putmulti(_as_stored(table, rows), append=table is not Table.META)
                 done += len(rows)

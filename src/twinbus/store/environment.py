@@ -1,7 +1,7 @@
-"""Opening LMDB's environment: its options, its tables, the version of the data format.
+"""Open the LMDB environment: its options, its tables and the version of the data format.
 
-Tables and format are created in one transaction, so a folder either has all of them or is new. A folder of format 1,
-whose rows have no checksums, is given them in one transaction when it is opened for writing.
+Tables and format are created in one transaction, so a folder has either all of them or none. Format 1 has no row
+checksums; opening such a folder for writing adds them in one transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbus.store.facts import Table
 logger = logging.getLogger(__name__)
 
 FORMAT: Final = 2
-# The row of META that says the format. It has no checksum: it must be readable before the format is known.
+# The META row that holds the format. It has no checksum, because it must be readable before the format is known.
 FORMAT_KEY: Final = b"store.format"
 
 _UNSEALED_FORMAT: Final = 1
@@ -38,7 +38,7 @@ _NAMES: Final = {
     Table.META: b"meta",
 }
 
-# LMDB's handle of each table, by its number.
+# LMDB's table handles, indexed by table number.
 Handles: TypeAlias = "tuple[lmdb._Database, ...]"
 
 
@@ -46,26 +46,26 @@ class Tables(NamedTuple):
     """The tables of an open environment."""
 
     handles: Handles
-    # Rows carry checksums: not in a folder of format 1 that is only read.
+    # Whether rows carry checksums; False for a format 1 folder opened read-only.
     sealed: bool
 
     def rows(self, txn: lmdb.Transaction[bytes], table: Table) -> Iterator[tuple[bytes, bytes]]:
-        """All rows of a table as they were given to the store, bodies with their checksum."""
+        """Return all rows of a table as they were given to the store; bodies include their checksum."""
         rows = txn.cursor(self.handles[table]).iternext()
         if table is Table.META:
             rows = (row for row in rows if row[0] != FORMAT_KEY)
         return unsealed_rows(rows) if self.sealed and table is not Table.BODIES else rows
 
 
-# The reasoning about reads without a lock file was made for the 0.9 line, whose file format 1.0 does not share.
-# Releases of the binding that carry both take the choice as an option; older ones have 0.9 only.
+# Reading without a lock file is safe with LMDB 0.9 (see lmdb_store.py); version 1.0 has another file format. Bindings
+# that bundle both versions take the choice as an option; older ones have only 0.9.
 _ENGINE: Final[dict[str, Any]] = {"lib_version": 0} if hasattr(lmdb.Environment, "lib_version") else {}
 
 
 def open_environment(
     folder: Path, *, map_bytes: int, sync: bool = True, readonly: bool = False, create: bool = False
 ) -> tuple[lmdb.Environment, Tables]:
-    """Open the environment in a folder that the caller has locked; with `create`, make it if it is not there."""
+    """Open the environment in a folder that the caller has locked; with `create`, create a missing one."""
     try:
         env = lmdb.open(
             str(folder),
@@ -104,11 +104,11 @@ def open_environment(
 
 
 def _extend(folder: Path, env: lmdb.Environment) -> None:
-    """Make the file as long as its own records say, with a hole at the end.
+    """Extend the file to the length its own records imply, with a hole at the end.
 
-    LMDB does not write a page at the end that was freed in the transaction that took it, so a sound file may be
-    shorter. Then nothing ever reads the hole. A file that was cut reads zeros there, which is an error; without them
-    the kernel would end the process.
+    LMDB does not write a last page that was freed in the transaction that allocated it, so a sound file may be shorter;
+    nothing ever reads that hole. In a truncated file the hole reads as zeros, which LMDB reports as an error; without
+    the hole the kernel would kill the process.
     """
     path = folder / folders.DATA_NAME
     expected_bytes = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
@@ -144,11 +144,11 @@ def _open_tables(folder: Path, env: lmdb.Environment, create: bool) -> Tables:
 
 
 def _seal(folder: Path, env: lmdb.Environment, tables: Tables) -> Tables:
-    """Give every row of a folder of format 1 its checksum: all of them or, if this is cut short, none."""
+    """Add a checksum to every row of a format 1 folder: to all rows or, if interrupted, to none."""
     logger.info("Adding checksums to the records in %s: this happens once.", folder)
     info, stat = env.info(), env.stat()
     file_bytes = (info["last_pgno"] + 1) * stat["psize"]
-    # At worst every page is written anew, and no transaction may find the map full.
+    # In the worst case every page is rewritten, and no transaction may find the map full.
     env.set_mapsize(max(info["map_size"], 3 * file_bytes))
     with env.begin(write=True) as txn:
         for table in Table:
@@ -163,6 +163,6 @@ def _seal(folder: Path, env: lmdb.Environment, tables: Tables) -> Tables:
 
 
 def _page(txn: lmdb.Transaction[bytes], handle: lmdb._Database, start: bytes) -> list[tuple[bytes, bytes]]:
-    """The next rows from a key on; the writes that follow would move a cursor that goes on."""
+    """Return the next rows from a key on. A cursor kept open would be moved by the writes that follow."""
     cursor = txn.cursor(handle)
     return list(islice(cursor.iternext(), _UPGRADE_ROWS)) if cursor.set_range(start) else []

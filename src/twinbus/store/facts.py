@@ -1,8 +1,8 @@
 """What one group commit writes: the store's vocabulary, without the store.
 
-Facts are collected by the rules and written by the store in one transaction: all of them or none.
-The last word for a row holds: deletes are applied before puts, and a delete takes back the put of the same commit.
-This file is pure; it is the only part of the store that the rules may import.
+The rules collect facts, and the store writes them in one transaction: all or none. The last fact about a row wins:
+deletes are applied before puts, and a delete cancels an earlier put of the same commit. This file is pure and the only
+part of the store that the rules may import.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Table(enum.IntEnum):
     META = 5
 
 
-# What a row reads as that does not match its checksum: no record is so short.
+# The value of a row that does not match its checksum; no record is this short.
 DAMAGED: Final = b"\xff"
 
 _BODIES: Final = Table.BODIES
@@ -35,7 +35,7 @@ _INDEX: Final = Table.INDEX
 
 
 def body_key(number: int) -> bytes:
-    """The key of a body: 8 bytes, big-endian, so that keys sort as numbers do."""
+    """Return the key of a body: 8 bytes, big-endian, so that keys sort like numbers."""
     return _BODY_KEY.pack(number)
 
 
@@ -46,7 +46,7 @@ def body_number(key: bytes) -> int:
 
 
 def index_key(entity_id: int, sequence_number: int) -> bytes:
-    """The key of an index row: all rows of one entity lie together, in sequence order."""
+    """Return the key of an index row: the rows of an entity lie together, in sequence order."""
     return _INDEX_KEY.pack(entity_id, sequence_number)
 
 
@@ -57,13 +57,13 @@ def index_numbers(key: bytes) -> tuple[int, int]:
 
 
 class Finding(NamedTuple):
-    """A row with which something is wrong, found by whoever knows what rows mean."""
+    """A row that is wrong, found by code that knows what rows mean."""
 
     table: Table
     key: bytes
-    # What is wrong, for people.
+    # What is wrong, for the reader of the report.
     text: str
-    # What the row should hold; None: no copy should have the row.
+    # The value the row should have; None if it should not exist.
     value: bytes | None = None
 
 
@@ -73,19 +73,20 @@ class Facts:
     __slots__ = ("bodies", "deletes", "index", "rows", "then")
 
     def __init__(self) -> None:
-        # New bodies by `body_key`, ascending: stored message bytes. The store adds the checksum.
+        # New bodies by `body_key`, ascending. The store adds the checksums.
         self.bodies: dict[bytes, bytes] = {}
         # New or changed index rows by `index_key`: opaque values.
         self.index: dict[bytes, bytes] = {}
         # Puts to the other tables.
         self.rows: dict[tuple[Table, bytes], bytes] = {}
-        # Rows to remove, applied before all puts; filled by `delete` only. A row that does not exist is no error.
+        # Rows to delete, applied before all puts; filled only by `delete`. Deleting a missing row is not an error.
         self.deletes: list[tuple[Table, bytes]] = []
-        # Called in order, each with its argument, on the owner's thread once the commit is durable. Not the store's.
+        # Callbacks with their argument, called in order on the owner's thread once the commit is durable, not by the
+        # store.
         self.then: list[tuple[Callable[[Any], None], Any]] = []
 
     def delete(self, table: Table, key: bytes) -> None:
-        """Remove a row of any table, also one that was put by these same facts."""
+        """Delete a row of any table, including one that these same facts put."""
         if table is _INDEX:
             self.index.pop(key, None)
         elif table is _BODIES:
@@ -96,5 +97,5 @@ class Facts:
 
     @property
     def empty(self) -> bool:
-        """Nothing to write. Continuations may still wait: they need no commit."""
+        """True if there is nothing to write. There may still be callbacks, which then need no commit."""
         return not (self.bodies or self.index or self.rows or self.deletes)

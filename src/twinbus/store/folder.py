@@ -1,8 +1,8 @@
-"""The data folder: who holds it, and how it comes into being.
+"""The data folder: create and lock it.
 
-One process holds a folder at a time, by flocks that the kernel drops when the process dies, however it dies. The lock
-file names the holder and is locked first; the data file is locked too, so that neither a removed lock file nor a second
-path to the same data lets another process in. LMDB takes no locks of its own here, so that ours is the only one.
+One process at a time holds a folder, through flocks that the kernel drops however the process dies. The lock file names
+the holder and is locked first. The data file is locked too, so that neither a deleted lock file nor a second path to
+the same data lets another process in. LMDB's own locking is off, so ours is the only one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ LOCK_NAME = "lock"
 DATA_NAME = "data.mdb"
 BALLAST_NAME = "ballast"
 
-# Behind the holder's number in the lock file, until the folder's store has all its tables.
+# Follows the holder's process id in the lock file until the store has all its tables.
 _UNFINISHED = b" new"
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder, for its owner only and so that it survives a power cut. An existing one is left as it is."""
+    """Create the folder durably, accessible to its owner only. An existing folder is left as it is."""
     if folder.is_dir():
         return
     try:
@@ -45,12 +45,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def had_store(folder: Path) -> bool:
-    """A store was made here once: what else lies in the folder says so, also when the store itself is gone."""
+    """Whether this folder once held a store, judged by its other files even if the data file is gone."""
     try:
         holder = (folder / LOCK_NAME).read_bytes()
     except OSError:
         holder = b""
-    # No number: the disk was full when the folder was made, or is full now. The ballast is made after the store.
+    # An empty lock file means the disk was full when the folder was created, or is full now. The ballast is created
+    # after the store.
     return (holder != b"" and not holder.endswith(_UNFINISHED)) or (folder / BALLAST_NAME).exists()
 
 
@@ -65,13 +66,12 @@ class FolderLock:
     """Holds a data folder for this process until released."""
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
-        # The folder that is held.
         self._folder = folder
-        # The open files: the lock file, and the data file.
+        # The open lock file and data file.
         self._handles: list[int] = []
         try:
             self._hold(folder / LOCK_NAME, create=True)
-            # Nothing was ever in it: a store may be made here.
+            # True if the folder never held a store, so that one may be created here.
             self.fresh = not had_store(folder)
             if not self.fresh and _size_bytes(folder) == 0:
                 raise StoreError(lost_text(folder))
@@ -82,7 +82,7 @@ class FolderLock:
             raise
 
     def finish(self) -> None:
-        """The folder's store has all its tables: from now on it is an error if they are gone."""
+        """Record that the store has all its tables: from now on it is an error if they are missing."""
         self._sign(b"")
 
     def release(self) -> None:
@@ -109,13 +109,13 @@ class FolderLock:
             raise StoreError(f"The data folder {self._folder} cannot be locked: {error.strerror}.") from error
 
     def _sign(self, mark: bytes) -> None:
-        """Write who holds the folder into the lock file."""
+        """Write the holder's process id into the lock file."""
         signature = str(os.getpid()).encode() + mark
         try:
             os.pwrite(self._handles[0], signature, 0)
             os.ftruncate(self._handles[0], len(signature))
         except OSError:
-            pass  # A full disk: the lock holds all the same, only the holder's number is not told.
+            pass  # The disk is full: the lock holds all the same, but names no holder.
 
 
 def _size_bytes(folder: Path) -> int:

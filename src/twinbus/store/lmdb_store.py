@@ -1,25 +1,26 @@
-"""The store: one LMDB environment in one data folder, one owner's thread, one commit at a time.
+"""The store: one LMDB environment in one data folder, one owner thread, one commit at a time.
 
-The owner's thread begins and reads; `Prepared.commit` runs on any one thread and is the only thing that does.
-A read sees the last durable commit; `snapshot` makes several see the same one. No read spans a `begin`: a scan that
-does fails, it never returns wrong rows.
-When a commit cannot be made durable the store stops for good; what was committed before is intact on reopening.
+The owner's thread begins commits and reads. Only `Prepared.commit` runs elsewhere, on any one thread. A read sees the
+last durable commit; `snapshot` makes several reads see the same one. No read spans a `begin`: a scan that does fails,
+it never returns wrong rows. If a commit cannot be made durable, the store stops for good; everything committed before
+is intact on reopening.
 
-Why reading while a commit runs is safe without LMDB's own lock file (`lock=False`, MDB_NOLOCK), from mdb.c of LMDB 0.9:
+Why it is safe to read during a commit without LMDB's lock file (`lock=False`, MDB_NOLOCK), according to mdb.c of LMDB
+0.9:
 
 - LMDB never overwrites a live page. Write transaction N takes its pages from the end of the file or from the free
   list, whose records are keyed by the transaction that freed the pages. mdb_page_alloc stops at the first record for
   which `oldest <= key`, and mdb_find_oldest, having no reader table to look at, returns N-1: only pages freed by N-2 or
   earlier are reused. Such pages belong to no snapshot later than N-3. So while N is filled, spilled, flushed, aborted
-  or tried again, the snapshots N-1 and N-2 stay whole. Our readers are on N-1, and all of them end before N+1 begins:
-  they keep one snapshot more distance than LMDB needs.
+  or retried, the snapshots N-1 and N-2 stay intact. Our readers are on N-1, and all of them end before N+1 begins,
+  one snapshot more than LMDB needs.
 - What is not safe is to *begin* a read transaction while a commit writes its meta page. Without a reader table LMDB
   picks the newer of two meta pages by looking at both in the map (mdb_env_pick_meta) and copies the tree roots from it,
-  while pwrite() may be half way through that page. So the read transaction is begun by `begin`, before the commit can
-  start, and is exchanged for a newer one only after the commit has ended.
-- The pages themselves are written by pwrite to the file that is mapped: one page cache, no second copy to go stale.
+  while pwrite() may be half way through that page. So `begin` begins the read transaction, before the commit can
+  start, and a newer one replaces it only after the commit has ended.
+- Pages are written with pwrite to the mapped file: there is one page cache, and no second copy that could be stale.
 
-docs/decisions/0002-lmdb-store.md has the figures.
+docs/decisions/0002-lmdb-store.md has the measurements.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ from twinbus.store.space import Space
 
 logger = logging.getLogger(__name__)
 
-# What a write to a full disk, a used-up quota or a limited file answers. LMDB reports a short write as EIO, which is
-# how a disk says that it has just become full; trying again is safe after any of them, because the second try writes
-# every page of the transaction anew and earlier transactions were synced before.
+# Errors of a write to a full disk, an exhausted quota or a size-limited file. LMDB reports a short write as EIO, which
+# is how a disk signals that it has just filled up. Retrying is safe after any of them: the retry writes every page of
+# the transaction again, and earlier transactions are already synced.
 _REFUSALS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
-# Below this much address space behind the file, `begin` adds up what it is about to write and grows the map if need be.
+# With less address space than this after the file, `begin` sums up what it will write and grows the map if necessary.
 _TAIL_BYTES_LOW: Final = 1024**3
 
 
@@ -62,15 +63,14 @@ class Prepared:
     __slots__ = ("_facts", "_store", "_txn")
 
     def __init__(self, store: Store, facts: Facts, txn: lmdb.Transaction[bytes] | None) -> None:
-        # Whose it is.
         self._store = store
-        # Kept until durable: a disk that refuses the first try is given them a second time.
+        # Kept until durable, for a retry if the disk refuses the first attempt.
         self._facts = facts
-        # The open write transaction; None when there is nothing to write, or when the commit has been started.
+        # The open write transaction; None if there is nothing to write or the commit has started.
         self._txn = txn
 
     def commit(self) -> None:
-        """Make the facts durable, all of them; StoreError when that fails, and none of them is then."""
+        """Make all the facts durable; if that fails, raise StoreError and keep none."""
         txn = self._txn
         if txn is None:
             return
@@ -78,7 +78,7 @@ class Prepared:
         self._store._commit(txn, self._facts)
 
     def _abort(self) -> bool:
-        """Drop the transaction; False when its commit has been started."""
+        """Drop the transaction; return False if its commit has started."""
         txn = self._txn
         if txn is None:
             return False
@@ -88,40 +88,36 @@ class Prepared:
 
 
 class Store:
-    """A data folder, open. See the rules at the top of this file."""
+    """An open data folder. See the rules at the top of this file."""
 
     def __init__(
         self, folder: Path, lock: folders.FolderLock, env: lmdb.Environment, tables: Tables, space: Space
     ) -> None:
-        # Where the data lies.
         self.folder = folder
-        # Held until close.
         self._lock = lock
-        # LMDB's environment.
         self._env = env
-        # LMDB's handle of each table, by its number.
+        # LMDB's table handles, indexed by table number.
         self._tables = tables.handles
-        # Says when sends are to be refused.
+        # Decides when to refuse sends.
         self._space = space
-        # Bytes in a page of the file.
         self._page_bytes: int = env.stat()["psize"]
-        # Size of LMDB's map, which `begin` grows.
+        # Size of LMDB's map; `begin` grows it.
         self._map_bytes: int = env.info()["map_size"]
-        # The begun commit, None when none is under way.
+        # The commit in progress, if any.
         self._prepared: Prepared | None = None
-        # Why the store stopped, None while it works.
+        # Why the store stopped; None while it works.
         self._failure: str | None = None
-        # The snapshot that reads use.
+        # The snapshot used for reads.
         self._reader: lmdb.Transaction[bytes] = self._begin_read()
-        # Set by the committing thread: a newer snapshot than the reader's is durable.
+        # Set by the committing thread once a newer snapshot than the reader's is durable.
         self._stale = False
-        # How many `snapshot` blocks are open: the reader is not exchanged inside one.
+        # Open `snapshot` blocks; while there are any, the reader is not replaced.
         self._pins = 0
-        # Snapshots that scans were started on since the last begin, which ends them.
+        # Snapshots of scans started since the last `begin`; the next one ends them.
         self._scanned: list[lmdb.Transaction[bytes]] = []
-        # The highest body key committed: keys above it may be appended.
+        # The highest committed body key; keys above it may be appended.
         self._body_key_last = self._find_last_body_key()
-        # The same, once the filled transaction is committed.
+        # The same, as of the prepared commit.
         self._body_key_next = self._body_key_last
         self._judge()
 
@@ -135,10 +131,10 @@ class Store:
         sync: bool = True,
         clock: Clock | None = None,
     ) -> Store:
-        """Open a data folder, or create it.
+        """Open a data folder, creating it if necessary.
 
-        `map_bytes` bounds the live data, `reserve_bytes` is held back on the disk by a ballast file. `sync=False` is
-        for tests: a power cut then loses commits; there is no ballast then unless it is asked for.
+        `map_bytes` bounds the live data; a ballast file holds `reserve_bytes` of disk space in reserve. `sync=False` is
+        for tests: a power cut then loses commits, and there is no ballast unless requested.
         """
         if reserve_bytes is None:
             reserve_bytes = STORE_RESERVE_BYTES if sync else 0
@@ -161,7 +157,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Let go of the folder. A prepared commit that was not started is dropped; a running one must end first."""
+        """Release the folder. A prepared commit that has not started is dropped; a running one must end first."""
         if self._prepared is not None and not self._prepared._abort():
             raise StoreError("A commit is still running: close the store after it.")
         self._prepared = None
@@ -182,19 +178,19 @@ class Store:
 
     @property
     def full(self) -> bool:
-        """Sends are to be refused; everything else goes on."""
+        """True if sends must be refused; everything else still works."""
         if self._space.full and self._prepared is None and self._failure is None and self._space.due:
             self._judge()
         return self._space.full
 
     @property
     def file_bytes(self) -> int:
-        """How large its file has become; room freed in it is used again, never given back."""
+        """Size of the data file. Freed space in it is reused but never returned to the disk."""
         return (int(self._env.info()["last_pgno"]) + 1) * self._page_bytes
 
     @property
     def last_body(self) -> int:
-        """The highest number of a body that is there, 0 when there is none."""
+        """The highest body number in the store, or 0."""
         return int.from_bytes(self._body_key_last, "big")
 
     def begin(self, facts: Facts) -> Prepared:
@@ -222,7 +218,7 @@ class Store:
                     raise
                 self._space.refused()
                 txn = self._filled(facts)
-            # Before the commit can start: see the top of this file.
+            # Must precede the start of the commit: see the top of this file.
             self._reader = self._begin_read()
         except Exception as error:
             self._stale = True
@@ -231,11 +227,11 @@ class Store:
         return self._prepared
 
     def commit(self, facts: Facts) -> None:
-        """Begin and commit at once: for recovery, tools and tests."""
+        """Begin and commit at once, for recovery, tools and tests."""
         self.begin(facts).commit()
 
     def _commit(self, txn: lmdb.Transaction[bytes], facts: Facts) -> None:
-        """On the committing thread."""
+        """Commit, on the committing thread; retry once with the ballast released if the disk is full."""
         try:
             try:
                 txn.commit()
@@ -248,12 +244,12 @@ class Store:
         except Exception as error:
             raise self._fail(error) from error
         finally:
-            # The order counts: the owner looks at both without a lock.
+            # The order matters: the owner reads both without a lock.
             self._stale = True
             self._prepared = None
 
     def _filled(self, facts: Facts) -> lmdb.Transaction[bytes]:
-        """A write transaction with all the facts in it."""
+        """Begin a write transaction and write all the facts into it."""
         txn = self._env.begin(write=True)
         try:
             tables = self._tables
@@ -278,8 +274,8 @@ class Store:
         values = sealed_bodies(bodies)
         keys = list(bodies)
         ascending = keys[0] > self._body_key_last and keys == sorted(keys)
-        # Appending keeps pages full. A key that is not the highest cannot be appended: LMDB would leave it out, and say
-        # so only in the count.
+        # Appending keeps pages full. LMDB silently skips an appended key that is not the highest and shows it only in
+        # the count.
         _, added = txn.cursor(self._tables[Table.BODIES]).putmulti(values, append=ascending)
         if added != len(values):
             raise StoreError(f"{len(values) - added} of {len(values)} bodies were not written.")
@@ -287,10 +283,11 @@ class Store:
         self._body_key_next = max(self._body_key_last, keys[-1] if ascending else max(keys))
 
     def _ensure_tail(self, facts: Facts) -> None:
-        """Have address space behind the file for all the facts: neither filling nor committing may find the map full.
+        """Ensure enough address space after the file for all the facts: neither filling nor committing may find the map
+        full.
 
-        `full` says when the map's bound is reached; this is about what still goes on then, or was under way. The map
-        can grow only while no transaction is open, which is here.
+        `full` reports when the configured bound is reached; this is for what continues or was in progress then. The map
+        can grow only while no transaction is open, as here.
         """
         tail_bytes = self._map_bytes - (self._env.info()["last_pgno"] + 1) * self._page_bytes
         if tail_bytes < _TAIL_BYTES_LOW:
@@ -304,7 +301,7 @@ class Store:
         self._env.set_mapsize(self._map_bytes)
 
     def _judge(self) -> None:
-        """Look at the room left. Not while a commit runs: LMDB's figures come from the meta page it writes."""
+        """Measure the space left. Not during a commit: LMDB's figures come from the meta page that it writes."""
         reader = self._current()
         pages = 0
         for stat in (self._env.stat(), *map(reader.stat, self._tables)):
@@ -313,7 +310,7 @@ class Store:
         self._space.judge(pages * self._page_bytes, file_pages * self._page_bytes)
 
     def _fail(self, error: Exception) -> StoreError:
-        """Stop for good: the owner's state is ahead of the disk's, and only reopening brings them together."""
+        """Stop for good: the owner's state is ahead of the disk, and only reopening reconciles them."""
         self._failure = (
             f"The store in {self.folder} cannot write: {error}. Nothing more is accepted; what was confirmed is safe. "
             "Look at the disk and free space if it is full, then start again."
@@ -325,9 +322,10 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All reads in the block see the same commit.
+        """Make all reads in the block see the same commit.
 
-        Without it, a commit that ends between two reads shows in the second: an index row's body may be gone by then.
+        Otherwise a commit that ends between two reads is visible to the second: an index row's body may be gone by
+        then.
         """
         self._current()
         self._pins += 1
@@ -337,18 +335,18 @@ class Store:
             self._pins -= 1
 
     def body(self, number: int) -> bytes:
-        """The bytes of one message, checked."""
+        """Return the bytes of one message, with the checksum verified."""
         return self.bodies((number,))[0]
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes]:
-        """The bytes of many messages, of one snapshot, checked."""
+        """Return the bytes of many messages from one snapshot, with the checksums verified."""
         try:
             return read_bodies(self._current().get, numbers)
         except lmdb.Error as error:
             raise self._unreadable(error) from error
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """The value of one row, None when there is none; DAMAGED when it does not match its checksum."""
+        """Return the value of a row, None if there is none, or DAMAGED if it does not match its checksum."""
         try:
             stored = self._current().get(key, db=self._tables[table])
         except lmdb.Error as error:
@@ -356,9 +354,9 @@ class Store:
         return None if stored is None else unsealed(key, stored)
 
     def scan(self, table: Table, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """The rows with start <= key < stop, in order, of one snapshot. The next begin ends it.
+        """Yield the rows with start <= key < stop, in order, from one snapshot. The next `begin` ends the scan.
 
-        A row that does not match its checksum has the value DAMAGED. Bodies come with their checksum, unchecked.
+        A row that does not match its checksum has the value DAMAGED. Bodies include their checksum, unverified.
         """
         try:
             reader = self._current()
@@ -366,14 +364,14 @@ class Store:
                 self._scanned.append(reader)
             cursor = reader.cursor(self._tables[table])
             if stop is not None and cursor.last() and cursor.key() < stop:
-                stop = None  # nothing lies behind: no row needs comparing
+                stop = None  # no row lies beyond, so none needs comparing
             found = cursor.set_range(start) if start else cursor.first()
         except lmdb.Error as error:
             raise self._unreadable(error) from error
         return self._rows(cursor, table, stop) if found else iter(())
 
     def page(self, table: Table, start: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, bytes]]:
-        """The first `count` rows of a scan."""
+        """Return the first `count` rows of a scan."""
         return list(islice(self.scan(table, start, stop), count))
 
     def _rows(self, cursor: lmdb.Cursor[bytes], table: Table, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -391,9 +389,9 @@ class Store:
             raise self._unreadable(error) from error
 
     def _current(self) -> lmdb.Transaction[bytes]:
-        """The newest durable snapshot that may be looked at."""
+        """Return the newest durable snapshot that may be read."""
         if self._stale and not self._pins:
-            # The commit that set this has ended, and the next one cannot have begun: that happens on this thread.
+            # The commit that set this has ended, and the next cannot have begun, because `begin` runs on this thread.
             self._stale = False
             self._reader = self._begin_read()
         return self._reader
@@ -402,7 +400,7 @@ class Store:
         return self._env.begin(self._tables[Table.BODIES])
 
     def _end_reads(self) -> None:
-        """End every snapshot, those of unfinished scans too: their next row is an error then."""
+        """End every snapshot, including those of unfinished scans, whose next row then raises an error."""
         self._stale = False
         self._reader.abort()
         for reader in self._scanned:
@@ -424,7 +422,7 @@ def _refusal(error: lmdb.Error) -> bool:
 
 
 def _bytes_needed(facts: Facts) -> int:
-    """No less than what these facts can add to the file: every row on a page of its own, every page copied."""
+    """Return an upper bound on what these facts add to the file: every row on its own page, every page copied."""
     count = 4 * 1024 * 1024
     for stored in facts.bodies.values():
         count += len(stored) + 8192

@@ -1,8 +1,8 @@
-"""Room on the disk and in the map: when to refuse sends so that everything else can go on.
+"""Decide when to refuse sends, so that everything else still fits on the disk and in the map.
 
-A ballast file holds back `reserve_bytes` of the disk. When the disk refuses a write the ballast is given up, so that
-the commit, and the completes and deletes that free space, still fit. LMDB's file never shrinks, but pages freed in it
-are used again: room is what the disk has plus what lies free inside the file.
+A ballast file reserves `reserve_bytes` of the disk. When the disk refuses a write, the ballast is released, so that the
+commit, and the completes and deletes that free space, still fit. LMDB's file never shrinks, but its freed pages are
+reused: the room left is the disk's free space plus the free space inside the file.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ logger = logging.getLogger(__name__)
 
 
 class Ballast:
-    """A file that holds disk space back until it is needed."""
+    """A file that reserves disk space until it is needed."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
-        # Where it lies.
         self._path = folder / BALLAST_NAME
-        # How much it holds back; 0 turns it off.
+        # 0 turns the ballast off.
         self._size_bytes = size_bytes
-        # Whether the space is held back now.
+        # Whether the space is reserved now.
         self.present = size_bytes == 0 or self._stands()
 
     def make(self) -> bool:
-        """Hold the space back; False when the disk does not give it."""
+        """Reserve the space; return False if the disk is too full."""
         if self.present:
             return True
         try:
@@ -47,7 +46,7 @@ class Ballast:
         return True
 
     def release(self) -> None:
-        """Give the space back to the disk."""
+        """Return the space to the disk."""
         if self._size_bytes == 0:
             return
         self.present = False
@@ -55,18 +54,18 @@ class Ballast:
 
     def _stands(self) -> bool:
         try:
-            # Blocks, not length: a file cut short by a full disk or copied sparse holds nothing back.
+            # Count blocks, not length: a file truncated by a full disk or copied as sparse reserves nothing.
             return self._path.stat().st_blocks * 512 >= self._size_bytes
         except OSError:
             return False
 
 
 def _allocate(handle: int, size_bytes: int) -> None:
-    """Give a file real blocks."""
+    """Allocate real blocks to a file."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(handle, 0, size_bytes)
         return
-    zeros = bytes(1024 * 1024)  # macOS has no such call
+    zeros = bytes(1024 * 1024)  # macOS has no posix_fallocate
     for offset in range(0, size_bytes, len(zeros)):
         os.pwrite(handle, zeros[: size_bytes - offset], offset)
 
@@ -74,7 +73,7 @@ def _allocate(handle: int, size_bytes: int) -> None:
 class Space:
     """Decides when the store is full.
 
-    `judge` is called with the figures of the last commit, once a second or once a quarter of the reserve is written.
+    `judge` runs on the figures of the last commit, once a second or whenever a quarter of the reserve has been written.
     """
 
     def __init__(
@@ -86,25 +85,23 @@ class Space:
         clock: Clock,
         available: Callable[[], int] | None = None,
     ) -> None:
-        # Used bytes from which the map counts as full. LMDB's own map is larger: what goes on while full needs room.
+        # The map counts as full at this many used bytes. LMDB's own map is larger, as some work continues when full.
         self._map_bytes = map_bytes
-        # What the ballast holds back, and the room below which the disk counts as full.
+        # The size of the ballast, and the free space below which the disk counts as full.
         self._reserve_bytes = reserve_bytes
-        # Time of the checks.
         self._clock = clock
-        # The space held back on the disk.
         self._ballast = Ballast(folder, reserve_bytes)
-        # How much the disk still has; a test passes its own.
+        # Returns the free space on the disk; tests pass their own.
         self._available = available or _DiskOf(folder)
-        # Bytes written since the last judgement.
+        # Since the last `judge`.
         self._written_bytes = 0
-        # When the last judgement was made.
+        # Time of the last `judge`.
         self._judged_ms = 0
-        # How much lay free inside the file at the last judgement.
+        # Free space inside the file at the last `judge`.
         self._free_bytes = 0
-        # Without ballast: how much must lie free inside the file before sends are taken again.
+        # Without ballast: the free space inside the file that is needed before sends are accepted again.
         self._free_bytes_wanted = 4 * reserve_bytes
-        # Whether sends are to be refused.
+        # Whether to refuse sends.
         self.full = False
 
     def wrote(self, count: int) -> None:
@@ -112,14 +109,14 @@ class Space:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to judge again. Once full, only time brings relief: it must not flicker."""
+        """Whether to judge again. Once full, only time counts, so that the state does not flicker."""
         if not self.full and 0 < self._reserve_bytes < 4 * self._written_bytes:
             return True
         waited_ms = self._clock.now_ms() - self._judged_ms
         return waited_ms >= STORE_SPACE_CHECK_MS or waited_ms < 0
 
     def judge(self, used_bytes: int, file_bytes: int) -> None:
-        """Set `full` anew: `used_bytes` are live, `file_bytes` are live or free inside the file."""
+        """Set `full` anew. `used_bytes` are live; `file_bytes` also include the free space inside the file."""
         self._written_bytes = 0
         self._judged_ms = self._clock.now_ms()
         reserve_bytes = self._reserve_bytes
@@ -141,11 +138,11 @@ class Space:
         self.full = full
 
     def refused(self) -> None:
-        """The disk refused a write: give up the ballast and refuse sends."""
+        """The disk refused a write: release the ballast and refuse sends."""
         had_ballast = self._ballast.present
         self._ballast.release()
-        # The disk was asked although this much lay free in the file, perhaps in pieces too small for a large body: only
-        # that much and four reserves more is room again.
+        # The write needed the disk although this much was free in the file, perhaps in pieces too small for a large
+        # body. So require that much and four reserves more before accepting sends again.
         self._free_bytes_wanted = self._free_bytes + 4 * self._reserve_bytes
         self._judged_ms = self._clock.now_ms()
         self.full = True
@@ -153,10 +150,9 @@ class Space:
 
 
 class _DiskOf:
-    """How much an ordinary user may still write to the disk a folder lies on."""
+    """Free space for an ordinary user on the disk that holds a folder."""
 
     def __init__(self, folder: Path) -> None:
-        # Any path on that disk.
         self._folder = folder
 
     def __call__(self) -> int:
