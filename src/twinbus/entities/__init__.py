@@ -1,1 +1,1 @@
-"""The rules: what queues, topics and subscriptions do with a message. Pure: (state, command, now) -> facts."""
+"""What queues, topics and subscriptions do with a message. Pure: (state, command, now) -> facts."""

@@ -1,4 +1,4 @@
-"""What a message must be like to be taken: checked for a whole batch before anything is changed."""
+"""Checks on incoming messages. A whole batch is checked before anything changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .refusals import SESSION_ID_MISSING_TEXT, too_large, too_long
 
 
 def checked_bytes(messages: Sequence[NewMessage], message_bytes_max: int, sessions: bool) -> int:
-    """The bytes of messages that can be taken one by one; an error for the first that cannot."""
+    """Check each message and return the total size in bytes; raise for the first message that is not acceptable."""
     total = 0
     for new in messages:
         if new.ping:

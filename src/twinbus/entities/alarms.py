@@ -1,7 +1,7 @@
-"""One heap of deadlines over all entities of a namespace.
+"""One heap of deadlines for all entities of a namespace.
 
-An entity has at most one alarm that counts: its earliest deadline. Replaced alarms stay in the heap until they are
-met, or until most of the heap is stale, so that ten thousand quiet queues cost nothing.
+Only an entity's earliest deadline counts. A replaced alarm stays in the heap until it is popped or until most of the
+heap is stale, so ten thousand quiet queues cost nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-# Later than any deadline.
 NEVER_MS: Final = 1 << 62
 
 _HEAP_MIN: Final = 64
@@ -21,7 +20,7 @@ class Alarms:
     __slots__ = ("_heap", "_set")
 
     def __init__(self) -> None:
-        # (time, entity id), replaced ones included.
+        # (time, entity id); includes replaced alarms.
         self._heap: list[tuple[int, int]] = []
         # The alarm that counts, by entity id.
         self._set: dict[int, int] = {}
@@ -45,7 +44,7 @@ class Alarms:
         return None
 
     def pop(self, now_ms: int) -> int | None:
-        """Take out one entity whose alarm is due."""
+        """Remove and return one entity whose alarm is due."""
         at_ms = self.next_ms()
         if at_ms is None or at_ms > now_ms:
             return None
@@ -62,17 +61,17 @@ class Alarm:
     def __init__(self, alarms: Alarms, entity_id: int) -> None:
         self._alarms = alarms
         self._entity_id = entity_id
-        # As told to the alarms of the namespace.
+        # The deadline last passed to the namespace's alarms.
         self.at_ms = NEVER_MS
 
     def wake(self, at_ms: int | None) -> None:
-        """Have a tick at this time at the latest; None: no need."""
+        """Request a tick no later than this time; None requests nothing."""
         if at_ms is not None and at_ms < self.at_ms:
             self.at_ms = at_ms
             self._alarms.set(self._entity_id, at_ms)
 
     def rang(self) -> None:
-        """The tick has come: the namespace has taken the alarm out."""
+        """The tick has started; the namespace has already removed the alarm."""
         self.at_ms = NEVER_MS
 
     def clear(self) -> None:
@@ -80,6 +79,6 @@ class Alarm:
         self._alarms.clear(self._entity_id)
 
     def close(self) -> None:
-        """The entity is deleted: no time is early enough to wake it."""
+        """The entity is deleted: -1 is earlier than any deadline, so `wake` does nothing from now on."""
         self.at_ms = -1
         self._alarms.clear(self._entity_id)

@@ -1,6 +1,6 @@
-"""Messages that wait for a commit: none is shown before the facts that brought it are durable.
+"""Messages that wait for a commit: none becomes visible before its facts are durable.
 
-All messages of one commit are shown in one call.
+All messages of one commit become visible in one call.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from .message import QueuedMessage
 
 
 class Arrivals:
-    """The messages of one entity that become visible with a commit."""
+    """Messages of one entity that become visible with a commit."""
 
     __slots__ = ("_facts", "_messages", "_show")
 
     def __init__(self, show: Callable[[list[QueuedMessage]], None]) -> None:
         # Called with all messages of a commit once it is durable.
         self._show = show
-        # The open facts; None: no message waits for facts that are still open.
+        # The facts that are still open; None when no message waits.
         self._facts: Facts | None = None
         # The messages that wait for them.
         self._messages: list[QueuedMessage] = []
@@ -35,16 +35,16 @@ class Arrivals:
             facts.then.append((self.durable, self._messages))
 
     def durable(self, messages: list[QueuedMessage]) -> None:
-        """The facts of these messages are."""
+        """The facts of these messages are durable."""
         if self._messages is messages:
             self._facts = None
             self._messages = []
         self._show(messages)
 
     def close(self) -> None:
-        """The entity is deleted: it takes nothing in any more, and must not be held from here."""
+        """The entity is deleted. Drop the reference to it; it accepts no more messages."""
         self._show = _show_nobody
 
 
 def _show_nobody(messages: list[QueuedMessage]) -> None:
-    """Never called with a message: what is deleted takes none in."""
+    """Never called with a message: a deleted entity accepts none."""

@@ -1,7 +1,7 @@
-"""Whether the records of a namespace make sense together, for whoever checks a data folder.
+"""Checks that the records of a namespace are consistent, for `twinbus check`.
 
-Reading them back finds records without an owner and records that cannot be read. What a running broker cannot notice
-is added here: a body that several messages point to without saying so, and marks below the numbers that are in use.
+Restoring the namespace finds records without an owner and unreadable records. This module adds what a running broker
+cannot notice: bodies shared without the SHARED flag, and high-water marks below numbers already in use.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .topic import Topic
 
 
 class Audit(NamedTuple):
-    """What was found."""
+    """The result of a check."""
 
     findings: list[Finding]
-    # The paths of entities and dead-letter queues by id.
+    # Paths of entities and dead-letter queues, by entity id.
     paths: dict[int, str]
 
 
 def audit(rows: Callable[[Table], Rows], last_body: int) -> Audit:
-    """Look at all records; `last_body` is the highest number of a body that is there."""
+    """Check all records; `last_body` is the highest body number in the store."""
     findings = Findings(None, strict=False)
     namespace = Namespace.restore(
         "",
@@ -59,7 +59,7 @@ def audit(rows: Callable[[Table], Rows], last_body: int) -> Audit:
 
 
 def _check_shares(index: Callable[[], Rows], findings: Findings) -> None:
-    """The last message of a body takes it away: so each must know of the others, and all must be of one size."""
+    """The last reference deletes a body, so every sharer must carry the SHARED flag and the same size."""
     sizes = _shared_sizes(index)
     if not sizes:
         return
@@ -77,7 +77,7 @@ def _check_shares(index: Callable[[], Rows], findings: Findings) -> None:
 
 
 def _check_set_aside(index: Rows, namespace: Namespace, findings: Findings) -> None:
-    """A broker could not read these messages. Where their body is whole after all, a copy delivers them again."""
+    """Report messages set aside as unreadable. If the body turns out to be intact, the repaired copy delivers them."""
     damaged = {
         KEY.pack(entity_id, seq): f"message {seq} of '{entity.path}' is set aside, because it could not be read"
         for entity_id, entity in namespace._by_id.items()
@@ -90,7 +90,7 @@ def _check_set_aside(index: Rows, namespace: Namespace, findings: Findings) -> N
 
 
 def _shared_sizes(index: Callable[[], Rows]) -> dict[int, int]:
-    """The bodies with several messages, and the largest size that one of these says."""
+    """Find bodies with several messages, and the largest size recorded for each."""
     numbers = array("Q", (HEAD.unpack_from(value)[3] for _, value in index() if len(value) >= HEAD.size))
     ordered = sorted(numbers)
     sizes = {number: 0 for number, following in pairwise(ordered) if number == following}
@@ -104,7 +104,7 @@ def _shared_sizes(index: Callable[[], Rows]) -> dict[int, int]:
 
 
 def _check_marks(namespace: Namespace, marks: dict[bytes, bytes], last_body: int, findings: Findings) -> None:
-    """Numbers above a mark are given out again: what is in use must lie below."""
+    """Numbers above a mark are handed out again, so every number in use must lie below it."""
     wanted = {META_BODIES: last_body, META_ENTITIES: max(namespace._by_id, default=0) & ~3}
     for entity in namespace._by_id.values():
         if isinstance(entity, Topic):

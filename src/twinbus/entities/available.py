@@ -1,7 +1,7 @@
-"""The messages a receiver can have next, in sequence order.
+"""The messages a receiver can get next, in sequence order.
 
-New ones arrive in order and lie in a deque; returned ones lie in a heap, since they go back to their old place. A
-message that leaves from the middle (expired) is marked GONE and stays until it is met, or until half of all are such.
+New messages arrive in order and go into a deque. Returned ones go back to their old place, so they go into a heap. A
+message that leaves from the middle (expired) is marked GONE and stays until it is popped or until half of all are GONE.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Available:
     def __init__(self) -> None:
         # Messages that were never locked, by sequence number.
         self.fresh: deque[QueuedMessage] = deque()
-        # Messages that came back, a heap by sequence number.
+        # Messages that were returned: a heap by sequence number.
         self.returned: list[tuple[int, QueuedMessage]] = []
         # How many in the two above are GONE.
         self.gone = 0
@@ -41,7 +41,7 @@ class Available:
         return len(self.fresh) + len(self.returned) - self.gone
 
     def pop(self) -> QueuedMessage | None:
-        """Take out the next one."""
+        """Remove and return the next message."""
         fresh = self.fresh
         returned = self.returned
         while True:
@@ -56,7 +56,7 @@ class Available:
             self.gone -= 1
 
     def pick(self, count: int, limit_bytes: int, now_ms: int) -> tuple[list[QueuedMessage], list[QueuedMessage]]:
-        """Take out the next ones, up to one that reaches the limit, and a bounded number of those that have expired."""
+        """Remove the next messages until one reaches the limit, plus a bounded number of expired ones."""
         picked: list[QueuedMessage] = []
         expired: list[QueuedMessage] = []
         fresh = self.fresh
@@ -65,7 +65,7 @@ class Available:
         while len(picked) < count and size < limit_bytes:
             message: QueuedMessage | None
             if fresh and not returned:
-                # As in `pop`; a call for each message would be felt.
+                # As in `pop`, inlined: a call per message is measurable.
                 message = fresh.popleft()
                 if message.state != ACTIVE:
                     self.gone -= 1
@@ -84,14 +84,14 @@ class Available:
         return picked, expired
 
     def first(self) -> QueuedMessage | None:
-        """The next one, left where it is."""
+        """The next message, without removing it."""
         message = self.pop()
         if message is not None:
             heappush(self.returned, (message.seq, message))
         return message
 
     def push(self, message: QueuedMessage) -> None:
-        """Put in a message whose number may lie below those of others."""
+        """Add a message whose number may be lower than those already here."""
         if not self.fresh or self.fresh[-1].seq < message.seq:
             self.fresh.append(message)
         else:
@@ -101,10 +101,10 @@ class Available:
         heappush(self.returned, (message.seq, message))
 
     def note_gone(self) -> None:
-        """A message in here has become GONE. Room is made when half are."""
+        """A message in here became GONE. Compact when more than half are."""
         self.gone += 1
         fresh = self.fresh
-        # What expires at one time lies in front: browsers need not walk over it.
+        # Messages that expire together sit at the front; drop them so that browsers need not skip them.
         while fresh and fresh[0].state == GONE:
             fresh.popleft()
             self.gone -= 1
@@ -115,7 +115,7 @@ class Available:
             self.gone = 0
 
     def find(self, seq: int) -> QueuedMessage | None:
-        """The message of that number, left where it is; None when it is not here."""
+        """The message with that number, without removing it; None if it is not here."""
         fresh = self.fresh
         at = bisect_left(fresh, seq, key=_seq)
         if at < len(fresh) and fresh[at].seq == seq:
@@ -126,7 +126,7 @@ class Available:
         return None
 
     def browse(self, from_seq: int, count: int) -> list[QueuedMessage]:
-        """Up to `count` of the never locked ones from a sequence number on, plus all returned ones from there on."""
+        """Up to `count` never-locked messages from a sequence number on, plus all returned ones from there on."""
         start = bisect_left(self.fresh, from_seq, key=_seq)
         found: list[QueuedMessage] = []
         for message in islice(self.fresh, start, None):
@@ -138,7 +138,7 @@ class Available:
         return found
 
     def rest(self) -> Iterator[QueuedMessage]:
-        """All of them in no order, one by one, once nobody changes this any more."""
+        """All messages in no particular order. Only for when nothing changes this any more."""
         for message in self.fresh:
             if message.state != GONE:
                 yield message

@@ -1,7 +1,7 @@
-"""Bodies: numbering them, and removing each with its last reference.
+"""Message bodies: numbering them, and deleting each with its last reference.
 
-Numbers ascend and are never used twice: a high-water mark is written ahead in blocks, and a restart goes on above it.
-A body has one reference as a rule; only those with more are counted.
+Numbers ascend and are never reused: a high-water mark is written ahead in blocks, and a restart continues above it.
+Most bodies have one reference; only those with more are counted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Bodies:
     def __init__(self, reserved: int = 0) -> None:
         # The last number given out.
         self._last = reserved
-        # Numbers up to this one are written down as used.
+        # Numbers up to this one are recorded as used.
         self._reserved = reserved
-        # Sizes seen lately: equal ones share one object, which saves 32 bytes a message.
+        # Recent sizes: equal sizes share one int object, which saves 32 bytes a message.
         self._sizes: dict[int, int] = {}
         # Reference counts of the bodies that have more than one.
         self.references: dict[int, int] = {}
@@ -43,7 +43,7 @@ class Bodies:
         return number
 
     def size(self, size: int) -> int:
-        """The same number, but one object for all bodies of that size."""
+        """The same number, as one object shared by all bodies of that size."""
         found = self._sizes.get(size)
         if found is None:
             if len(self._sizes) == _SIZES_MAX:

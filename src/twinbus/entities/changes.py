@@ -12,7 +12,7 @@ PropertyChanges = dict[str, str | bytes]
 
 
 def merged(message: QueuedMessage, changes: PropertyChanges | None) -> PropertyChanges | None:
-    """The message's changes with new ones on top; refused, before anything has changed, when they grow too large."""
+    """The message's changes with the new ones on top. Raises, before anything changes, if they grow too large."""
     if not changes:
         return message.changes
     result = dict(message.changes) if message.changes else {}

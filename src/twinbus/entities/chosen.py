@@ -1,7 +1,7 @@
-"""Messages that a person chose by their sequence numbers: deleted, or dead-lettered.
+"""Delete or dead-letter messages that a person selected by sequence number.
 
-1. Only what is at rest moves: available, deferred, or (to be deleted) scheduled. What a receiver has locked stays.
-2. Exactly the numbers given, whatever stands before them; a number that is not there is left out of the answer.
+1. Only messages at rest move: available, deferred, or (delete only) scheduled. Locked messages stay.
+2. Exactly the given numbers move, whatever precedes them; unknown numbers are missing from the answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def delete_chosen(queue: Queue, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> list[int]:
-    """Delete messages; return the numbers of those that were there."""
+    """Delete messages; return the numbers of those that were found."""
     queue.gate.check_receivable()
     queue.touch(now_ms)
     deleted: list[int] = []
@@ -47,7 +47,7 @@ def dead_letter_chosen(
     reason: str | None,
     description: str | None,
 ) -> list[int]:
-    """Dead-letter messages; return the numbers of those that went."""
+    """Dead-letter messages; return the numbers of those that moved."""
     queue.gate.check_receivable()
     if queue.dead_letters is None:
         raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
@@ -66,7 +66,7 @@ def dead_letter_chosen(
 
 
 def _set_free(queue: Queue, message: QueuedMessage) -> bool:
-    """Take a deferred message out of its place; True for an available one, which is noted as gone when it has left."""
+    """Remove a deferred message from its index. True for an available one, which the caller must note as gone."""
     if message.state == ACTIVE:
         return True
     del queue.messages.deferred[message.seq]

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class Commons:
-    """Body numbers, lock tokens, deadlines, the rows left by deleted entities, and who else there is."""
+    """Body numbers, lock tokens, deadlines, rows left by deleted entities, and the index of entities."""
 
     __slots__ = ("alarms", "bodies", "by_id", "sweep", "targets", "tokens", "views")
 
     def __init__(self, tokens: Callable[[], bytes], bodies: Bodies, views: Views) -> None:
-        # Source of 16 random bytes, injected: a lock token each.
+        # Injected; returns 16 random bytes for each lock token.
         self.tokens = tokens
         self.bodies = bodies
-        # Reads messages for rules that look at them, injected: the rules never look into a body.
+        # Injected; reads messages for filters, because the entities never look into a body.
         self.views = views
         self.alarms = Alarms()
-        # What deleted entities left behind.
+        # Rows that deleted entities left behind.
         self.sweep = Sweep(bodies)
         # Every entity and dead-letter queue by entity id.
         self.by_id: dict[int, Queue | Topic] = {}
-        # Queues and topics by lower-case path: what messages can be forwarded to.
+        # Queues and topics by lower-case path: the possible forwarding targets.
         self.targets: dict[str, Queue | Topic] = {}

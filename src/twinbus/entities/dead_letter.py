@@ -1,4 +1,4 @@
-"""Why a message was dead-lettered: the reasons the rules give, and the application properties that carry a reason."""
+"""Why a message was dead-lettered: the broker's own reasons, and the application properties that carry a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXHAUSTED_REASON: Final = "MaxDeliveryCountExceeded"
 
 
 def with_reason(message: QueuedMessage, reason: str | None, description: str | None) -> dict[str, str | bytes] | None:
-    """The message's changes with a reason added, cut to the length that is kept."""
+    """The message's changes plus the reason, cut to the maximum length."""
     changes = dict(message.changes) if message.changes else {}
     if reason is not None:
         changes[DEAD_LETTER_REASON] = reason[:DEAD_LETTER_TEXT_CHARS_MAX]

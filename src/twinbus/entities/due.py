@@ -1,6 +1,6 @@
-"""What time does to a queue: locks lapse, messages expire, scheduled ones become active, an idle queue is deleted.
+"""What time does to a queue: locks expire, messages expire, scheduled ones become active, an idle queue is deleted.
 
-Messages are dealt with a bounded number a tick; what remains is due at once again.
+Each tick handles a bounded number of messages; the rest is due again at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def lapse_locks(queue: Queue, now_ms: int, facts: Facts) -> int:
-    """Take back messages whose lock is over; each counts a delivery."""
+    """Take back messages whose lock has expired; each counts as a delivery."""
     lapsed = queue.messages.locks.lapsed(now_ms, TICK_MESSAGES_MAX)
     for message in lapsed:
         queue.messages.unlock(message)
@@ -28,7 +28,7 @@ def lapse_locks(queue: Queue, now_ms: int, facts: Facts) -> int:
 
 
 def lapse_sessions(queue: Queue, sessions: Sessions, now_ms: int, facts: Facts) -> int:
-    """Take back sessions whose lock is over; their receivers are told after the commit."""
+    """Take back sessions whose lock has expired; their receivers are told after the commit."""
     lapsed = sessions.locks.lapsed(now_ms, TICK_MESSAGES_MAX)
     for session in lapsed:
         session.leaving = True
@@ -38,7 +38,7 @@ def lapse_sessions(queue: Queue, sessions: Sessions, now_ms: int, facts: Facts) 
 
 
 def expire_due(queue: Queue, now_ms: int, facts: Facts) -> int:
-    """Let available messages go whose time to live is over."""
+    """Expire available messages whose time to live is over."""
     due = queue.messages.expiry.due(now_ms, TICK_MESSAGES_MAX)
     for message in due:
         expire(queue, message, facts)
@@ -47,7 +47,7 @@ def expire_due(queue: Queue, now_ms: int, facts: Facts) -> int:
 
 
 def activate_due(queue: Queue, now_ms: int, facts: Facts) -> int:
-    """Make scheduled messages active under a new sequence number, as if they were sent now."""
+    """Activate scheduled messages under a new sequence number, as if they were sent now."""
     messages = queue.messages
     due = messages.schedule.due(now_ms, TICK_MESSAGES_MAX)
     for message in due:
@@ -65,7 +65,7 @@ def activate_due(queue: Queue, now_ms: int, facts: Facts) -> int:
 
 
 def idle_deadline_ms(queue: Queue, now_ms: int) -> int | None:
-    """When a queue will have been idle for long enough: links and scheduled messages keep it in use."""
+    """When the queue will have been idle long enough. Links and scheduled messages keep it in use."""
     limit_ms = queue.settings.auto_delete_on_idle_ms
     dead_letters = queue.dead_letters
     if limit_ms >= UNLIMITED_MS or dead_letters is None:

@@ -1,8 +1,7 @@
-"""Message ids seen inside the duplicate detection window.
+"""Message ids seen within the duplicate detection window.
 
-Each id has a row of its own under the sequence number of the message that brought it, so a row is written once,
-removed once, and the same id can come back in the commit that removes its old row. Old ids are purged a bounded
-number at a time.
+Each id has its own row, keyed by the sequence number of its message. A row is therefore written once and removed once,
+and an id can return in the same commit that removes its old row. Old ids are purged in bounded steps.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from twinbus.store.facts import Facts, Table
 from .records import key, pack_duplicate
 from .sweep import Row
 
-# Purging may be this late: it saves a timer for each message.
+# Purging may be this late, which saves a timer per message.
 _PURGE_DELAY_MS: Final = 1_000
 
 
@@ -29,7 +28,7 @@ class Duplicates:
         self._entity_id = entity_id
         # How long an id is remembered.
         self.window_ms = window_ms
-        # By how much the clock was set since the start. Times in here are those of a clock that nobody sets.
+        # How far the clock has been stepped since the start. Times in here are on a clock that is never set.
         self._stepped_ms = 0
         # Id -> (when seen, sequence number of its message).
         self._seen: dict[str, tuple[int, int]] = {}
@@ -40,7 +39,7 @@ class Duplicates:
         return len(self._seen)
 
     def find(self, message_id: str, now_ms: int) -> int | None:
-        """The sequence number of the message that brought this id inside the window."""
+        """The sequence number of the message that brought this id within the window, or None."""
         entry = self._seen.get(message_id)
         if entry is None or entry[0] + self.window_ms <= now_ms - self._stepped_ms:
             return None
@@ -53,17 +52,17 @@ class Duplicates:
         facts.rows[Table.DUPLICATES, key(self._entity_id, seq)] = pack_duplicate(now_ms, message_id)
 
     def shift(self, step_ms: int) -> None:
-        """The clock was set: every id is known for as long as it would have been."""
+        """The clock was set. Every id is still remembered for the full window."""
         self._stepped_ms += step_ms
 
     def restore(self, message_id: str, seq: int, seen_ms: int, now_ms: int) -> None:
-        """Read an id back. One from the future was seen before the clock was set back: its window starts now."""
+        """Restore an id. One from the future was seen before the clock was set back: its window starts now."""
         seen_ms = min(seen_ms, now_ms)
         self._seen[message_id] = (seen_ms, seq)
         self._order.append((seen_ms, seq, message_id))
 
     def purge(self, now_ms: int, limit: int, facts: Facts) -> int:
-        """Forget up to `limit` ids whose window is over."""
+        """Forget up to `limit` ids whose window has passed."""
         count = 0
         order = self._order
         while order and count < limit and order[0][0] + self.window_ms <= now_ms - self._stepped_ms:
@@ -80,6 +79,6 @@ class Duplicates:
         return self._order[0][0] + self.window_ms + self._stepped_ms + _PURGE_DELAY_MS
 
     def rows(self) -> Iterator[Row]:
-        """All its rows, for deleting the queue."""
+        """All rows, for deleting the queue."""
         for entry in self._order:
             yield Table.DUPLICATES, key(self._entity_id, entry[1]), 0

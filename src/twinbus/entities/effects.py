@@ -1,4 +1,4 @@
-"""What a tick did by itself, for logs and counters. Everything else happens through facts."""
+"""What a tick did on its own, for logs and counters. Everything else is in the facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class EffectKind(enum.Enum):
-    """What time brought about."""
+    """What a tick can do to an entity."""
 
     LOCKS_LAPSED = "locks lapsed"
     SESSIONS_LOST = "session locks lapsed"
@@ -24,14 +24,14 @@ class EffectKind(enum.Enum):
 
 
 class Effect:
-    """One kind of thing that happened to one entity."""
+    """One kind of effect on one entity."""
 
     __slots__ = ("count", "kind", "queue")
 
     def __init__(self, kind: EffectKind, queue: Queue | Topic, count: int) -> None:
         self.kind = kind
         self.queue = queue
-        # To how many messages or sessions.
+        # How many messages or sessions were affected.
         self.count = count
 
     def __repr__(self) -> str:
@@ -39,6 +39,6 @@ class Effect:
 
 
 def note(effects: list[Effect], kind: EffectKind, queue: Queue | Topic, count: int) -> None:
-    """Add an effect, if there was any."""
+    """Add an effect unless the count is zero."""
     if count:
         effects.append(Effect(kind, queue, count))

@@ -1,6 +1,6 @@
-"""Entity ids: numbers in keys, given out in blocks and never used again after deletion.
+"""Entity ids: numbers used in keys, handed out in blocks and never reused.
 
-A block belongs to one entity: the entity itself, its dead-letter queue, its transfer dead-letter queue, one to spare.
+A block holds the ids of the entity, its dead-letter queue and its transfer dead-letter queue, plus one spare.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Time to live: which messages expire when.
 
-Messages lie in one bucket for each second, so that a million with one time to live cost a list slot each and no heap.
-A message that leaves early is forgotten lazily: its bucket is rebuilt when half of it is stale, so a long time to
-live does not keep finished messages in memory. A bucket falls due when its whole second is over; receivers check to
-the millisecond.
+Messages are grouped into one-second buckets, so a million with the same time to live cost one list slot each and no
+heap. A message that leaves early is forgotten lazily: its bucket is rebuilt when half of it is stale, so a long time
+to live does not keep finished messages in memory. A bucket is due when its whole second has passed; receivers check
+expiry to the millisecond.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Bucket:
     __slots__ = ("due", "messages", "stale")
 
     def __init__(self) -> None:
-        # Every message put in, GONE ones included.
+        # Every message added, including those that are GONE.
         self.messages: list[QueuedMessage] = []
         # How many have left since the last rebuild.
         self.stale = 0
-        # Whether its second is over: the messages then lie in reverse order, so that the oldest can be taken off.
+        # Its second has passed. Messages are then in reverse order, so that the oldest can be popped off the end.
         self.due = False
 
 
@@ -39,7 +39,7 @@ class Expiry:
 
     def __init__(self) -> None:
         self._buckets: dict[int, Bucket] = {}
-        # A heap of the seconds that have, or had, a bucket.
+        # A heap of seconds; some may no longer have a bucket.
         self._seconds: list[int] = []
         # Buckets below this second have been emptied.
         self._done_s = 0
@@ -54,14 +54,14 @@ class Expiry:
         bucket.messages.append(message)
 
     def add_again(self, message: QueuedMessage) -> None:
-        """A message that was locked is available again: if its bucket was emptied meanwhile, it needs a new one."""
+        """A locked message is available again. If its bucket was emptied meanwhile, it needs a new one."""
         expires_ms = message.expires_ms
         assert expires_ms is not None
         if expires_ms // 1000 < self._done_s:
             self.add(message)
 
     def forget(self, message: QueuedMessage) -> None:
-        """A message that expires has left the queue; it is GONE already."""
+        """A message with an expiry time has left the queue; it is already GONE."""
         expires_ms = message.expires_ms
         assert expires_ms is not None
         second = expires_ms // 1000
@@ -76,9 +76,9 @@ class Expiry:
                 del self._buckets[second]
 
     def due(self, now_ms: int, limit: int) -> list[QueuedMessage]:
-        """Take out up to `limit` messages whose second is over. Locked ones are left out: they expire when unlocked.
+        """Remove up to `limit` messages whose second has passed. Skip locked ones: they expire when unlocked.
 
-        A message may lie in here twice: after the clock was set back, buckets that were emptied fill again.
+        A message may be in here twice, because emptied buckets fill again after the clock was set back.
         """
         now_s = now_ms // 1000
         found: list[QueuedMessage] = []
@@ -94,7 +94,7 @@ class Expiry:
                 message = bucket.messages.pop()
                 if message.state == ACTIVE and message.token is None:
                     found.append(message)
-                    # It is about to leave, and is in here no more.
+                    # It is about to leave, and the bucket no longer holds it.
                     bucket.stale -= 1
             self._buckets.pop(second, None)
             heappop(self._seconds)
@@ -117,14 +117,14 @@ class Expiry:
 
 
 def expires_at(ttl_ms: int | None, default_ttl_ms: int, enqueued_ms: int) -> int | None:
-    """When a message expires; None: never. The entity's default is also the ceiling."""
+    """When a message expires; None means never. The entity's default is also the maximum."""
     if ttl_ms is None or ttl_ms > default_ttl_ms or ttl_ms < 0:
         ttl_ms = default_ttl_ms
     return enqueued_ms + ttl_ms if ttl_ms < UNLIMITED_MS else None
 
 
 def earlier(first_ms: int | None, second_ms: int | None) -> int | None:
-    """The earlier of two times of which None is never."""
+    """The earlier of two times; None means never."""
     if first_ms is None or second_ms is None:
         return second_ms if first_ms is None else first_ms
     return min(first_ms, second_ms)

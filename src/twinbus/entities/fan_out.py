@@ -1,10 +1,10 @@
-"""Handing a batch to many subscriptions in steps, over several commits, and yet as a whole or not at all.
+"""Delivers a batch to many subscriptions over several commits, and still as a whole or not at all.
 
-1. The first commit writes the bodies and a mark that names them, the following ones the copies, a subscription at a
-   time: neighbours in the store. The last one removes the mark. A start that finds a mark removes the bodies it names
-   and every copy of them.
-2. Nobody sees a copy before the last commit is durable.
-3. The topic is held meanwhile: whatever else is sent to it comes after, so each subscription has all of it in order.
+1. The first commit writes the bodies and a mark that names them. The next ones write the copies, one subscription at a
+   time, so that rows are neighbours in the store. The last one removes the mark. A restart that finds a mark deletes
+   the bodies it names and every copy of them.
+2. No copy is visible before the last commit is durable.
+3. The topic is held meanwhile: later sends to it wait, so every subscription sees all messages in order.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from .topic import Topic
     from .views import StoredView
 
-    # Messages that a subscription takes, as subscriptions and as rules see them, and why it takes each.
+    # The messages a subscription gets, each with its filter view, and the rule choice for each.
     _Copies = tuple[list[Choice], list[tuple[Relayed, StoredView]]]
 
-# Copies made in one step.
+# Copies per step.
 _COPIES: Final = 50
 
 
@@ -44,19 +44,19 @@ class FanOut:
         self._commons = commons
         self._messages = messages
         self._now_ms = now_ms
-        # The messages as subscriptions get them, and as rules see them.
+        # Each message as subscriptions store it, with its filter view.
         self._originals: list[tuple[Relayed, StoredView]] = []
-        # Those that the topic keeps for their time.
+        # Scheduled messages, which the topic keeps until they are due.
         self._scheduled: list[NewMessage] = []
-        # What the last commit writes, and shows.
+        # What the last commit writes and makes visible.
         self._last = Facts()
-        # The key of the mark; empty when there is nothing to hand out.
+        # The key of the mark; empty if there is nothing to deliver.
         self._mark = b""
-        # Who got copies.
+        # Subscriptions that got copies.
         self._touched: list[Subscription] = []
 
     def steps(self, facts: Callable[[], Facts]) -> Iterator[None]:
-        """Everything but the end; `facts` gives the facts that are open at each step."""
+        """Everything except the last commit. `facts` returns the facts that are open at each step."""
         self._store(facts())
         yield None
         bodies = self._commons.bodies
@@ -74,7 +74,7 @@ class FanOut:
                 yield None
 
     def finish(self, facts: Facts) -> None:
-        """The end: these facts make all of it durable, and visible after that."""
+        """The last commit: these facts make the batch durable, and then visible."""
         last = self._last
         for table, key in last.deletes:
             facts.delete(table, key)
@@ -100,12 +100,12 @@ class FanOut:
             else:
                 facts.then.append((show, copies))
         for part in gone.values():
-            # Its own mark may be gone already, and copies of this batch are not.
+            # Its own mark may already be removed while copies of this batch remain.
             mark_deleted(part.entity_id, facts)
             facts.then.append((sweep.add, deleted_rows(part.entity_id)))
 
     def _store(self, facts: Facts) -> None:
-        """Number the messages and write their bodies: all at once, so that their numbers follow each other."""
+        """Number the messages and write their bodies, all in one step so that the numbers are contiguous."""
         topic = self.topic
         commons = self._commons
         now_ms = self._now_ms
@@ -137,11 +137,11 @@ class FanOut:
             facts.rows[Table.META, self._mark] = NUMBER.pack(last)
 
     def _selected(self) -> Generator[None, None, dict[Subscription, _Copies]]:
-        """Which subscription gets which messages. One that comes into being meanwhile gets none of them."""
+        """Which subscription gets which messages. A subscription created meanwhile gets none."""
         topic = self.topic
         originals = self._originals
         if originals and not topic.selection.looks:
-            # Whoever takes one takes all.
+            # No filter looks at the message: a subscription that takes one takes all.
             shared = topic.selection.select(originals[0][1])
             for original, _ in originals:
                 self._count(original, len(shared))
@@ -158,7 +158,7 @@ class FanOut:
         return {subscription: copies for subscription, copies in plan.items() if copies[0]}
 
     def _count(self, original: Relayed, copies: int) -> None:
-        """So many copies will be made of a message."""
+        """Account for the copies of a message."""
         self.topic.count_copies(original.size * copies)
         if not copies:
             self._last.delete(Table.BODIES, BODY_KEY.pack(original.body_number))

@@ -1,4 +1,4 @@
-"""What is wrong with records that were read back: each is named, and the others are not held up by it."""
+"""Problems found in restored records. Each one is reported, and the other records are still loaded."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _ADVICE = "Run `twinbus check` on the data folder, and restore a backup or use `
 
 
 class Findings:
-    """Records that are set aside. They stay in the store, and nobody sees them but whoever checks the folder."""
+    """Records that were set aside. They stay in the store, visible only to `twinbus check`."""
 
     __slots__ = ("_limit", "_strict", "count", "found")
 
     def __init__(self, limit: int | None, *, strict: bool) -> None:
-        # How many are listed; None: all of them.
+        # How many are listed; None lists all.
         self._limit = limit
-        # Records that say what entities there are must be readable: without one, its messages would be out of reach.
+        # Unreadable entity records are errors: without its record, an entity's messages would be unreachable.
         self._strict = strict
         self.count = 0
-        # The first of them.
+        # The first of them, up to the limit.
         self.found: list[Finding] = []
 
     def add(self, table: Table, key: bytes, text: str, value: bytes | None = None) -> None:
@@ -28,7 +28,7 @@ class Findings:
             self.found.append(Finding(table, key, text, value))
 
     def refuse(self, table: Table, key: bytes, text: str) -> None:
-        """A record without which the namespace must not be served."""
+        """Report a record without which the namespace must not be served."""
         if self._strict:
             raise StoreCorruptError(f"{text[:1].upper()}{text[1:]}. {_ADVICE}")
         self.add(table, key, text)

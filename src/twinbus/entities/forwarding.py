@@ -1,8 +1,8 @@
-"""Auto-forwarding: an entity with a target hands its messages on, a bounded number a tick.
+"""Auto-forwarding: an entity with a target passes its messages on, a bounded number per tick.
 
-A message leaves its entity and arrives at the target in the facts of one commit; its body does not move. After four
-hops it is dead-lettered. What the target cannot take goes to the entity's own transfer dead-letter queue, with the
-reason: it is lost to nobody, and those behind it are not held up.
+A message leaves its entity and arrives at the target in one commit; its body does not move. After four hops it is
+dead-lettered. A message that the target rejects goes to the entity's own transfer dead-letter queue with the reason, so
+it is not lost and does not block those behind it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HOPS_DESCRIPTION: Final = (
 SESSION_REASON: Final = "Session ID is null."
 SESSION_DESCRIPTION: Final = "Session enabled entity doesn't allow a message whose session identifier is null."
 
-# Why a target did not take a message, in the names of the current clients.
+# Why a target rejected a message, in the names that current clients use.
 _REASONS: Final[tuple[tuple[type[ServiceError], str], ...]] = (
     (EntityNotFoundError, "MessagingEntityNotFound"),
     (EntityDisabledError, "MessagingEntityDisabled"),
@@ -49,7 +49,7 @@ _REASONS: Final[tuple[tuple[type[ServiceError], str], ...]] = (
 
 
 def forward_due(queue: Queue, path: str, commons: Commons, now_ms: int, facts: Facts) -> int:
-    """Forward what is available to the entity of that path; return how many messages went."""
+    """Forward available messages to the entity at that path; return how many were forwarded."""
     forwarded = 0
     copies = 0
     target = commons.targets.get(path.lower())
@@ -65,7 +65,7 @@ def forward_due(queue: Queue, path: str, commons: Commons, now_ms: int, facts: F
 
 
 def _forward(queue: Queue, message: QueuedMessage, path: str, commons: Commons, now_ms: int, facts: Facts) -> int:
-    """Forward one message, or put it where it stays; return how many copies that made."""
+    """Forward or dead-letter one message; return how many copies that made."""
     carried = _carried(queue, message, now_ms)
     if carried.hops > FORWARD_HOPS_MAX:
         end = _transfer(queue) if queue.dead_letters is None else queue.dead_letters
@@ -85,13 +85,13 @@ def _forward(queue: Queue, message: QueuedMessage, path: str, commons: Commons, 
 
 
 def _carried(queue: Queue, message: QueuedMessage, now_ms: int) -> Relayed:
-    """The message as it arrives at the target, which gives it a number."""
+    """The message as it arrives at the target, which numbers it."""
     origin_seq, hops, source = message.seq, 1, None
     if isinstance(message, Relayed):
         origin_seq, hops, source = message.origin_seq, message.hops + 1, message.dead_letter_source
     expires_ms = message.expires_ms
     if queue.owner is not None:
-        # Its time may be over long since: that is why it was dead-lettered.
+        # It may have expired long ago: that can be why it was dead-lettered.
         source, expires_ms = queue.owner.path, None
     return Relayed(
         0,
@@ -110,7 +110,7 @@ def _carried(queue: Queue, message: QueuedMessage, now_ms: int) -> Relayed:
 
 
 def _transfer(queue: Queue) -> Queue:
-    """Where messages wait that could not be forwarded."""
+    """The queue for messages that could not be forwarded."""
     return (queue if queue.owner is None else queue.owner).open_transfer()
 
 

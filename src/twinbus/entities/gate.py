@@ -1,4 +1,4 @@
-"""Whether messages may go into an entity and out of it: its status, its deletion, and whether it has senders at all."""
+"""Whether an entity accepts and delivers messages: its status, its deletion, and whether senders may use it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from .settings import ACTIVE, DISABLED, RECEIVE_DISABLED, SEND_DISABLED
 
 
 class Gate:
-    """The gate of one entity. Hot paths look at `sendable` and `receivable` themselves."""
+    """The gate of one entity. Hot paths read `sendable` and `receivable` directly."""
 
     __slots__ = ("_closed_reason", "_path", "_status", "deleted", "receivable", "sendable")
 
     def __init__(self, path: str, closed_reason: str | None = None) -> None:
         self._path = path
         self._status = ACTIVE
-        # Why nobody sends to it, whatever its status; None: senders may.
+        # Why senders may not use it, whatever its status; None if they may.
         self._closed_reason = closed_reason
-        # Nothing goes in or out of what is deleted.
         self.deleted = False
         self.sendable = True
         self.receivable = True
@@ -29,7 +28,7 @@ class Gate:
         self._settle()
 
     def close_to_senders(self, reason: str) -> None:
-        """Let messages come from other entities only."""
+        """Accept messages only from other entities."""
         self._closed_reason = reason
         self._settle()
 
@@ -39,20 +38,20 @@ class Gate:
         self._settle()
 
     def check_sendable(self) -> None:
-        """Refuse a sender, unless it may send."""
+        """Raise unless senders may send."""
         if self._closed_reason is not None and not self.deleted:
             raise NotAllowedError(self._closed_reason)
         self.check_open()
 
     def check_open(self) -> None:
-        """Refuse messages of whatever source while none can be taken."""
+        """Raise if no message can be accepted, whatever its source."""
         if self.deleted:
             raise not_found(self._path)
         if self._status in (DISABLED, SEND_DISABLED):
             raise disabled(self._path)
 
     def check_receivable(self) -> None:
-        """Refuse a receiver, unless it may receive."""
+        """Raise unless receivers may receive."""
         if self.deleted:
             raise not_found(self._path)
         if not self.receivable:

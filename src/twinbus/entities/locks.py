@@ -1,7 +1,7 @@
 """Locks by token, earliest deadline first.
 
-All locks of a queue last the same time, so a dict in order of insertion is in order of deadline, and renewing re-
-inserts. When the owner changes the lock duration, the locks given before move to a second dict, sorted once.
+All locks of a queue have the same duration, so a dict in insertion order is in deadline order, and renewing re-inserts
+the lock. When the lock duration changes, existing locks move to a second dict, sorted once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Locked(Protocol):
-    """What has a deadline: a message or a session."""
+    """Anything with a lock deadline: a message or a session."""
 
     locked_until_ms: int | None
 
@@ -20,14 +20,14 @@ V = TypeVar("V", bound=Locked)
 
 
 class Locks(Generic[K, V]):
-    """What is locked now. Hot paths read and write `held` directly."""
+    """The current locks. Hot paths read and write `held` directly."""
 
     __slots__ = ("held", "older")
 
     def __init__(self) -> None:
-        # Locks of the present duration.
+        # Locks with the current duration.
         self.held: dict[K, V] = {}
-        # Locks given before the duration was changed.
+        # Locks taken before the duration changed.
         self.older: dict[K, V] = {}
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Locks(Generic[K, V]):
         self.held[key] = value
 
     def lapsed(self, now_ms: int, limit: int) -> list[V]:
-        """Up to `limit` locks whose time is over, still in here."""
+        """Up to `limit` expired locks, without removing them."""
         due: list[V] = []
         for locks in (self.older, self.held):
             for value in locks.values():
@@ -59,7 +59,7 @@ class Locks(Generic[K, V]):
         return due
 
     def deadline_ms(self) -> int | None:
-        """When the first lock lapses."""
+        """When the first lock expires."""
         earliest: int | None = None
         for locks in (self.older, self.held):
             for value in locks.values():
@@ -70,7 +70,7 @@ class Locks(Generic[K, V]):
         return earliest
 
     def shift(self, step_ms: int) -> None:
-        """The clock was set: every lock lasts as long as it would have."""
+        """The clock was set. Every lock keeps its remaining time."""
         for locks in (self.older, self.held):
             for value in locks.values():
                 value.locked_until_ms = until_ms(value) + step_ms

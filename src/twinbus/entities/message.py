@@ -1,7 +1,7 @@
-"""A message as the rules see it: what a sender hands in, and what a queue holds in memory.
+"""A message as the entities see it: as a sender submits it, and as a queue holds it in memory.
 
-A queue may hold a million of them, so a held message is slots and numbers only: the bytes live in the store under
-`body_number`. `state` and `token` together say where it is; `states.py` has the table.
+A queue may hold a million messages, so each one is only slots and numbers; the bytes are in the store under
+`body_number`. `state` and `token` together say where it is; see the table in `states.py`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .session import MessageSession
 
-# The stored states; the first three are also the wire's x-opt-message-state.
+# The stored states; the first three are also the values of x-opt-message-state on the wire.
 ACTIVE: Final = 0
 DEFERRED: Final = 1
 SCHEDULED: Final = 2
 GONE: Final = 3
 
-# The token of a message that is unlocked but whose return is not durable yet: neither lockable nor settleable.
+# The token of an unlocked message whose return is not durable yet: it can be neither locked nor settled.
 RETURNING: Final = b""
-# The token of a message on its way to a receiver that gets it settled: it has no deadline.
+# The token of a message on its way to a receive-and-delete receiver: it has no deadline.
 TAKEN: Final = b"taken"
 
 
 class NewMessage:
-    """A message on its way in, already read by the caller: the rules never look into `body`."""
+    """An incoming message, already decoded by the caller: the entities never look into `body`."""
 
     __slots__ = ("body", "message_id", "partition_key", "ping", "scheduled_ms", "session_id", "size", "ttl_ms")
 
@@ -39,19 +39,19 @@ class NewMessage:
         scheduled_ms: int | None = None,
         ping: bool = False,
     ) -> None:
-        # The sender's id, or the one made for it: duplicate detection goes by it.
+        # The sender's id, or a generated one; duplicate detection uses it.
         self.message_id = message_id
-        # The stored form, opaque here.
+        # The stored form; opaque here.
         self.body = body
         # Bytes that count against the quota and the message size limit.
         self.size = size
-        # The session it belongs to; only session queues need it.
+        # Its session; only session queues require one.
         self.session_id = session_id
         # Must equal the session id when both are set.
         self.partition_key = partition_key
-        # The sender's time to live; None: the queue's default.
+        # The sender's time to live; None uses the queue's default.
         self.ttl_ms = ttl_ms
-        # When it becomes visible; None or past: at once.
+        # When it becomes visible; None or a past time means at once.
         self.scheduled_ms = scheduled_ms
         # A paired-namespaces ping: accepted, counted, never stored.
         self.ping = ping
@@ -86,24 +86,22 @@ class QueuedMessage:
         session: MessageSession | None,
         changes: dict[str, str | bytes] | None,
     ) -> None:
-        # Sequence number in its queue; a dead-lettered message keeps it.
+        # Sequence number in its queue; dead-lettering does not change it.
         self.seq = seq
-        # The number of its body in the store.
         self.body_number = body_number
         self.size = size
-        # When it was accepted; while scheduled, when it is to become active.
+        # When it was accepted; while scheduled, when it becomes active.
         self.enqueued_ms = enqueued_ms
-        # When it expires; None: never.
+        # None: it never expires.
         self.expires_ms = expires_ms
-        # ACTIVE, DEFERRED, SCHEDULED or GONE.
         self.state = state
         # Failed deliveries so far.
         self.delivery_count = delivery_count
-        # Its session; None on queues without sessions and in dead-letter queues.
+        # None in queues without sessions and in dead-letter queues.
         self.session = session
-        # Lock token, 16 bytes in .NET order; None: not locked; RETURNING and TAKEN: neither lockable nor settleable.
+        # Lock token, 16 bytes in .NET order; None if not locked. RETURNING and TAKEN can be neither locked nor settled.
         self.token: bytes | None = None
-        # End of the lock; None when not locked. A session's message is locked as long as its session.
+        # None if not locked. In a session, messages are locked as long as the session.
         self.locked_until_ms: int | None = None
         # Application properties set since it was sent: str is a string to encode, bytes an encoded AMQP value.
         self.changes = changes
@@ -113,9 +111,9 @@ class QueuedMessage:
 
 
 class Relayed(QueuedMessage):
-    """A message that came by way of another entity: a subscription's copy, or one that was forwarded.
+    """A message that came through another entity: a subscription's copy, or a forwarded message.
 
-    A class of its own, so that the messages of plain queues do not carry what only these need.
+    A class of its own, so that messages of plain queues do not carry the extra fields.
     """
 
     __slots__ = ("dead_letter_source", "hops", "origin_seq")
@@ -136,16 +134,16 @@ class Relayed(QueuedMessage):
         dead_letter_source: str | None,
     ) -> None:
         super().__init__(seq, body_number, size, enqueued_ms, expires_ms, state, delivery_count, session, changes)
-        # Its sequence number where it was sent: in the topic, or in the queue that forwarded it first.
+        # Its sequence number where it was sent: in the topic, or in the first queue that forwarded it.
         self.origin_seq = origin_seq
         # How often it was forwarded.
         self.hops = hops
-        # The entity that dead-lettered it before it was forwarded from there; None: none did.
+        # The entity that dead-lettered it before it was forwarded; None if none did.
         self.dead_letter_source = dead_letter_source
 
 
 def moved(message: QueuedMessage, changes: dict[str, str | bytes] | None) -> QueuedMessage:
-    """The message as it lies in a dead-letter queue: under its own number, free, and without its session."""
+    """The message as a dead-letter queue holds it: same number, unlocked, no session."""
     if isinstance(message, Relayed):
         return Relayed(
             message.seq,

@@ -1,8 +1,8 @@
-"""The messages of one entity: where each one is, how many there are, how many bytes they take.
+"""The messages of one entity: where each one is, how many there are, and their total size.
 
 1. A message is in exactly one place; `states.py` has the table of places and moves.
-2. Leaving marks a message GONE, so that indexes that still point to it can tell.
-3. Nothing here decides: who may move a message, and when, is for the entity to say.
+2. A message that leaves is marked GONE, so that indexes that still point to it can tell.
+3. Nothing here decides who may move a message or when; the entity does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INDEX: Final = Table.INDEX
 
 
 class Counts(NamedTuple):
-    """Messages of an entity by place; locked ones count where they came from."""
+    """An entity's messages by state; locked ones count as active or deferred."""
 
     active: int
     scheduled: int
@@ -37,7 +37,7 @@ class Counts(NamedTuple):
 
 
 class Messages:
-    """What one entity holds. Sessions keep lists of their own messages; this one keeps those lists, too."""
+    """What one entity holds. Each session has lists of its own messages, which this class maintains too."""
 
     __slots__ = (
         "_bodies",
@@ -63,19 +63,19 @@ class Messages:
         self._tokens = commons.tokens
         # None without sessions.
         self._sessions = sessions
-        # Whether messages expire, and arrive in the order of their numbers: in a dead-letter queue they do neither.
+        # Messages expire, and arrive in sequence order. Neither is true in a dead-letter queue.
         self.expires = expires
         # Active messages, locked ones included.
         self.active = 0
         # Deferred messages, locked ones included.
         self.deferred_count = 0
-        # Bytes of all of them, damaged ones included.
+        # Bytes of all messages, damaged ones included.
         self.bytes = 0
         # Available messages; unused on a session queue, where each session has its own.
         self.available = Available()
-        # Locked messages by token. On a session queue the order means nothing: there the sessions lapse.
+        # Locked messages by token. In a session queue their order means nothing: the session locks expire instead.
         self.locks: Locks[bytes, QueuedMessage] = Locks()
-        # Messages that a receiver gets settled, by sequence number, until their removal is durable.
+        # Messages on their way to receive-and-delete receivers, by sequence number, until their removal is durable.
         self.taken: dict[int, QueuedMessage] = {}
         # Messages whose body cannot be read, by sequence number.
         self.damaged: dict[int, QueuedMessage] = {}
@@ -88,7 +88,7 @@ class Messages:
     # --- arriving ---------------------------------------------------------------------------------------------------
 
     def write(self, message: QueuedMessage, facts: Facts) -> None:
-        """Write a message's index record as it is now."""
+        """Write the message's current index record."""
         session = message.session
         facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
             message, None if session is None else session.id, message.body_number in self._bodies.references
@@ -98,7 +98,7 @@ class Messages:
         facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
 
     def take_in(self, message: QueuedMessage, facts: Facts) -> None:
-        """Write a message whose number is given and whose body is stored; `show` makes it visible."""
+        """Write a message that has a number and a stored body; `show` makes it visible."""
         self.bytes += message.size
         session = message.session
         facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
@@ -106,10 +106,10 @@ class Messages:
         )
 
     def show(self, arrivals: list[QueuedMessage]) -> dict[MessageSession, None]:
-        """Put messages whose facts are durable where they are found; return the sessions that got some."""
+        """Make messages visible whose facts are durable; return the sessions that got some."""
         told: dict[MessageSession, None] = {}
         fresh = self.available.fresh
-        # Copies that a topic handed out over several commits may come after later ones.
+        # Copies that a topic delivered over several commits may arrive after later ones.
         ordered = self.expires and self._sessions is None and (not fresh or fresh[-1].seq < arrivals[0].seq)
         for message in arrivals:
             session = message.session
@@ -139,7 +139,7 @@ class Messages:
         return told
 
     def _show_aside(self, message: QueuedMessage) -> None:
-        """A scheduled or deferred message has become durable."""
+        """A scheduled or deferred message is durable."""
         session = message.session
         if message.state == SCHEDULED:
             self.schedule.add(message)
@@ -154,7 +154,7 @@ class Messages:
     # --- locks ------------------------------------------------------------------------------------------------------
 
     def lock(self, messages: list[QueuedMessage], until_ms: int) -> None:
-        """Give messages of one session, or of none, to a receiver; each gets a token."""
+        """Lock messages of one session, or of none, for a receiver; each gets a token."""
         tokens = self._tokens
         held = self.locks.held
         for message in messages:
@@ -169,7 +169,7 @@ class Messages:
                 session.held[message.token] = message
 
     def unlock(self, message: QueuedMessage) -> None:
-        """Take away the lock; the message is nowhere until it returns or leaves."""
+        """Remove the lock. The message is in no index until it returns or leaves."""
         token = message.token
         assert token is not None
         self.locks.remove(token)
@@ -180,7 +180,7 @@ class Messages:
             del session.held[token]
 
     def locked(self, token: bytes, now_ms: int) -> QueuedMessage:
-        """The message behind a live token."""
+        """The message behind a token whose lock is still valid; raises if it is lost."""
         message = self.locks.held.get(token)
         if message is None:
             message = self.locks.older.get(token)
@@ -199,7 +199,7 @@ class Messages:
         return message
 
     def defer(self, message: QueuedMessage) -> None:
-        """An active message becomes a deferred one."""
+        """Turn an active message into a deferred one."""
         if message.state == ACTIVE:
             message.state = DEFERRED
             self.active -= 1
@@ -208,23 +208,23 @@ class Messages:
     # --- receive and delete -----------------------------------------------------------------------------------------
 
     def take(self, messages: list[QueuedMessage]) -> None:
-        """They belong to whoever takes them, without a deadline: nothing lapses while a slow reader is sent them."""
+        """Give messages to a receive-and-delete receiver, without a deadline: a slow reader may take its time."""
         for message in messages:
             message.token = TAKEN
             self.taken[message.seq] = message
             if message.session is not None:
-                # Later ones of the session wait: these may come back.
+                # Later messages of the session wait, because these may come back.
                 message.session.returning += 1
 
     def untake(self, message: QueuedMessage) -> None:
-        """Its receiver left before it had the message."""
+        """The receiver left before it got the message."""
         del self.taken[message.seq]
         message.token = RETURNING
         if message.session is not None:
             message.session.returning -= 1
 
     def remove_taken(self, messages: list[QueuedMessage], facts: Facts) -> dict[MessageSession, None]:
-        """Their receiver has them; return the sessions that go on. `forget_taken` follows the commit."""
+        """The receiver has them; return the sessions that can continue. `forget_taken` follows the commit."""
         told: dict[MessageSession, None] = {}
         for message in messages:
             if message.session is not None:
@@ -234,12 +234,12 @@ class Messages:
         return told
 
     def forget_taken(self, messages: list[QueuedMessage]) -> None:
-        """The commit has taken their rows away: until it did, only `removed` told who browses that they are gone."""
+        """The commit has deleted their rows. Until then, only `removed` told browsers that they are gone."""
         for message in messages:
             self.taken.pop(message.seq, None)
 
     def removed(self, seq: int) -> bool:
-        """Whether a message was received and deleted, though its row may still be on disk."""
+        """Whether a message was received and deleted while its row may still be on disk."""
         message = self.taken.get(seq)
         return message is not None and message.state == GONE
 
@@ -261,25 +261,25 @@ class Messages:
             self._sessions.leave(session)
 
     def hand_over(self, message: QueuedMessage, facts: Facts) -> None:
-        """Let a message leave whose body goes elsewhere."""
+        """Remove a message whose body goes to another entity."""
         self.leave(message)
         facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
 
     def remove(self, message: QueuedMessage, facts: Facts) -> None:
-        """Let a message leave, and its body with it."""
+        """Remove a message and release its body."""
         self.leave(message)
         facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
         self._bodies.release(message.body_number, facts)
 
     def note_gone(self, message: QueuedMessage) -> None:
-        """A message has left that was not taken out of the available ones before."""
+        """A message has left that is still among the available ones."""
         (self.available if message.session is None else message.session.available).note_gone()
 
     # --- messages whose body cannot be read -------------------------------------------------------------------------
 
     def put_aside(self, message: QueuedMessage, facts: Facts) -> bool:
-        """Keep a damaged message from everybody, its row marked and its bytes counted. False when it is gone already,
-        or on its way back and met again later."""
+        """Hide a damaged message: mark its row and keep counting its bytes. False if it is already gone, or if it is
+        returning and will be met again later."""
         if message.state == GONE or message.token == RETURNING:
             return False
         session = message.session
@@ -303,7 +303,7 @@ class Messages:
         return True
 
     def find_at_rest(self, seq: int) -> QueuedMessage | None:
-        """The message of that number, if it is available, deferred or scheduled."""
+        """The message with that number if it is available, deferred or scheduled."""
         found = self.deferred.get(seq) or self.schedule.messages.get(seq) or self.available.find(seq)
         if found is None and self._sessions is not None:
             for session in self._sessions.by_id.values():
@@ -315,7 +315,7 @@ class Messages:
     # --- recovery and deletion --------------------------------------------------------------------------------------
 
     def restore_many(self, messages: list[QueuedMessage], size: int) -> None:
-        """Take back active messages without sessions, in order."""
+        """Restore active messages without sessions, in order."""
         self.available.fresh.extend(messages)
         self.active += len(messages)
         self.bytes += size
@@ -326,7 +326,7 @@ class Messages:
                     add(message)
 
     def restore(self, message: QueuedMessage, session_id: str | None) -> None:
-        """Take back one message of any kind, in order."""
+        """Restore one message of any kind, in order."""
         self.bytes += message.size
         if session_id is not None and self._sessions is not None:
             message.session = self._sessions.join(session_id)
@@ -350,7 +350,7 @@ class Messages:
         self.damaged[message.seq] = message
 
     def rows(self) -> Iterator[Row]:
-        """The rows of all messages, one by one, once nobody changes this any more: the entity is deleted."""
+        """The rows of all messages. Only for a deleted entity, which no longer changes."""
         yield from index_rows(self._entity_id, self._all())
 
     def _all(self) -> Iterator[QueuedMessage]:
@@ -369,6 +369,6 @@ class Messages:
 
 
 def index_rows(entity_id: int, messages: Iterator[QueuedMessage]) -> Iterator[Row]:
-    """The rows of messages, made one by one: a compiled generator expression would make them all at once."""
+    """The rows of messages, one at a time: a compiled generator expression would produce them all at once."""
     for message in messages:
         yield _INDEX, KEY.pack(entity_id, message.seq), message.body_number

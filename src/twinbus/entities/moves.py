@@ -1,4 +1,4 @@
-"""How messages of a queue move: picked for a receiver, given back, expired, dead-lettered."""
+"""How messages move in a queue: picked for a receiver, returned, expired, dead-lettered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def pick(
     queue: Queue, available: Available, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
 ) -> list[QueuedMessage]:
-    """Take out the next messages up to one that reaches the limit; a bounded number of expired ones leave."""
+    """Remove the next messages until one reaches the limit; also expire a bounded number of messages."""
     picked, expired = available.pick(count, limit_bytes, 0 if queue.dead_letters is None else now_ms)
     if expired:
         expire_picked(queue, expired, facts)
@@ -27,7 +27,7 @@ def pick(
 
 
 def expire_picked(queue: Queue, expired: list[QueuedMessage], facts: Facts) -> None:
-    """Let messages go that were found expired; if these were as many as one call looks at, more may be available."""
+    """Expire messages found while picking. If their number hit the bound, more may be available."""
     for message in expired:
         expire(queue, message, facts)
     if len(expired) == EXPIRED_PER_ACQUIRE_MAX:
@@ -45,17 +45,17 @@ def expire(queue: Queue, message: QueuedMessage, facts: Facts) -> None:
 def dead_letter(
     queue: Queue, message: QueuedMessage, target: Queue, reason: str | None, description: str | None, facts: Facts
 ) -> None:
-    """Move a message to one of the queue's own dead-letter queues; only its index record moves."""
+    """Move a message to one of the queue's own dead-letter queues. Only its index record moves."""
     changes = with_reason(message, reason, description)
     queue.messages.hand_over(message, facts)
     target.take_in(moved(message, changes), None, facts)
 
 
 def give_back(queue: Queue, message: QueuedMessage, counts: bool, changed: bool, now_ms: int, facts: Facts) -> None:
-    """An unlocked message goes back to its old place, unless its deliveries or its time are used up."""
+    """Return an unlocked message to its old place, unless its deliveries or its time to live are used up."""
     dead_letters = queue.dead_letters
     if dead_letters is None:
-        # Dead-letter queues do not count: there is no place further down.
+        # Dead-letter queues do not count deliveries: there is nowhere further to go.
         counts = False
     else:
         if counts:
@@ -75,8 +75,8 @@ def give_back(queue: Queue, message: QueuedMessage, counts: bool, changed: bool,
 
 
 def free_session(queue: Queue, session: MessageSession, now_ms: int, facts: Facts) -> None:
-    """Take away a session's lock. The messages still locked go back, each counting a delivery; nobody gets later ones
-    of the session before that is durable."""
+    """Remove a session's lock. Its locked messages return, each counting as a delivery; later messages of the session
+    wait until that is durable."""
     if queue.sessions is not None:
         queue.sessions.unlock(session)
     for message in list(session.held.values()):

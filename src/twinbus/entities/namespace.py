@@ -1,9 +1,9 @@
-"""A namespace: its entities by path, its deadlines, and what outlives a restart.
+"""A namespace: its entities by path, its deadlines, and restoring it from the store.
 
-1. Entity ids come in blocks of four: the entity itself, its dead-letter queue, its transfer dead-letter queue, and one
-   for later needs. Ids are never used twice, so rows left by a deleted entity can never be taken for another's.
-2. A queue and a topic cannot have the same path; names are the same whatever their case.
-3. What a message is forwarded to must exist when the forwarding is set, and may go away afterwards.
+1. Entity ids come in blocks of four: the entity itself, its dead-letter queue, its transfer dead-letter queue, and a
+   spare. Ids are never reused, so rows left by a deleted entity can never belong to another.
+2. A queue and a topic cannot share a path; names are case-insensitive.
+3. A forwarding target must exist when forwarding is set, and may be deleted later.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Namespace:
     ) -> None:
         self.name = name
         self._commons = Commons(tokens, Bodies(reserved_bodies), BlankViews() if views is None else views)
-        # Queues and topics by lower-case path; dead-letter queues hang on their queue, subscriptions on their topic.
+        # Queues and topics by lower-case path. Dead-letter queues belong to their queue, subscriptions to their topic.
         self._entities = self._commons.targets
-        # The same by path; None: some came or went.
+        # Queues and topics sorted by path; None after one was added or removed.
         self._ordered: list[Queue | Topic] | None = None
         # Entities and dead-letter queues by entity id.
         self._by_id = self._commons.by_id
-        # The last block of entity ids given out.
+        # The last block of entity ids handed out.
         self._last_id = 0
-        # Records that could not be used when the namespace was read back.
+        # Records that could not be restored.
         self.set_aside = Findings(0, strict=True)
 
     @classmethod
@@ -76,10 +76,10 @@ class Namespace:
         last_body: int = 0,
         findings: Findings | None = None,
     ) -> Namespace:
-        """Read a namespace back. Locks are released; schedules, sessions and the duplicates window go on.
+        """Restore a namespace. Locks are released; schedules, sessions and the duplicates window continue.
 
-        `last_body` is the highest number of a body that is there. With `findings`, what cannot be read is named there,
-        all of it; without, an entity's record that cannot be read is an error.
+        `last_body` is the highest body number in the store. With `findings`, everything unreadable is reported there;
+        without it, an unreadable entity record is an error.
         """
         from .restore import restore
 
@@ -106,7 +106,7 @@ class Namespace:
         return queue
 
     def delete_queue(self, path: str, now_ms: int, facts: Facts) -> None:
-        """Delete a queue and its dead-letter queues; the rows of their messages go by `sweep`."""
+        """Delete a queue and its dead-letter queues; `sweep` later removes the rows of their messages."""
         queue = self._entities.get(path.lower())
         if not isinstance(queue, Queue):
             raise not_found(path)
@@ -135,7 +135,7 @@ class Namespace:
         return found
 
     def queues(self) -> list[Queue]:
-        """All queues by path, without dead-letter queues and subscriptions."""
+        """All queues by path, excluding dead-letter queues and subscriptions."""
         return [entity for entity in self._in_order() if isinstance(entity, Queue)]
 
     def entity(self, path: str) -> Queue | Topic:
@@ -144,7 +144,7 @@ class Namespace:
         return topic if isinstance(topic, Topic) else self.queue(path)
 
     def _holder(self, key: str) -> Queue | None:
-        """The queue or subscription of a lower-case path."""
+        """The queue or subscription at a lower-case path."""
         entity = self._entities.get(key)
         if entity is not None:
             return entity if isinstance(entity, Queue) else None
@@ -189,7 +189,7 @@ class Namespace:
         return [entity for entity in self._in_order() if isinstance(entity, Topic)]
 
     def _in_order(self) -> list[Queue | Topic]:
-        """Queues and topics by path. Kept, because a listing asks for it with each page."""
+        """Queues and topics by path. Cached, because a listing asks for it with each page."""
         if self._ordered is None:
             self._ordered = [self._entities[key] for key in sorted(self._entities)]
         return self._ordered
@@ -199,7 +199,7 @@ class Namespace:
     def create_subscription(
         self, settings: SubscriptionSettings, now_ms: int, facts: Facts, rule: Rule | None = None
     ) -> Subscription:
-        """Make a subscription with one rule: the given one, or the one that selects everything."""
+        """Create a subscription with one rule: the given one, or the default that selects everything."""
         topic = self.topic(settings.topic)
         if topic.find(settings.name) is not None:
             raise EntityExistsError(f"The messaging entity '{settings.path}' already exists.")
@@ -236,7 +236,7 @@ class Namespace:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, facts: Facts) -> list[Effect]:
-        """Do what is due. A bounded amount: what remains is due at once again."""
+        """Do what is due, in bounded amounts; the rest is due again at once."""
         effects: list[Effect] = []
         budget = TICK_MESSAGES_MAX
         while budget > 0:
@@ -266,7 +266,7 @@ class Namespace:
         """The time of day jumped by `step_ms` to `now_ms`."""
         for entity in self._by_id.values():
             entity.shift(step_ms)
-        # A queue is as idle as its dead-letter queue, a topic as its subscriptions: all are moved by now.
+        # A queue's idle time depends on its dead-letter queue, a topic's on its subscriptions: shift all, then arm.
         for entity in self._by_id.values():
             entity.arm(now_ms)
 
@@ -280,7 +280,7 @@ class Namespace:
 
     @property
     def sweep_pending(self) -> bool:
-        """Rows of deleted entities wait for `sweep`."""
+        """Whether rows of deleted entities wait for `sweep`."""
         return self._commons.sweep.pending
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Namespace:
     def _check_targets(
         self, settings: QueueSettings | SubscriptionSettings, before: QueueSettings | SubscriptionSettings | None
     ) -> None:
-        """Targets that are new must exist."""
+        """Raise unless every new forwarding target exists."""
         for name in ("forward_to", "forward_dead_letters_to"):
             target = getattr(settings, name)
             known = None if before is None else getattr(before, name)

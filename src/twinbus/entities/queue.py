@@ -1,10 +1,10 @@
-"""A queue: the commands of senders, receivers and time.
+"""A queue: the commands of senders and receivers, and what time does.
 
-1. Every command is (state, command, now) -> facts. It checks first and changes afterwards: one that raises has changed
-   nothing.
-2. A change is made in memory at once and written as facts; what makes a message visible waits for the commit.
-3. The parts of a queue know nothing of each other's insides: `messages` says where each message is, `sessions`,
-   `duplicates`, `numbers`, `quota` and `alarm` do what their names say. The queue decides what moves when.
+1. Every command is (state, command, now) -> facts. It checks first and changes afterwards; a command that raises has
+   changed nothing.
+2. A change applies in memory at once and is written as facts; a message becomes visible only after the commit.
+3. The parts of a queue do not know each other: `messages` knows where each message is; `sessions`, `duplicates`,
+   `numbers`, `quota` and `alarm` do what their names say. The queue decides what moves when.
 """
 
 from __future__ import annotations
@@ -98,31 +98,31 @@ class Queue:
         dead_letters: Queue | None,
         now_ms: int,
     ) -> None:
-        # As the owner spelled it.
+        # Spelled as when it was created.
         self.path = path
         self.entity_id = entity_id
-        # Where its dead-lettered messages go; None: it is a dead-letter queue itself.
+        # Where its dead-lettered messages go; None if it is itself a dead-letter queue.
         self.dead_letters = dead_letters
-        # Where messages go that could not be forwarded; None: none was needed yet.
+        # Messages that could not be forwarded; None until one is needed.
         self.transfer_dead_letters: Queue | None = None
-        # The queue whose dead-letter or transfer dead-letter queue this is; None: it stands for itself.
+        # The queue whose dead-letter or transfer dead-letter queue this is; None for any other queue.
         self.owner: Queue | None = None
-        # The subscription that fills it; None: senders do.
+        # The subscription that fills it; None if senders do.
         self.subscription: Subscription | None = None
         self.created_ms = now_ms
         self.updated_ms = now_ms
-        # When it was last used: idle deletion counts from here.
+        # When it was last used; idle deletion counts from here.
         self.accessed_ms = now_ms
-        # Links attached to it, kept by their owner: a queue with links is not idle.
+        # Attached links, maintained by the broker: a queue with links is not idle.
         self.links = 0
         self.pings = 0
-        # Called after a commit that made messages, or free sessions, available.
+        # Called after a commit that made messages or free sessions available.
         self.on_available: Callable[[Queue], None] | None = None
-        # Called when a session's lock has lapsed.
+        # Called when a session's lock has expired.
         self.on_session_lost: Callable[[Queue, MessageSession], None] | None = None
         self.on_deleted: Callable[[Any], None] | None = None
         self._commons = commons
-        # The same as in `_commons`: every send needs it.
+        # The same as in `_commons`, because every send needs it.
         self._bodies = commons.bodies
         # None without sessions.
         self.sessions: Sessions | None = None
@@ -140,7 +140,7 @@ class Queue:
             self.quota.count(dead_letters.messages)
         self.alarm = Alarm(commons.alarms, entity_id)
         self.arrivals = Arrivals(self._show)
-        # Where its messages are forwarded to; None: they stay.
+        # The forwarding target; None if messages stay.
         self.forward_path: str | None = None
         self.gate = Gate(
             path, None if dead_letters is not None else f"Messages cannot be sent to the dead-letter queue '{path}'."
@@ -154,7 +154,7 @@ class Queue:
 
     @property
     def deleted(self) -> bool:
-        """It no longer exists; links that still point here must go."""
+        """It no longer exists; links to it must detach."""
         return self.gate.deleted
 
     @property
@@ -172,7 +172,7 @@ class Queue:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its messages, those in its dead-letter queues included: they fill the same quota."""
+        """Total size of its messages. Those in its dead-letter queues count too: they share the quota."""
         return self.quota.used_bytes
 
     @property
@@ -182,11 +182,11 @@ class Queue:
 
     @property
     def damaged_count(self) -> int:
-        """Messages whose body cannot be read, those of its dead-letter queues included."""
+        """Messages whose body cannot be read, including those in its dead-letter queues."""
         return sum(len(part.messages.damaged) for part in self.parts)
 
     def open_transfer(self) -> Queue:
-        """Its transfer dead-letter queue, made when it is first asked for: most queues never need one."""
+        """Its transfer dead-letter queue, created on first use: most queues never need one."""
         if self.transfer_dead_letters is None:
             made = Queue(
                 self.settings,
@@ -203,14 +203,14 @@ class Queue:
         return self.transfer_dead_letters
 
     def touch(self, now_ms: int) -> None:
-        """Somebody uses it: browsing and attaching count, too."""
+        """Record a use; browsing and attaching count, too."""
         self.accessed_ms = now_ms
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def send(self, messages: Sequence[NewMessage], now_ms: int, facts: Facts) -> None:
         """Accept all messages or none. Pings are counted and dropped; duplicates are accepted and dropped."""
-        # As in `check_send`; a call more would be felt.
+        # As in `check_send`, inlined: a call is measurable here.
         if not self.gate.sendable:
             self.gate.check_sendable()
         self.quota.check(checked_bytes(messages, self.settings.max_message_bytes, self.sessions is not None))
@@ -225,14 +225,14 @@ class Queue:
                 duplicates.add(new.message_id, self.accept(new, now_ms, facts), now_ms, facts)
 
     def reserve_numbers(self, count: int, facts: Facts) -> list[int]:
-        """Sequence numbers for messages that come later, if they come."""
+        """Reserve sequence numbers for messages that may come later."""
         return [self.numbers.next(facts) for _ in range(count)]
 
     def schedule(
         self, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int] = ()
     ) -> list[int]:
-        """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one.
-        `reserved` are numbers that were given out for them before."""
+        """Accept messages for later and return their sequence numbers; a duplicate gets that of the first message.
+        `reserved` are numbers handed out for them before."""
         return schedule_messages(self, messages, now_ms, facts, reserved)
 
     def cancel(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
@@ -246,13 +246,13 @@ class Queue:
         self.quota.check(checked_bytes(messages, self.settings.max_message_bytes, self.sessions is not None))
 
     def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
-        """Store a message that was checked and return its sequence number: the reserved one, if it is scheduled."""
+        """Store a checked message and return its sequence number: the reserved one if it is scheduled."""
         enqueued_ms = now_ms
         state = ACTIVE
         if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
             enqueued_ms = new.scheduled_ms
             state = SCHEDULED
-        # As in `expires_at`; a call for each message would be felt.
+        # As in `expires_at`, inlined: a call per message is measurable.
         ttl_ms = new.ttl_ms
         if ttl_ms is None or ttl_ms > self._default_ttl_ms or ttl_ms < 0:
             ttl_ms = self._default_ttl_ms
@@ -266,7 +266,7 @@ class Queue:
         body = bodies.store(new.body, facts)
         size = bodies.size(new.size)
         message = QueuedMessage(seq, body, size, enqueued_ms, expires_ms, state, 0, session, None)
-        # As in `take_in`: a call more would be felt.
+        # As in `take_in`, inlined: a call is measurable here.
         self.messages.bytes += size
         facts.index[KEY.pack(self.entity_id, seq)] = pack(message, new.session_id if session is not None else None)
         self.arrivals.add(message, facts)
@@ -275,7 +275,7 @@ class Queue:
     # --- messages that come from other entities ---------------------------------------------------------------------
 
     def check_relay(self, message: Relayed, view: StoredView) -> None:
-        """Raise what stands against taking a message from another entity."""
+        """Raise if a message from another entity cannot be accepted."""
         self.gate.check_open()
         limit = self.settings.max_message_bytes
         if message.size > limit:
@@ -283,13 +283,13 @@ class Queue:
         if self.sessions is not None and view.system("SessionId") is None:
             raise NotAllowedError(SESSION_ID_MISSING_TEXT)
         if self.duplicates is not None:
-            # What `relay` will ask for must read: it has no way back.
+            # `relay` needs it later and cannot fail any more.
             view.system("MessageId")
         self.quota.check(message.size)
 
     def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:
-        """Take a message from another entity, checked already, with its body, as if it were sent now; return how many
-        copies that made."""
+        """Accept a checked message from another entity, with its body, as if it were sent now; return the number of
+        copies."""
         self.accessed_ms = now_ms
         duplicates = self.duplicates
         message_id = ""
@@ -306,7 +306,7 @@ class Queue:
         return 1
 
     def take_in(self, message: QueuedMessage, session_id: str | None, facts: Facts, shown: Facts | None = None) -> None:
-        """Hold a message whose number is given and whose body is stored; others see it when `shown` is durable."""
+        """Hold a message that has a number and a stored body; it becomes visible when `shown` is durable."""
         if session_id is not None and self.sessions is not None:
             message.session = self.sessions.join(session_id)
         self.messages.take_in(message, facts)
@@ -315,18 +315,18 @@ class Queue:
     def resubmit(
         self, part: Queue, sequence_numbers: Sequence[int] | None, after_seq: int, now_ms: int, facts: Facts
     ) -> Resubmitted:
-        """Take back the dead letters of one of its own dead-letter queues that nobody has locked: those with the given
-        numbers, or without numbers the next ones behind `after_seq`, a bounded number of them."""
+        """Take back unlocked dead letters from one of its own dead-letter queues: those with the given numbers, or
+        without numbers a bounded number of those after `after_seq`."""
         return resubmit_dead_letters(self, part, sequence_numbers, after_seq, self._commons.views, now_ms, facts)
 
     def expires_at(self, ttl_ms: int | None, enqueued_ms: int) -> int | None:
-        """When a message of this time to live expires here."""
+        """When a message with this time to live expires here."""
         return expires_at(ttl_ms, self._default_ttl_ms, enqueued_ms)
 
     # --- receiving --------------------------------------------------------------------------------------------------
 
     def has_available(self) -> bool:
-        """Messages, or on a session queue free sessions, wait for a receiver."""
+        """Whether messages (in a session queue, free sessions) wait for a receiver."""
         if self.sessions is not None:
             return self.sessions.first() is not None
         return len(self.messages.available) > 0
@@ -334,7 +334,7 @@ class Queue:
     def acquire(
         self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX
     ) -> list[QueuedMessage]:
-        """Lock the next messages, up to one that reaches the limit. Those that have expired leave on the way."""
+        """Lock the next messages until one reaches the limit. Expired messages leave on the way."""
         if not self.gate.receivable or self.sessions is not None:
             self._refuse_plain_receive()
         self.accessed_ms = now_ms
@@ -350,7 +350,7 @@ class Queue:
         return picked
 
     def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[QueuedMessage]:
-        """Receive and delete, first half: nobody else gets these messages until `remove_taken` or `return_taken`."""
+        """Start a receive-and-delete: nobody else gets these messages until `remove_taken` or `return_taken`."""
         if not self.gate.receivable or self.sessions is not None:
             self._refuse_plain_receive()
         self.accessed_ms = now_ms
@@ -359,7 +359,7 @@ class Queue:
         return picked
 
     def remove_taken(self, messages: list[QueuedMessage], facts: Facts) -> None:
-        """Receive and delete, second half: the receiver has them, so they leave for good."""
+        """Finish a receive-and-delete: the receiver has the messages, so they are deleted."""
         if self.gate.deleted:
             return
         told = self.messages.remove_taken(messages, facts)
@@ -368,7 +368,7 @@ class Queue:
             self._announce(told)
 
     def return_taken(self, messages: list[QueuedMessage], now_ms: int, facts: Facts) -> None:
-        """The receiver left before it had them: they are for others, and no delivery is counted."""
+        """Cancel a receive-and-delete: the receiver left before it got the messages. No delivery is counted."""
         if self.gate.deleted:
             return
         for message in messages:
@@ -378,28 +378,28 @@ class Queue:
     def receive_deferred(
         self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, *, session: MessageSession | None
     ) -> list[QueuedMessage]:
-        """Lock deferred messages by number: all must be there. Expired ones leave and are not returned."""
+        """Lock deferred messages by number. All must exist; expired ones leave and are not returned."""
         return receive_by_number(self, sequence_numbers, now_ms, facts, session)
 
     def delete_batch(self, count: int, before_ms: int, now_ms: int, facts: Facts, session_id: str | None = None) -> int:
-        """Delete up to `count` available messages, in order up to the first that is not older; return how many."""
+        """Delete up to `count` available messages, in order until one is not older; return how many."""
         return delete_available(self, count, before_ms, now_ms, facts, session_id)
 
     def delete_chosen(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> list[int]:
-        """Delete the messages of these numbers that nobody has locked; return their numbers."""
+        """Delete unlocked messages by number; return the numbers of those deleted."""
         return delete_chosen(self, sequence_numbers, now_ms, facts)
 
     def dead_letter_chosen(
         self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, reason: str | None, description: str | None
     ) -> list[int]:
-        """Dead-letter the messages of these numbers that nobody has locked; return their numbers."""
+        """Dead-letter unlocked messages by number; return the numbers of those moved."""
         return dead_letter_chosen(self, sequence_numbers, now_ms, facts, reason, description)
 
     # --- settling ---------------------------------------------------------------------------------------------------
-    # A token is good until its lock lapses, is settled or is released; after that every use is lock-lost.
+    # A token is valid until its lock expires, is settled or is released; after that every use fails with lock-lost.
 
     def complete(self, token: bytes, now_ms: int, facts: Facts) -> None:
-        """Remove the message for good."""
+        """Delete the message."""
         messages = self.messages
         message = messages.locked(token, now_ms)
         self.accessed_ms = now_ms
@@ -407,15 +407,15 @@ class Queue:
         messages.remove(message, facts)
 
     def abandon(self, token: bytes, now_ms: int, facts: Facts, changes: PropertyChanges | None = None) -> None:
-        """Give it back, counting a delivery."""
+        """Return the message, counting a delivery."""
         message = self._unlocked(token, now_ms, changes)
         give_back(self, message, True, True, now_ms, facts)
 
     def defer(self, token: bytes, now_ms: int, facts: Facts, changes: PropertyChanges | None = None) -> None:
-        """Set it aside, counting a delivery: from now on it is received by its sequence number only."""
+        """Set the message aside, counting a delivery: from now on it is received only by its sequence number."""
         message = self._unlocked(token, now_ms, changes)
         if self.dead_letters is not None:
-            # However often that was: a message that its receiver wants to keep is not dead-lettered.
+            # No maximum applies: a message that its receiver wants to keep is not dead-lettered.
             message.delivery_count += 1
         self.messages.defer(message)
         give_back(self, message, False, True, now_ms, facts)
@@ -429,7 +429,7 @@ class Queue:
         description: str | None,
         changes: PropertyChanges | None = None,
     ) -> None:
-        """Move it to the dead-letter queue."""
+        """Move the message to the dead-letter queue."""
         self.messages.locked(token, now_ms)
         if self.dead_letters is None:
             raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
@@ -437,17 +437,17 @@ class Queue:
         dead_letter(self, message, self.dead_letters, reason, description, facts)
 
     def release(self, token: bytes, now_ms: int, facts: Facts) -> None:
-        """Give it back untouched: no delivery is counted."""
+        """Return the message unchanged, without counting a delivery."""
         give_back(self, self._unlocked(token, now_ms, None), False, False, now_ms, facts)
 
     def drop(self, token: bytes, now_ms: int, facts: Facts) -> None:
-        """The receiver's connection broke: give it back at once, counting a delivery. Nobody uses the queue by that."""
+        """The receiver's connection broke: return the message, counting a delivery. This is not a use of the queue."""
         message = self.messages.locked(token, now_ms)
         self.messages.unlock(message)
         give_back(self, message, True, False, now_ms, facts)
 
     def renew(self, token: bytes, now_ms: int) -> int:
-        """Let the lock last a whole duration from now. A session's message is locked as long as its session."""
+        """Extend the lock to a full duration from now. A message in a session is locked as long as the session."""
         message = self.messages.locked(token, now_ms)
         self.accessed_ms = now_ms
         session = message.session
@@ -460,15 +460,15 @@ class Queue:
         return until
 
     def check_lock(self, token: bytes, now_ms: int, changes: PropertyChanges | None = None) -> None:
-        """Raise what a settlement of this token with these changes would raise."""
+        """Raise what settling this token with these changes would raise."""
         merged(self.messages.locked(token, now_ms), changes)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
-    # When a session's lock lapses, or is released, the messages still locked go back, each counting a delivery, and
-    # nobody gets later ones of the session before that is durable.
+    # When a session's lock expires or is released, its locked messages return, each counting a delivery. Later messages
+    # of the session wait until that is durable.
 
     def accept_session(self, session_id: str | None, now_ms: int) -> MessageSession | None:
-        """Lock a session by id, messages or not; or, for None, the free one with messages that has waited longest."""
+        """Lock a session by id, with or without messages; for None, the longest-waiting free session with messages."""
         self.gate.check_receivable()
         until = now_ms + self._lock_duration_ms
         session = self._need_sessions().accept(session_id, until)
@@ -478,7 +478,7 @@ class Queue:
         return session
 
     def release_session(self, session: MessageSession, now_ms: int, facts: Facts) -> None:
-        """Give up a session; one that is not held any more is left alone."""
+        """Release a session; does nothing if it is no longer held."""
         if not session.locked or self.sessions is None:
             return
         self.accessed_ms = now_ms
@@ -486,7 +486,7 @@ class Queue:
         facts.then.append((self._session_freed, session))
 
     def renew_session(self, session_id: str, now_ms: int) -> int:
-        """Let the session's lock last a whole duration from now."""
+        """Extend the session's lock to a full duration from now."""
         session = self.held_session(session_id, now_ms)
         self.accessed_ms = now_ms
         until = now_ms + self._lock_duration_ms
@@ -500,7 +500,7 @@ class Queue:
         return self._need_sessions().state(session_id)
 
     def set_session_state(self, session_id: str, state: bytes | None, now_ms: int, facts: Facts) -> None:
-        """Set the state, or remove it by None or by an empty one."""
+        """Set the state; None or an empty state removes it."""
         session = self.held_session(session_id, now_ms)
         self._need_sessions().set_state(self.entity_id, session, state, now_ms, facts)
         self.accessed_ms = now_ms
@@ -518,7 +518,7 @@ class Queue:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, facts: Facts) -> list[Effect]:
-        """Do what is due, a bounded amount of each kind; what remains is due at once again."""
+        """Do what is due, in bounded amounts of each kind; the rest is due again at once."""
         self.alarm.rang()
         effects: list[Effect] = []
         if self.sessions is not None:
@@ -537,12 +537,12 @@ class Queue:
         return effects
 
     def idle(self, now_ms: int) -> bool:
-        """Nobody has used it for its auto-delete time."""
+        """Whether it has been unused for its auto-delete time."""
         at_ms = idle_deadline_ms(self, now_ms)
         return at_ms is not None and at_ms <= now_ms
 
     def arm(self, now_ms: int) -> None:
-        """Set the alarm to the earliest deadline there is."""
+        """Set the alarm to the earliest deadline."""
         self._arm_timers()
         self.alarm.wake((self.messages.locks if self.sessions is None else self.sessions.locks).deadline_ms())
         self.alarm.wake(idle_deadline_ms(self, now_ms))
@@ -550,7 +550,7 @@ class Queue:
             self.alarm.wake(now_ms)
 
     def shift(self, step_ms: int) -> None:
-        """The time of day jumped: the ends of intervals move with it, dates stay. Whoever calls arms it again."""
+        """The clock was set: intervals move with it, dates do not. The caller arms the alarm again."""
         self.messages.locks.shift(step_ms)
         if self.sessions is not None:
             self.sessions.locks.shift(step_ms)
@@ -562,19 +562,19 @@ class Queue:
     # --- settings and deletion --------------------------------------------------------------------------------------
 
     def update(self, settings: QueueSettings, now_ms: int, facts: Facts) -> None:
-        """Take over new settings."""
+        """Apply new settings."""
         before = self.settings
         assert isinstance(before, QueueSettings)
         before.check_update(settings)
         self.adopt(settings, now_ms, facts)
 
     def adopt(self, settings: QueueSettings | SubscriptionSettings, now_ms: int, facts: Facts) -> None:
-        """Take over settings that were checked; messages already here keep their expiry and their locks."""
+        """Apply checked settings; existing messages keep their expiry time and their locks."""
         for part in self.parts:
             part._adopt(settings, now_ms, facts)
 
     def close(self, facts: Facts) -> None:
-        """Leave service: every row is handed over for sweeping, and no command finds anything any more."""
+        """Delete the queue: pass all rows to the sweep. Later commands find nothing."""
         self.gate.close()
         self.alarm.close()
         sweep = self._commons.sweep
@@ -591,11 +591,11 @@ class Queue:
         facts.then.append((self._tell_deleted, None))
 
     def _tell_deleted(self, _: None) -> None:
-        # Behind its last messages, which were handed to the sweep when the commit showed them.
+        # After its last messages, which went to the sweep when the commit would have shown them.
         self._commons.sweep.add(deleted_rows(self.entity_id))
         if self.on_deleted is not None:
             self.on_deleted(self)
-        # What holds it goes, or only the collector could free it, and that seldom looks.
+        # Drop the references to break cycles; otherwise only the garbage collector could free it, and it runs rarely.
         self.owner = self.subscription = None
         self.on_available = self.on_session_lost = self.on_deleted = None
         self.arrivals.close()
@@ -614,9 +614,9 @@ class Queue:
         facts.then.append((self.announce_again, None))
 
     def _apply(self, settings: QueueSettings | SubscriptionSettings) -> None:
-        # Of a dead-letter queue, those of the queue it belongs to.
+        # A dead-letter queue uses the settings of its queue.
         self.settings = settings
-        # Kept apart because every acquire and every send needs them.
+        # Copied because every acquire and every send needs them.
         self._lock_duration_ms = settings.lock_duration_ms
         self._default_ttl_ms = settings.default_ttl_ms
         self.quota.limit_bytes = settings.quota_bytes
@@ -629,7 +629,7 @@ class Queue:
             self.forward_path = settings.forward_to
 
     def _unlocked(self, token: bytes, now_ms: int, changes: PropertyChanges | None) -> QueuedMessage:
-        """The message behind a live token, without its lock and with these changes."""
+        """Unlock the message behind a valid token and apply the changes."""
         messages = self.messages
         message = messages.locked(token, now_ms)
         changed = merged(message, changes) if changes else message.changes
@@ -654,12 +654,12 @@ class Queue:
             self.on_available(self)
 
     def _announce(self, told: dict[MessageSession, None]) -> None:
-        """Wake those who wait: the holder of a session for its messages, everybody else for free sessions."""
+        """Wake the receivers that wait: the holder of a session for its messages, the others for free sessions."""
         if self.sessions is not None and self.sessions.announce(told) and self.on_available is not None:
             self.on_available(self)
 
     def announce_again(self, session: MessageSession | None) -> None:
-        """Messages that were there already can be had now."""
+        """Announce existing messages that have become receivable."""
         if session is not None:
             self._announce({session: None})
         elif self.on_available is not None and self.has_available():
@@ -679,7 +679,7 @@ class Queue:
     # --- what is due ------------------------------------------------------------------------------------------------
 
     def _arm_timers(self) -> None:
-        """Have a tick when the first of the messages' own times has come."""
+        """Request a tick at the first expiry, scheduled time or purge."""
         alarm = self.alarm
         at_ms = self.messages.expiry.deadline_ms()
         if at_ms is not None and at_ms < alarm.at_ms:

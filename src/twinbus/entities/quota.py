@@ -1,4 +1,4 @@
-"""The quota of an entity: the bytes of its messages, those in its dead-letter queues included."""
+"""An entity's quota in bytes. Messages in its dead-letter queues count too."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ if TYPE_CHECKING:
 
 
 class Quota:
-    """How many bytes an entity holds, and how many it may hold."""
+    """How many bytes an entity holds and may hold."""
 
     __slots__ = ("_counted", "_entity", "limit_bytes")
 
     def __init__(self, entity: str, limit_bytes: int, counted: list[Messages]) -> None:
-        # The kind and the name of the entity, for the error.
+        # Kind and name of the entity, for the error.
         self._entity = entity
-        # Sends that would go above it are refused.
+        # Sends beyond this are rejected.
         self.limit_bytes = limit_bytes
-        # Everything that fills it.
         self._counted = counted
 
     @property
@@ -31,11 +30,11 @@ class Quota:
         return used
 
     def count(self, messages: Messages) -> None:
-        """Let these messages fill it, too."""
+        """Count these messages against the quota, too."""
         self._counted.append(messages)
 
     def check(self, more_bytes: int) -> None:
-        """Refuse bytes that do not fit in."""
+        """Raise if these bytes would exceed the quota."""
         size = more_bytes
         for messages in self._counted:
             size += messages.bytes

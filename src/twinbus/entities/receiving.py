@@ -1,4 +1,4 @@
-"""Receiving in other ways than by a plain acquire: in a session, by sequence number, to delete a batch."""
+"""Other ways to receive: in a session, by sequence number, and deleting a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def acquire_in_session(
     session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int
 ) -> list[QueuedMessage]:
-    """Lock a session's next messages: none while an earlier one is on its way back."""
+    """Lock a session's next messages; none while an earlier one is returning."""
     picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
     if picked:
         assert session.locked_until_ms is not None
@@ -33,7 +33,7 @@ def acquire_in_session(
 def take_in_session(
     session: MessageSession, count: int, now_ms: int, facts: Facts, limit_bytes: int
 ) -> list[QueuedMessage]:
-    """Receive and delete a session's next messages, first half."""
+    """Take a session's next messages for a receive-and-delete receiver; see `Queue.take`."""
     picked = _pick_in_session(session, count, now_ms, facts, limit_bytes)
     session.queue.messages.take(picked)
     return picked
@@ -54,7 +54,7 @@ def _pick_in_session(
 def receive_by_number(
     queue: Queue, sequence_numbers: Sequence[int], now_ms: int, facts: Facts, session: MessageSession | None
 ) -> list[QueuedMessage]:
-    """Lock deferred messages: all must be there. Expired ones leave and are not returned."""
+    """Lock deferred messages. All must exist; expired ones leave and are not returned."""
     queue.gate.check_receivable()
     if queue.sessions is not None:
         if session is None:
@@ -90,8 +90,8 @@ def receive_by_number(
 def delete_available(
     queue: Queue, count: int, before_ms: int, now_ms: int, facts: Facts, session_id: str | None
 ) -> int:
-    """Delete up to `count` available messages enqueued before a time, in order up to the first that was not; return
-    how many."""
+    """Delete up to `count` available messages, in order, until one was not enqueued before `before_ms`; return how
+    many."""
     if not 1 <= count <= BATCH_DELETE_MESSAGES_MAX:
         raise ArgumentError(f"The message count {count} is out of range: 1 to {BATCH_DELETE_MESSAGES_MAX}.")
     queue.gate.check_receivable()

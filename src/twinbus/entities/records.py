@@ -1,8 +1,8 @@
-"""Index records: a message's row in the store's INDEX table, and the keys of every row the rules write.
+"""Index records: a message's row in the store's INDEX table, and the keys of every row the entities write.
 
-The fixed part comes first, so that recovery reads a million of them with one unpack each; session id, changes and
-where it came from follow only where they exist. The first byte is the version of the format. Numbers are big-endian,
-so keys sort as numbers do.
+The fixed part comes first, so that recovery reads a million records with one unpack each. Session id, changes and
+origin follow only if they exist. The first byte is the format version. Numbers are big-endian, so that keys sort
+numerically.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEAD: Final = struct.Struct(">BBIQIQQ")
 KEY: Final = struct.Struct(">IQ")
 BODY_KEY: Final = struct.Struct(">Q")
 ENTITY_KEY: Final = struct.Struct(">I")
-# A rule's row follows its subscription's.
+# A rule's row sorts right after its subscription's.
 RULE_KEY: Final = struct.Struct(">II")
 NUMBER: Final = struct.Struct(">Q")
 
@@ -37,9 +37,9 @@ DAMAGED: Final = 0x40  # its body cannot be read: nobody is given it
 META_BODIES: Final = b"bodies"
 META_ENTITIES: Final = b"entities"
 META_SEQUENCE: Final = b"sequence:"
-# An entity that was deleted, until all its rows are gone.
+# A deleted entity whose rows are not all removed yet.
 META_DELETED: Final = b"deleted:"
-# Bodies, from the number in the key to the one in the value, whose batch is not written whole yet.
+# Bodies of an unfinished batch, from the number in the key to the one in the value.
 META_PENDING: Final = b"pending:"
 
 _SHORT: Final = struct.Struct(">H")
@@ -48,15 +48,15 @@ _CHANGE: Final = struct.Struct(">HBI")
 RELAY: Final = struct.Struct(">QBH")
 _SESSION_HEAD: Final = struct.Struct(">BQH")
 
-# Text that came in by JSON may hold lone surrogates; a record must be writable all the same.
+# Text that arrived as JSON may contain lone surrogates; a record must be writable anyway.
 _TEXT: Final = ("utf-8", "surrogatepass")
 
-# LMDB takes keys of 511 bytes; a session id may have 128 characters of four bytes each.
+# LMDB keys have at most 511 bytes; a session id may have 128 characters of four bytes each.
 _SESSION_KEY_BYTES_MAX: Final = 400
 
 
 class Record(NamedTuple):
-    """An index record read back."""
+    """A decoded index record."""
 
     state: int
     delivery_count: int
@@ -74,7 +74,7 @@ class Record(NamedTuple):
 
 
 def key(entity_id: int, seq: int) -> bytes:
-    """The row of a message: all of an entity's messages lie together, in sequence order."""
+    """The key of a message's row: an entity's messages are stored together, in sequence order."""
     return KEY.pack(entity_id, seq)
 
 
@@ -149,7 +149,7 @@ def unpack(value: bytes) -> Record:
 
 
 def message_of(seq: int, record: Record) -> QueuedMessage:
-    """The message of a record, without its session."""
+    """The message of a record, not yet assigned to its session."""
     if record.origin_seq is None:
         return QueuedMessage(
             seq,
@@ -179,7 +179,7 @@ def message_of(seq: int, record: Record) -> QueuedMessage:
 
 
 def _unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | bytes] | None, int]:
-    """What follows the fixed part: session id and changes; and where the rest starts."""
+    """Session id and changes after the fixed part, and the offset of the rest."""
     session_id = None
     changes = None
     offset = HEAD.size
@@ -194,7 +194,7 @@ def _unpack_tail(value: bytes, flags: int) -> tuple[str | None, dict[str, str | 
 
 
 def session_key(entity_id: int, session_id: str) -> bytes:
-    """The row of a session's state. A very long id is replaced by its digest: 0xff never starts UTF-8."""
+    """The key of a session's state. A very long id is replaced by its digest; 0xff never starts UTF-8 text."""
     encoded = session_id.encode(*_TEXT)
     if len(encoded) > _SESSION_KEY_BYTES_MAX:
         encoded = b"\xff" + hashlib.blake2b(encoded, digest_size=32).digest()
@@ -207,7 +207,7 @@ def pack_session(session_id: str, updated_ms: int, state: bytes) -> bytes:
 
 
 def unpack_session(value: bytes) -> tuple[str, int, bytes]:
-    """Session id, when its state was set, the state."""
+    """Session id, time the state was set, state."""
     try:
         version, updated_ms, length = _SESSION_HEAD.unpack_from(value)
         if version != VERSION:
@@ -224,7 +224,7 @@ def pack_duplicate(seen_ms: int, message_id: str) -> bytes:
 
 
 def unpack_duplicate(value: bytes) -> tuple[int, str]:
-    """When the id was seen, the id."""
+    """Time the id was seen, id."""
     try:
         (seen_ms,) = NUMBER.unpack_from(value)
         return seen_ms, bytes(value[NUMBER.size :]).decode(*_TEXT)

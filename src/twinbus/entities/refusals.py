@@ -1,4 +1,4 @@
-"""Errors that several rules raise, with the service's own texts."""
+"""Errors raised in several places, with the service's own texts."""
 
 from __future__ import annotations
 

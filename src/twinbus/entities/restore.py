@@ -1,10 +1,9 @@
-"""Reading a namespace back after a restart.
+"""Restores a namespace after a restart.
 
-Index rows come in key order, so each queue's messages arrive by sequence number and nothing needs sorting. A plain
-message takes the short way: one unpack, one object, one append; a million of them take about a second, a million copies
-of subscriptions about two. Rows of an
-entity that was deleted go to the sweep; rows of an entity that nobody knows, and rows that cannot be read, are set
-aside: they stay in the store and keep nobody from starting.
+Index rows come in key order, so each queue's messages arrive by sequence number and need no sorting. A plain message
+takes the fast path: one unpack, one object, one append. A million of them take about a second, a million copies in
+subscriptions about two. Rows of a deleted entity go to the sweep. Rows of an unknown entity and unreadable rows are
+set aside: they stay in the store and do not prevent the start.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ if TYPE_CHECKING:
     from .namespace import Namespace, Rows
     from .views import Views
 
-# Messages handed to a queue at a time.
+# Messages passed to a queue at a time.
 _CHUNK: Final = 10_000
 
-# A subscription's copy as it was sent: a shared body, where it came from, and nothing behind that.
+# An unmodified copy in a subscription: a shared body, its origin, and nothing after that.
 _COPY: Final = ACTIVE | SHARED | RELAYED
 _COPY_BYTES: Final = HEAD.size + RELAY.size
 
@@ -111,18 +110,18 @@ def _number(marks: dict[bytes, bytes], key: bytes, findings: Findings) -> int:
 
 
 class Leftovers:
-    """Rows without an entity: those of a deleted one are cleared away, all others are set aside. Copies of a batch that
-    was not written whole are cleared away, too."""
+    """Rows without an entity: those of a deleted entity are swept, all others are set aside. Copies of an unfinished
+    batch are swept, too."""
 
     __slots__ = ("_deleted", "_marks", "_namespace", "_pending", "_rows")
 
     def __init__(self, namespace: Namespace, marks: dict[bytes, bytes]) -> None:
         self._namespace = namespace
-        # The marks of deleted entities, which go when everything else of theirs is gone.
+        # Marks of deleted entities, which are removed after all other rows of the entity.
         self._marks = [key for key in marks if key.startswith(META_DELETED)]
         self._deleted = {int.from_bytes(key[len(META_DELETED) :], "big") for key in self._marks}
         self._rows: list[Row] = []
-        # Numbers of bodies.
+        # Body numbers of unfinished batches.
         self._pending: set[int] = set()
         for key in [key for key in marks if key.startswith(META_PENDING)]:
             last = _number(marks, key, namespace.set_aside)
@@ -130,7 +129,7 @@ class Leftovers:
             self._marks.append(key)
 
     def without_pending(self, index: Rows) -> Rows:
-        """The rows that are not copies of a batch that was cut short."""
+        """The rows that are not copies of an unfinished batch."""
         return self._whole(index, self._pending) if self._pending else index
 
     def _whole(self, index: Rows, pending: set[int]) -> Rows:
@@ -146,7 +145,7 @@ class Leftovers:
             return
         namespace = self._namespace
         namespace.set_aside.add(table, key, f"{what} belongs to entity {entity_id}, which does not exist")
-        # A new entity must not take over what is set aside.
+        # A new entity must not inherit rows that were set aside.
         namespace._last_id = max(namespace._last_id, entity_id - entity_id % IDS_PER_ENTITY)
 
     def sweep(self) -> None:
@@ -160,7 +159,7 @@ class Leftovers:
 
 
 class _Entity(NamedTuple):
-    """An entity's record, read."""
+    """A decoded entity record."""
 
     key: bytes
     settings: Settings
@@ -183,7 +182,7 @@ def _restore_entities(namespace: Namespace, rows: Rows, now_ms: int) -> None:
                 entities.append(_Entity(key, settings, int(fields["created_ms"]), int(fields["updated_ms"])))
         except _UNREADABLE as error:
             findings.refuse(Table.ENTITIES, key, f"the entity record {key.hex()} cannot be read: {error}")
-    # Of two with one name the later one counts: the earlier one was deleted.
+    # Of two entities with the same name the later one counts: the earlier was deleted.
     by_path = {entity.settings.path.lower(): entity for entity in entities}
     for entity in sorted(entities, key=_subscriptions_last):
         if by_path[entity.settings.path.lower()] is not entity:
@@ -246,7 +245,7 @@ def _restore_rules(namespace: Namespace, rules: list[tuple[bytes, Rule]]) -> Non
 
 
 def _find(namespace: Namespace, entity_id: int) -> Queue | Topic | None:
-    """The entity of a row; a transfer dead-letter queue is made where a row asks for it."""
+    """The entity of a row; creates a transfer dead-letter queue if a row belongs to one."""
     found = namespace._by_id.get(entity_id)
     if found is None and entity_id % IDS_PER_ENTITY == TRANSFER_PART:
         owner = namespace._by_id.get(entity_id - TRANSFER_PART)
@@ -324,7 +323,7 @@ def _restore_many(queue: Queue | Topic, messages: list[QueuedMessage], size: int
 def _restore_message(
     namespace: Namespace, queue: Queue | Topic | None, key: bytes, value: bytes, leftovers: Leftovers
 ) -> None:
-    """The long way: scheduled and deferred messages, sessions, changed properties, shared bodies, leftovers."""
+    """The slow path: scheduled and deferred messages, sessions, changed properties, shared bodies, leftovers."""
     entity_id, seq = KEY.unpack(key)
     what = f"message {seq}" if queue is None else f"message {seq} of '{queue.path}'"
     try:

@@ -1,8 +1,8 @@
-"""Bringing dead letters back: they return to the entity that dead-lettered them, as if they were sent now.
+"""Resubmitting dead letters: they return to the entity that dead-lettered them, as if sent now.
 
-1. A message leaves its dead-letter queue and arrives in the facts of one commit: it is never in both, never in neither.
-2. It was accepted once, so it is no duplicate of itself; a subscription's copy goes to its subscription only.
-3. What cannot return stays a dead letter, and does not keep the others.
+1. A message leaves its dead-letter queue and arrives in one commit, so it is never in both and never in neither.
+2. Duplicate detection does not apply, because it was accepted before. A subscription's copy returns only to it.
+3. A message that cannot return stays a dead letter and does not block the others.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 
 class Resubmitted(NamedTuple):
-    """What became of dead letters that were to go back."""
+    """The outcome of resubmitting dead letters."""
 
-    # How many are on their way.
     moved: int
-    # How many could not go: they need a session and have none, or do not read.
+    # How many stay: they need a session id and have none, or cannot be decoded.
     refused: int
-    # The sequence number of the last one looked at: the next call goes on behind it.
+    # The last sequence number looked at; the next call continues after it.
     last_seq: int
 
 
@@ -43,7 +42,7 @@ def resubmit_dead_letters(
     now_ms: int,
     facts: Facts,
 ) -> Resubmitted:
-    """Let a queue take back dead letters of one of its own dead-letter queues."""
+    """Move dead letters from one of a queue's own dead-letter queues back to the queue."""
     if part.owner is not queue:
         raise ArgumentError(f"'{part.path}' is no dead-letter queue of '{queue.path}'.")
     if sequence_numbers is not None and len(sequence_numbers) > BATCH_DELETE_MESSAGES_MAX:
@@ -54,7 +53,7 @@ def resubmit_dead_letters(
     queue.touch(now_ms)
     available = part.messages.available
     if sequence_numbers is None:
-        # The ones that came back from a lock are all in it, however many: the lowest go first.
+        # `browse` includes all messages that returned from a lock, however many, so sort and cut again.
         found = sorted(available.browse(after_seq + 1, BATCH_DELETE_MESSAGES_MAX), key=_seq)
         found = found[:BATCH_DELETE_MESSAGES_MAX]
     else:
@@ -81,7 +80,7 @@ def _take_back(queue: Queue, part: Queue, message: QueuedMessage, views: Views, 
                 return False
             session_id = str(found)
         if expires_ms is not None:
-            # It was written down when the message was sent: clients drop what they take for expired.
+            # The old time is in the stored message, and clients drop messages that look expired.
             changes.update(view.encode(Changes({}, {"ExpiresAtUtc": expires_ms})))
     except FilterEvaluationError:
         return False

@@ -10,13 +10,13 @@ from twinbus.limits import RULE_NAME_CHARS_MAX
 from .filters import Filter, SqlAction, TrueFilter, filter_from_json
 from .topic_settings import check_name
 
-# The rule that a new subscription has unless another is given.
+# The rule of a new subscription unless another is given.
 DEFAULT_RULE: Final = "$Default"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rule:
-    """One rule. Two of them are the same only when they are one object: filters have an order of their own."""
+    """One rule. Rules compare by identity, because filters define an equality of their own."""
 
     name: str
     filter: Filter

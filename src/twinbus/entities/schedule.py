@@ -1,6 +1,6 @@
-"""Messages that are to become active later, by time and by sequence number.
+"""Scheduled messages, by time and by sequence number.
 
-A cancelled one leaves the dict at once and the heap when it is met, or when half of the heap is stale.
+A cancelled message leaves the dict at once, and the heap when it is popped or when half of the heap is stale.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ class Schedule:
     __slots__ = ("_heap", "messages")
 
     def __init__(self) -> None:
-        # Scheduled messages by sequence number.
         self.messages: dict[int, QueuedMessage] = {}
-        # (time, sequence number), cancelled ones included.
+        # (time, sequence number); includes cancelled messages.
         self._heap: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
@@ -39,7 +38,7 @@ class Schedule:
         return message
 
     def due(self, now_ms: int, limit: int) -> list[QueuedMessage]:
-        """Take out up to `limit` messages whose time has come, earliest first."""
+        """Remove up to `limit` due messages, earliest first."""
         found: list[QueuedMessage] = []
         while self._heap and self._heap[0][0] <= now_ms and len(found) < limit:
             seq = heappop(self._heap)[1]

@@ -1,4 +1,4 @@
-"""Messages for later, as senders command them: the same on a queue and on a topic."""
+"""Scheduling and cancelling messages: the same for queues and topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def schedule_messages(
     entity: Queue | Topic, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int]
 ) -> list[int]:
-    """Accept messages and return their sequence numbers; of a duplicate, that of the first one."""
+    """Accept messages and return their sequence numbers; a duplicate gets that of the first message."""
     entity.check_send(messages)
     entity.accessed_ms = now_ms
     duplicates = entity.duplicates

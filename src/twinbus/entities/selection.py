@@ -1,9 +1,9 @@
-"""Which subscriptions of a topic take a message: all rules of all subscriptions, asked at once.
+"""Which subscriptions of a topic take a message: all rules of all subscriptions, evaluated together.
 
 1. A rule that selects everything and changes nothing costs nothing: its subscription is on a list.
-2. Correlation filters stand in one index, however many they are; only SQL filters are evaluated one by one.
-3. A subscription takes one copy when any rule without an action selects the message, and one more for each rule with an
-   action that does. A rule that fails on a message does not select it; the subscription may want it as a dead letter.
+2. All correlation filters share one index; only SQL filters are evaluated one by one.
+3. A subscription takes one copy if any rule without an action selects the message, plus one for each rule with an
+   action that does. A rule that fails on a message does not select it; the subscription may dead-letter it instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 class Binding:
-    """A rule in its place."""
+    """A rule and its subscription."""
 
     __slots__ = ("rule", "subscription")
 
@@ -46,11 +46,11 @@ class Choice:
         error: str | None,
     ) -> None:
         self.subscription = subscription
-        # What the rule's action changes on it, as index records keep it; None: nothing.
+        # What the rule's action changes, in the form index records store; None for nothing.
         self.changes = changes
         # The system properties among the changes, by canonical name.
         self.system = system
-        # Why it is a dead letter: the text of a rule's failure; None: it is none.
+        # If it is a dead letter, the error text of the failed rule; otherwise None.
         self.error = error
 
 
@@ -60,15 +60,12 @@ class Selection:
     __slots__ = ("_always", "_bindings", "_correlations", "_evaluated", "_index")
 
     def __init__(self) -> None:
-        # Where each rule stands.
         self._bindings: dict[Rule, Binding] = {}
-        # Subscriptions that take everything as it is, and how many of their rules say so.
+        # Subscriptions that take every message unchanged, and how many of their rules say so.
         self._always: dict[Subscription, int] = {}
-        # The correlation filters.
         self._index: CorrelationIndex[Binding] = CorrelationIndex()
-        # Their bindings.
         self._correlations: dict[Binding, None] = {}
-        # What is evaluated for each message: SQL filters, and rules that select everything to change it.
+        # Evaluated for each message: SQL filters, and rules that select everything but have an action.
         self._evaluated: dict[Binding, None] = {}
 
     @property
@@ -77,16 +74,16 @@ class Selection:
 
     @property
     def sql_count(self) -> int:
-        """Rules with a SQL filter; to clients, those that select everything or nothing are such."""
+        """Rules with a SQL filter. To clients, TrueFilter and FalseFilter are SQL filters too."""
         return len(self._bindings) - len(self._correlations)
 
     @property
     def looks(self) -> bool:
-        """Whether any rule looks at a message."""
+        """Whether any rule reads messages."""
         return bool(self._correlations or self._evaluated)
 
     def check_room(self, rule: Rule) -> None:
-        """Refuse a rule that would be one too many."""
+        """Raise if the topic has no room for another such rule."""
         if isinstance(rule.filter, CorrelationFilter):
             if len(self._correlations) >= CORRELATION_RULES_PER_TOPIC_MAX:
                 raise QuotaExceededError(f"A topic has at most {CORRELATION_RULES_PER_TOPIC_MAX} correlation filters.")

@@ -1,6 +1,6 @@
-"""Sequence numbers of one entity: ascending, never used twice.
+"""Sequence numbers of one entity: ascending, never reused.
 
-A high-water mark is written ahead in blocks, so that most numbers cost no row; a restart goes on above the mark.
+A high-water mark is written ahead in blocks, so most numbers cost no row; a restart continues above the mark.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ _META: Final = Table.META
 
 
 class SequenceNumbers:
-    """The numbers an entity gives to its messages."""
+    """Hands out sequence numbers for one entity's messages."""
 
     __slots__ = ("_mark", "_reserved", "last")
 
     def __init__(self, entity_id: int) -> None:
         # The key of the high-water mark.
         self._mark = META_SEQUENCE + ENTITY_KEY.pack(entity_id)
-        # Numbers up to this one are written down as used.
+        # Numbers up to this one are recorded as used.
         self._reserved = 0
-        # The last number given out.
         self.last = 0
 
     def next(self, facts: Facts) -> int:
@@ -37,10 +36,10 @@ class SequenceNumbers:
         return seq
 
     def reserve(self, seq: int) -> None:
-        """Go on above a number that is in use."""
+        """Continue above a number that is in use."""
         self.last = max(self.last, seq)
         self._reserved = max(self._reserved, seq)
 
     def close(self, facts: Facts) -> None:
-        """The entity is deleted: its mark goes."""
+        """The entity is deleted: delete its mark."""
         facts.delete(_META, self._mark)

@@ -1,4 +1,4 @@
-"""A session: messages with one session id, given in order to the one receiver that holds the session's lock."""
+"""A session: messages with one session id, delivered in order to the one receiver that holds the session's lock."""
 
 from __future__ import annotations
 
@@ -43,28 +43,27 @@ class MessageSession:
     def __init__(self, queue: Queue, session_id: str) -> None:
         self.queue = queue
         self.id = session_id
-        # Its messages that can be received now.
+        # Messages that can be received now.
         self.available = Available()
-        # Its locked messages, by token.
+        # Locked messages by token.
         self.held: dict[bytes, QueuedMessage] = {}
-        # Its deferred and scheduled messages, by sequence number.
+        # Deferred and scheduled messages by sequence number.
         self.aside: dict[int, QueuedMessage] = {}
-        # All its messages, in whatever place; the session is kept while there are any.
+        # Number of messages in any place; the session exists while there are any.
         self.members = 0
-        # Its messages whose return is not durable yet: until it is, later ones must wait.
+        # Messages whose return is not durable yet; later ones wait for them.
         self.returning = 0
         self.locked = False
-        # End of the lock; None when not locked.
         self.locked_until_ms: int | None = None
-        # The lock has lapsed and its receiver has not been told yet.
+        # The lock has expired, but the receiver has not been told yet.
         self.leaving = False
-        # It stands in the line of free sessions.
+        # It is in the queue of free sessions.
         self.ready = False
-        # The application's state; None: none set.
+        # The application's session state.
         self.state: bytes | None = None
-        # When the state was last set; 0: never.
+        # When the state was last set; 0 if never.
         self.updated_ms = 0
-        # Set by the receiver's owner: called when messages became available while locked.
+        # Called when messages become available while the session is locked; set by the receiver's link.
         self.on_available: Callable[[MessageSession], None] | None = None
 
     def acquire(
@@ -74,11 +73,11 @@ class MessageSession:
         return acquire_in_session(self, count, now_ms, facts, limit_bytes)
 
     def take(self, count: int, now_ms: int, facts: Facts, limit_bytes: int = ACQUIRE_BYTES_MAX) -> list[QueuedMessage]:
-        """Receive and delete the next messages, in order, first half: see `Queue.take`."""
+        """Take the next messages, in order, for a receive-and-delete receiver; see `Queue.take`."""
         return take_in_session(self, count, now_ms, facts, limit_bytes)
 
     def check(self, now_ms: int) -> None:
-        """Refuse to go on without a live lock."""
+        """Raise unless the lock is valid."""
         if not self.alive(now_ms):
             raise SessionLockLostError(LOCK_LOST_TEXT)
 
@@ -88,7 +87,7 @@ class MessageSession:
 
     @property
     def active(self) -> bool:
-        """It has messages that are available, locked or on their way back."""
+        """Whether it has messages that are available, locked or returning."""
         return bool(len(self.available) or self.held or self.returning)
 
     def browse(self, from_seq: int, count: int) -> list[QueuedMessage]:

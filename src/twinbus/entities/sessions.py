@@ -1,8 +1,7 @@
-"""The sessions of a queue: which there are, who may have one, and what state each has.
+"""The sessions of a queue: which exist, who holds them, and their states.
 
-A session exists while it has messages, a state or a lock. Free sessions with available messages wait in a line, in
-the order in which they became available; accepting the next one takes the first. One receiver holds a session at a
-time.
+A session exists while it has messages, a state or a lock, and one receiver holds it at a time. Free sessions with
+available messages wait in line in the order they became available; accepting the next session takes the first.
 """
 
 from __future__ import annotations
@@ -28,17 +27,16 @@ _READY_MIN: Final = 64
 
 
 class Sessions:
-    """All sessions of a queue."""
+    """All sessions of one queue."""
 
     __slots__ = ("_queue", "_ready", "by_id", "locks")
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        # Every session that exists.
         self.by_id: dict[str, MessageSession] = {}
         # The locked ones, earliest deadline first.
         self.locks: Locks[str, MessageSession] = Locks()
-        # Free sessions with available messages, longest waiting first; some may have been accepted by id since.
+        # Free sessions with available messages, longest waiting first; some may since have been accepted by id.
         self._ready: deque[MessageSession] = deque()
 
     # --- messages ---------------------------------------------------------------------------------------------------
@@ -51,25 +49,25 @@ class Sessions:
         return session
 
     def join(self, session_id: str) -> MessageSession:
-        """The session for one more message."""
+        """The session for one more message; creates it if needed."""
         session = self.open(session_id)
         session.members += 1
         return session
 
     def leave(self, session: MessageSession) -> None:
-        """One of its messages is gone."""
+        """One of its messages has left."""
         session.members -= 1
         if session.members == 0:
             self.drop_if_unused(session)
 
     def drop_if_unused(self, session: MessageSession) -> None:
         unused = session.members == 0 and session.state is None and not session.locked and not session.leaving
-        # It may be gone already, and another one may have its name.
+        # It may already be gone, and a new session may have its id.
         if unused and self.by_id.get(session.id) is session:
             del self.by_id[session.id]
 
     def announce(self, sessions: Iterable[MessageSession]) -> bool:
-        """Messages came: tell the holders, and put free sessions into the line; whether a free one has messages."""
+        """Tell the holders about new messages and queue free sessions. Returns whether a free session has messages."""
         free = False
         for session in sessions:
             if session.locked:
@@ -83,7 +81,7 @@ class Sessions:
     # --- the line of free sessions ----------------------------------------------------------------------------------
 
     def offer(self, session: MessageSession) -> None:
-        """Put a session into the line if it can be accepted and is not there yet."""
+        """Put a session in line unless it is there already or cannot be accepted."""
         if session.ready or session.locked or session.leaving or not len(session.available):
             return
         session.ready = True
@@ -92,13 +90,13 @@ class Sessions:
             self._tidy()
 
     def offer_restored(self) -> None:
-        """Everything is read back: the session with the oldest message comes first."""
+        """After a restart, the session with the oldest message comes first."""
         waiting = [session for session in self.by_id.values() if session.available.fresh]
         for session in sorted(waiting, key=_first_seq):
             self.offer(session)
 
     def first(self) -> MessageSession | None:
-        """The free session that has waited longest, still in the line."""
+        """The free session that has waited longest, without removing it."""
         while self._ready:
             session = self._ready[0]
             if not session.locked and not session.leaving and len(session.available):
@@ -108,7 +106,7 @@ class Sessions:
         return None
 
     def _tidy(self) -> None:
-        """Drop sessions that ended while standing in the line."""
+        """Drop sessions that can no longer be accepted."""
         kept: deque[MessageSession] = deque()
         for session in self._ready:
             if session.locked or not len(session.available):
@@ -120,7 +118,7 @@ class Sessions:
     # --- locks ------------------------------------------------------------------------------------------------------
 
     def accept(self, session_id: str | None, until_ms: int) -> MessageSession | None:
-        """Lock a session by id, or the first in the line; None when the line is empty."""
+        """Lock a session by id, or the first in line for None; None if no session waits."""
         if session_id is None:
             session = self.first()
             if session is None:
@@ -143,7 +141,7 @@ class Sessions:
         return session
 
     def held(self, session_id: str, now_ms: int) -> MessageSession:
-        """The session of that id, if its lock is live."""
+        """The session with that id; raises unless its lock is valid."""
         session = self.by_id.get(session_id)
         if session is None:
             raise SessionLockLostError(LOCK_LOST_TEXT)
@@ -163,7 +161,7 @@ class Sessions:
     # --- states -----------------------------------------------------------------------------------------------------
 
     def state(self, session_id: str) -> bytes | None:
-        """The state of a session that is held, its deadline past or not."""
+        """The state of a locked session, even if the lock's deadline has passed."""
         session = self.by_id.get(session_id)
         if session is None or not session.locked:
             raise SessionLockLostError(LOCK_LOST_TEXT)
@@ -172,7 +170,7 @@ class Sessions:
     def set_state(
         self, entity_id: int, session: MessageSession, state: bytes | None, now_ms: int, facts: Facts
     ) -> None:
-        """Set the state, or remove it by None or by an empty one."""
+        """Set the state; None or an empty state removes it."""
         state = state or None
         if state is not None and len(state) > SESSION_STATE_BYTES_MAX:
             raise ArgumentError(f"The session state has {len(state)} bytes, the limit is {SESSION_STATE_BYTES_MAX}.")
@@ -191,13 +189,13 @@ class Sessions:
         session.updated_ms = updated_ms
 
     def state_rows(self, entity_id: int) -> Iterator[Row]:
-        """The rows of all states, for deleting the queue."""
+        """All state rows, for deleting the queue."""
         for session in self.by_id.values():
             if session.state is not None:
                 yield Table.SESSIONS, session_key(entity_id, session.id), 0
 
     def names(self, updated_after_ms: int | None, skip: int, top: int) -> list[str]:
-        """Ids of sessions with messages or a state; or of those whose state was set after a time."""
+        """Ids of sessions with messages or a state; with a time, of those whose state was set after it."""
         names: list[str] = []
         for session in self.by_id.values():
             if updated_after_ms is None:

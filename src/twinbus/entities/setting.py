@@ -1,8 +1,7 @@
-"""What is known of one setting: the columns of the table in `settings.py`, and the checks that follow from them.
+"""One setting: the columns of the table in `settings.py`, and the checks they imply.
 
-Rules:
-- A setting's own name ends with its unit (`lock_duration_ms`). Files and options leave `_ms` out and take durations.
-- Azure's name is an element of the admin XML, a key of the emulator's file, and in snake case a word of the SDK.
+- A setting's own name ends with its unit (`lock_duration_ms`). Files and options omit `_ms` and accept durations.
+- Azure's name is an element of the admin XML, a key of the emulator's file and, in snake case, a name in the SDK.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from twinbus.errors import ArgumentError
 
-# Kinds of entity, and those that have a setting.
+# Kinds of entity, and the groups that share a setting.
 QUEUE: Final = "queue"
 TOPIC: Final = "topic"
 SUBSCRIPTION: Final = "subscription"
@@ -21,13 +20,12 @@ EVERY: Final = (QUEUE, TOPIC, SUBSCRIPTION)
 SENT_TO: Final = (QUEUE, TOPIC)
 RECEIVED_FROM: Final = (QUEUE, SUBSCRIPTION)
 
-# Kinds of value.
 DURATION: Final = "duration"
 NUMBER: Final = "number"
 FLAG: Final = "flag"
 TEXT: Final = "text"
 
-# What is said of a setting that the rules never ask for.
+# The help text of a setting that the broker ignores.
 NO_EFFECT: Final = "Accepted for compatibility with Azure; has no effect."
 
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -35,7 +33,7 @@ _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One row of the table."""
+    """One row of the settings table."""
 
     name: str = ""
     kind: str
@@ -43,27 +41,27 @@ class Setting:
     azure: str
     help: str
     default: Any
-    # The range of a number or duration; of a text, how many characters it may have.
+    # The range of a number or duration; `highest` is the maximum length of a text.
     lowest: int = 0
     highest: int = 0
-    # All values there are; empty: any.
+    # The allowed values; empty allows any.
     choices: tuple[str, ...] = ()
-    # What a value is called in help.
+    # The placeholder for the value in help texts.
     metavar: str = ""
-    # The option that switches a flag off; empty: `--no-...`.
+    # The option that turns a flag off; if empty, `--no-...`.
     off: str = ""
-    # Stored messages depend on it: it cannot change once the entity exists.
+    # Stored messages depend on it, so it cannot change once the entity exists.
     fixed: bool = False
-    # The official emulator reads it too; the others in a `config.json` are for Twinbus.
+    # The official emulator reads it too; other settings in a `config.json` are for Twinbus only.
     emulator: bool = False
-    # The official SDK knows it.
+    # The official SDK has it.
     sdk: bool = True
-    # How many of our units one of Azure's is.
+    # How many of our units make one of Azure's.
     azure_unit: int = 1
 
     @property
     def key(self) -> str:
-        """Its name in our TOML file, and with hyphens on the command line."""
+        """Its name in our TOML file and, with hyphens, on the command line."""
         return self.name.removesuffix("_ms")
 
     @property
@@ -71,7 +69,7 @@ class Setting:
         return _CAPITAL.sub("_", self.azure).lower()
 
     def check(self, value: Any) -> None:
-        """Refuse a value outside its range, naming the value and the range."""
+        """Raise for a value outside the range; the error names the value and the range."""
         if self.kind in (DURATION, NUMBER):
             if not self.lowest <= value <= self.highest:
                 raise ArgumentError(f"{self.name} {value} is out of range: {self.lowest} to {self.highest}.")
@@ -81,7 +79,7 @@ class Setting:
             raise ArgumentError(f"{self.name} has {len(value)} characters, the limit is {self.highest}.")
 
 
-# The fields of the settings classes. Each has a row, under its metadata.
+# Fields of the settings classes. Each one carries its table row as metadata.
 
 
 def duration(
@@ -110,6 +108,6 @@ def _field(kind: str, azure: str, entities: tuple[str, ...], default: Any, help:
 
 
 def rows_of(table: type[Any]) -> tuple[Setting, ...]:
-    """The rows of a class, with the names that its fields have."""
+    """The rows of a settings class, named after its fields."""
     rows = [field for field in dataclasses.fields(table) if "setting" in field.metadata]
     return tuple(dataclasses.replace(row.metadata["setting"], name=row.name) for row in rows)

@@ -1,12 +1,11 @@
-"""Every setting of queues, topics and subscriptions, each said once, and those of a queue.
+"""Every setting of queues, topics and subscriptions in one table, and the settings of a queue.
 
-`EntitySettings` is the table: configuration, validation, admin XML, command line, export and docs/config.md are made
-from its rows or checked against them. A new setting is one row here and the rule that uses it.
+`EntitySettings` is the table: configuration, validation, admin XML, command line, export and docs/config.md are
+generated from its rows or checked against them. A new setting is one row here plus the code that uses it.
 
-Rules:
-- A value outside its range is an ArgumentError that names the value and the range. `UNLIMITED_MS` means never.
-- The rules ask every entity the same questions: what a kind of entity does not have keeps the value that changes
-  nothing, and cannot be given.
+- A value out of range is an ArgumentError that names the value and the range. `UNLIMITED_MS` means never.
+- The broker reads every setting from every kind of entity. A setting that a kind does not have keeps a neutral value
+  and cannot be set.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _S = TypeVar("_S", bound="EntitySettings")
 
 @dataclass(frozen=True, kw_only=True)
 class EntitySettings:
-    """The table. Its order is that of help texts, of `twinbus queue show` and of docs/config.md."""
+    """The table. Help texts, `twinbus queue show` and docs/config.md follow its order."""
 
     lock_duration_ms: int = duration(
         "LockDuration",
@@ -168,7 +167,7 @@ class EntitySettings:
         metavar="ENTITY",
         emulator=True,
     )
-    # No setting, but how an administration client wrote these two: it reads them as it wrote them.
+    # Not a setting: the URL scheme an administration client used for the two above, which it expects back.
     forward_scheme: str = "sb"
     enable_batched_operations: bool = flag("EnableBatchedOperations", EVERY, True, NO_EFFECT)
     enable_partitioning: bool = flag("EnablePartitioning", SENT_TO, False, NO_EFFECT, fixed=True)
@@ -196,7 +195,7 @@ class EntitySettings:
 
     @property
     def names(self) -> dict[str, str]:
-        """What it is called by, as its own fields."""
+        """The fields that name the entity."""
         raise NotImplementedError
 
     def check_names(self) -> None:
@@ -207,7 +206,7 @@ class EntitySettings:
         return self.max_megabytes * 1024 * 1024
 
     def check_update(self, new: EntitySettings) -> None:
-        """Refuse an update that touches what is fixed at creation."""
+        """Raise if an update changes something fixed at creation."""
         for name, before in self.names.items():
             check_fixed(name, before, new.names[name], self.kind)
         for setting in SETTINGS_OF[self.kind]:
@@ -233,8 +232,8 @@ SETTINGS_OF: Final[dict[str, tuple[Setting, ...]]] = {
 class QueueSettings(EntitySettings):
     """The settings of one queue.
 
-    Forwarding from a queue with sessions, or to the queue itself, is no mistake to the service: the first never
-    happens, the second ends after the allowed number of hops.
+    The service accepts forwarding from a session queue and to the queue itself: the first never happens, the second
+    ends after the maximum number of hops.
     """
 
     path: str
@@ -263,11 +262,11 @@ def check_path(path: str) -> None:
 
 
 def check_fixed(name: str, before: object, after: object, kind: str) -> None:
-    """Refuse a change of what is fixed at creation; names are the same whatever their case."""
+    """Raise if a fixed setting changes; text compares case-insensitively."""
     same = before.lower() == after.lower() if isinstance(before, str) and isinstance(after, str) else before == after
     if not same:
         entity = kind.capitalize()
-        # Words of the service's, for which the Go client's tests look.
+        # The service's wording, which the Go client's tests look for.
         reason = f"Partitioning cannot be changed for {entity}. " if name == "enable_partitioning" else ""
         raise ArgumentError(
             f"{reason}The value for the {name} property of an existing {entity} cannot be changed: "

@@ -1,8 +1,8 @@
 """Where a message can be, and what moves it: one table.
 
-The rules keep a message's place as `state` plus `token` (see `message.py`); `place` reads it back. The model tests
-check every move of real queues and topics against `TRANSITIONS`, another test checks that each of its moves is made,
-and `docs/states.md` is drawn from it.
+The entities store a message's place as `state` plus `token` (see `message.py`); `place` decodes it. The model tests
+check every move of real queues and topics against `TRANSITIONS`, another test checks that each of its moves occurs,
+and `docs/states.md` is generated from it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Move(enum.Enum):
     DAMAGE = "body unreadable"
 
 
-# What is not plain from the name of a place.
+# For places whose name does not say enough.
 MEANINGS: Final[dict[Place, str]] = {
     Place.SENT: "accepted, or come from another entity; not durable yet, so nobody sees it",
     Place.SCHEDULING: "accepted for later; not durable yet",
@@ -98,7 +98,7 @@ _SETTLE: Final = {
     Move.DAMAGE: Place.SET_ASIDE,
 }
 
-# A message that returns and has expired expires, so the moves of _EXPIRE start where a message is held as well.
+# An expired message that returns expires at once, so the moves of _EXPIRE also start where a message is held.
 TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
     Place.SENT: {Move.COMMIT: Place.AVAILABLE},
     Place.SCHEDULING: {Move.COMMIT: Place.SCHEDULED},
@@ -161,7 +161,7 @@ TRANSITIONS: Final[dict[Place, dict[Move, Place]]] = {
 
 
 def place(message: QueuedMessage) -> Place:
-    """The place of a message whose arrival is durable; of one that has left, only that it is gone."""
+    """The place of a message whose arrival is durable. A message that has left is always REMOVED."""
     if message.state == GONE:
         return Place.REMOVED
     if message.state == SCHEDULED:

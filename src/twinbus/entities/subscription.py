@@ -1,7 +1,7 @@
-"""A subscription: the rules that say which messages of a topic it takes, and the queue they go to.
+"""A subscription: the rules that select messages of a topic, and the queue that holds the copies.
 
-Nobody sends to it. A copy has a sequence number of its own and remembers the topic's; its body is the topic's one body,
-shared with the other copies. Rules have rows of their own, so that adding the thousandth writes one small row.
+Nobody sends to it directly. A copy has its own sequence number and remembers the topic's; all copies share one body.
+Each rule has its own row, so adding the thousandth writes one small row.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ FILTER_REASON: Final = "FilterEvaluationException"
 
 
 class Subscription:
-    """One subscription of a topic: the rules, and the queue that their messages go to."""
+    """One subscription of a topic."""
 
     __slots__ = ("_last_rule", "_rules", "queue", "topic")
 
     def __init__(self, topic: Topic, queue: Queue) -> None:
         self.topic = topic
-        # Holds the copies; receivers, locks and dead letters are its matter.
+        # Holds the copies, and handles receivers, locks and dead letters.
         self.queue = queue
-        # Rules by lower-case name, with the numbers of their rows.
+        # Rules with their row numbers, by lower-case name.
         self._rules: dict[str, tuple[int, Rule]] = {}
         self._last_rule = 0
         queue.subscription = self
@@ -66,7 +66,7 @@ class Subscription:
         return self.queue.path
 
     def update(self, settings: SubscriptionSettings, now_ms: int, facts: Facts) -> None:
-        """Take over new settings."""
+        """Apply new settings."""
         self.settings.check_update(settings)
         self.queue.adopt(settings, now_ms, facts)
 
@@ -90,7 +90,7 @@ class Subscription:
         self._write_rule(self._last_rule, rule, facts)
 
     def update_rule(self, rule: Rule, now_ms: int, facts: Facts) -> None:
-        """Put a rule in the place of the one with its name."""
+        """Replace the rule of the same name."""
         number, before = self._rule(rule.name)
         if type(rule.filter) is not type(before.filter):
             self.topic.selection.check_room(rule)
@@ -108,20 +108,20 @@ class Subscription:
         facts.delete(Table.ENTITIES, RULE_KEY.pack(self.queue.entity_id, number))
 
     def restore_rule(self, number: int, rule: Rule) -> None:
-        """Have a rule whose row is written."""
+        """Add a rule whose row is already written."""
         self._rules[rule.name.lower()] = (number, rule)
         self._last_rule = max(self._last_rule, number)
         self.topic.selection.add(self, rule)
 
     def drop_rules(self, facts: Facts) -> None:
-        """The subscription is going."""
+        """Remove all rules: the subscription is being deleted."""
         for number, rule in self._rules.values():
             self.topic.selection.remove(rule)
             facts.delete(Table.ENTITIES, RULE_KEY.pack(self.queue.entity_id, number))
         self._rules.clear()
 
     def _check_exists(self) -> None:
-        """Nothing may be written for a subscription that is gone: no start would find its owner."""
+        """Raise if the subscription is deleted: after a restart, the rows of a rule would have no owner."""
         if self.queue.deleted:
             raise not_found(self.path)
 
@@ -149,8 +149,8 @@ class Subscription:
         facts: Facts,
         shown: Facts | None = None,
     ) -> None:
-        """Take a copy of a message of the topic; its body is counted already. With `shown`, others see the copy when
-        those facts are durable."""
+        """Take a copy of a topic's message, whose body reference is already counted. With `shown`, it becomes
+        visible when those facts are durable."""
         queue = self.queue
         queue.touch(now_ms)
         changes = original.changes
@@ -187,7 +187,7 @@ class Subscription:
         queue.take_in(copy, found, facts, shown)
 
     def _obey(self, copy: Relayed, system: dict[str, Any], now_ms: int) -> None:
-        """An action set what the rules go by: time to live, or the time at which the copy becomes visible."""
+        """Apply system properties set by an action: the time to live, or the time the copy becomes visible."""
         scheduled_ms = system.get("ScheduledEnqueueTimeUtc")
         if isinstance(scheduled_ms, int) and scheduled_ms > now_ms:
             if copy.expires_ms is not None:
@@ -201,7 +201,7 @@ class Subscription:
             copy.expires_ms = self.queue.expires_at(min(max(wanted, 0), ceiling), copy.enqueued_ms)
 
     def _bury(self, copy: Relayed, reason: str, description: str, facts: Facts, shown: Facts | None) -> None:
-        """A copy that cannot be taken starts as a dead letter."""
+        """Dead-letter a copy that cannot be delivered."""
         dead_letters = self.queue.dead_letters
         assert dead_letters is not None
         copy.changes = with_reason(copy, reason, description)
@@ -209,7 +209,7 @@ class Subscription:
 
 
 def _session_of(view: StoredView) -> str | None:
-    """The message's session id; None if it cannot be decoded, because copies exist already and nothing may fail."""
+    """The message's session id, or None. None if undecodable, too: copies exist already, so this must not fail."""
     try:
         session_id = view.system("SessionId")
     except FilterEvaluationError:
@@ -218,5 +218,5 @@ def _session_of(view: StoredView) -> str | None:
 
 
 def subscription_of(entity: Queue | Topic) -> Subscription | None:
-    """The subscription that fills an entity; None: it is a topic, a queue with senders, or a dead-letter queue."""
+    """The subscription that fills an entity; None for a topic, a queue with senders, or a dead-letter queue."""
     return entity.subscription if isinstance(entity, Queue) else None

@@ -1,7 +1,7 @@
-"""Removing the rows of deleted entities in bounded steps.
+"""Removes the rows of deleted entities in bounded steps.
 
-Deleting a queue drops its own row at once; the rows of its messages, a million perhaps, follow a few thousand a
-commit. A restart in between finds rows without an entity and hands them in here again.
+Deleting a queue deletes its own row at once; the rows of its messages, perhaps a million, follow a few thousand per
+commit. A restart in between finds rows without an entity and adds them here again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Row = tuple[Table, bytes, int]
 
 
 class Sweep:
-    """Rows that nobody needs any more."""
+    """Rows to be removed."""
 
     __slots__ = ("_bodies", "_parts")
 
     def __init__(self, bodies: Bodies) -> None:
-        # Where a body's last reference is noticed.
+        # Deletes a body with its last reference.
         self._bodies = bodies
-        # Rows to remove, a source at a time.
+        # One iterator per source.
         self._parts: deque[Iterator[Row]] = deque()
 
     def add(self, rows: Iterator[Row]) -> None:
@@ -37,7 +37,7 @@ class Sweep:
         return bool(self._parts)
 
     def step(self, facts: Facts, limit: int) -> bool:
-        """Remove up to `limit` rows; True when more remain."""
+        """Remove up to `limit` rows; returns True if more remain."""
         count = 0
         while self._parts:
             if count >= limit:
@@ -55,10 +55,10 @@ class Sweep:
 
 
 def mark_deleted(entity_id: int, facts: Facts) -> None:
-    """Tell a start that an entity's rows are to be cleared away: rows of an entity that nobody deleted are kept."""
+    """Mark an entity as deleted, so that a restart sweeps its rows. Rows without an entity or a mark are kept."""
     facts.rows[Table.META, META_DELETED + ENTITY_KEY.pack(entity_id)] = b""
 
 
 def deleted_rows(entity_id: int) -> Iterator[Row]:
-    """The mark itself, the last row to go."""
+    """The mark itself, which is removed last."""
     yield Table.META, META_DELETED + ENTITY_KEY.pack(entity_id), 0

@@ -1,7 +1,7 @@
-"""A topic: takes messages and hands each subscription that wants one a copy.
+"""A topic: accepts messages and gives each subscription that selects one a copy.
 
-A message is stored once: its copies are index records that share the body. The topic holds nothing itself but what is
-scheduled; a scheduled message is handed out when its time comes, to the rules of that time.
+A message is stored once: its copies are index records that share the body. The topic itself holds only scheduled
+messages, which are copied when they are due, by the rules in force then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """One topic."""
+    """One topic and its subscriptions."""
 
     __slots__ = (
         "_arrivals",
@@ -66,21 +66,19 @@ class Topic:
 
     def __init__(self, settings: TopicSettings, entity_id: int, commons: Commons, now_ms: int) -> None:
         self.settings = settings
-        # As the owner spelled it.
+        # Spelled as when it was created.
         self.path = settings.path
         self.entity_id = entity_id
         self.created_ms = now_ms
-        # When its settings last changed.
         self.updated_ms = now_ms
-        # When it was last used: idle deletion counts from here.
+        # When it was last used; idle deletion counts from here.
         self.accessed_ms = now_ms
-        # Links attached to it, kept by their owner: a topic with links is not idle.
+        # Attached links, maintained by the broker: a topic with links is not idle.
         self.links = 0
         # Pings accepted and dropped.
         self.pings = 0
-        # Set while a batch is handed out in steps: whoever sends waits in this list, kept by the owner.
+        # Set during a fan-out in steps: senders that wait, maintained by the broker.
         self.held: list[Any] | None = None
-        # Called when the topic was deleted.
         self.on_deleted: Callable[[Any], None] | None = None
         self._commons = commons
         self.gate = Gate(settings.path)
@@ -89,14 +87,14 @@ class Topic:
         # All rules of all subscriptions.
         self.selection = Selection()
         self.numbers = SequenceNumbers(entity_id)
-        # Nothing but scheduled messages, and those of them whose body cannot be read.
+        # Only scheduled messages, including damaged ones.
         self.messages = Messages(entity_id, commons, None, False)
         # None without duplicate detection.
         self.duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
             self.duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
         self.quota = Quota(f"Topic: '{settings.path}'", settings.quota_bytes, [self.messages])
-        # No less than the bytes of all copies: adding them up for each send would cost more than sending.
+        # An upper bound for the bytes of all copies: adding them up would cost more than the send itself.
         self._copies_bytes_max = 0
         self.alarm = Alarm(commons.alarms, entity_id)
         self._arrivals = Arrivals(self._show)
@@ -106,11 +104,11 @@ class Topic:
 
     @property
     def deleted(self) -> bool:
-        """It no longer exists; links that still point here must go."""
+        """It no longer exists; links to it must detach."""
         return self.gate.deleted
 
     def touch(self, now_ms: int) -> None:
-        """Somebody uses it: attaching counts, too."""
+        """Record a use; attaching counts, too."""
         self.accessed_ms = now_ms
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
@@ -125,7 +123,7 @@ class Topic:
         return len(self._by_name)
 
     def find(self, name: str) -> Subscription | None:
-        """The subscription of that name, in any case."""
+        """The subscription of that name, ignoring case."""
         return self._by_name.get(name.lower())
 
     def check_subscription_room(self) -> None:
@@ -152,7 +150,7 @@ class Topic:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of what is scheduled and of all copies."""
+        """Bytes of the scheduled messages and of all copies."""
         return self.quota.used_bytes + sum(subscription.queue.size_bytes for subscription in self._by_name.values())
 
     @property
@@ -178,37 +176,37 @@ class Topic:
                 duplicates.add(new.message_id, self.accept(new, now_ms, facts), now_ms, facts)
 
     def hands_out_long(self, messages: Sequence[NewMessage]) -> bool:
-        """Whether these messages make so many copies that `hand_out` is to be used."""
+        """Whether these messages make so many copies that `hand_out` must be used."""
         return len(messages) * len(self._by_name) > FAN_OUT_COPIES_MAX
 
     def hand_out(self, messages: Sequence[NewMessage], now_ms: int) -> FanOut:
-        """Accept all messages or none, and hand them out in steps; the topic is held until `let_go`."""
+        """Accept all messages or none, and copy them in steps; the topic is held until `let_go`."""
         self.check_send(messages)
         self.accessed_ms = now_ms
         self.held = []
         return FanOut(self, self._commons, messages, now_ms)
 
     def let_go(self, now_ms: int) -> list[Any]:
-        """A batch was handed out: others may send; those who waited are returned."""
+        """End a fan-out in steps: others may send again. Returns the senders that waited."""
         waiting, self.held = self.held, None
         self.arm(now_ms)
         return waiting or []
 
     def count_copies(self, more: int) -> None:
-        """Copies of so many bytes were made."""
+        """Account for copies of this many bytes."""
         self._copies_bytes_max += more
 
     def reserve_numbers(self, count: int, facts: Facts) -> list[int]:
-        """Sequence numbers for messages that come later, if they come."""
+        """Reserve sequence numbers for messages that may come later."""
         return [self.numbers.next(facts) for _ in range(count)]
 
     def schedule(
         self, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int] = ()
     ) -> list[int]:
-        """Accept messages for later and return their sequence numbers; of a duplicate, that of the first one.
-        `reserved` are numbers that were given out for them before."""
+        """Accept messages for later and return their sequence numbers; a duplicate gets that of the first message.
+        `reserved` are numbers handed out for them before."""
         if self.held is not None and self.duplicates is not None:
-            # What it would be a duplicate of is not on disk yet.
+            # The message it may duplicate is not on disk yet.
             raise ServerBusyError(f"The topic '{self.path}' is handing out a large batch. Try again later.")
         return schedule_messages(self, messages, now_ms, facts, reserved)
 
@@ -223,7 +221,7 @@ class Topic:
         self._check_room(checked_bytes(messages, self.settings.max_message_bytes, False))
 
     def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
-        """Hand out a message that was checked, or keep it for its time; return its number in the topic."""
+        """Copy a checked message to the subscriptions, or keep it until it is due; return its number in the topic."""
         scheduled = new.scheduled_ms is not None and new.scheduled_ms > now_ms
         seq = reserved if reserved and scheduled else self.numbers.next(facts)
         bodies = self._commons.bodies
@@ -246,21 +244,21 @@ class Topic:
         return seq
 
     def check_relay(self, message: Relayed, view: StoredView) -> None:
-        """Raise what stands against taking a message from another entity."""
+        """Raise if a message from another entity cannot be accepted."""
         self.gate.check_open()
         limit = self.settings.max_message_bytes
         if message.size > limit:
             raise too_large(message.size, limit)
         if self.duplicates is not None:
-            # What `relay` will ask for must read: it has no way back.
+            # `relay` needs it later and cannot fail any more.
             view.system("MessageId")
         self._check_room(message.size)
         if self.selection.looks and not view.readable():
             raise FilterEvaluationError("The message cannot be read.")
 
     def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:
-        """Take a message from another entity, checked already, with its body, as if it were sent now; return how many
-        copies that made."""
+        """Accept a checked message from another entity, with its body, as if it were sent now; return the number of
+        copies."""
         self.accessed_ms = now_ms
         seq = self.numbers.next(facts)
         if self.duplicates is not None:
@@ -281,7 +279,7 @@ class Topic:
             self.quota.refuse(size + more)
 
     def _pass_on(self, original: Relayed, seq: int, view: StoredView, now_ms: int, facts: Facts) -> int:
-        """Hand out a message whose body is stored already."""
+        """Copy a message whose body is already stored; return the number of copies."""
         view.place(seq, now_ms, original.expires_ms)
         choices = self.selection.select(view)
         if choices:
@@ -300,7 +298,7 @@ class Topic:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, facts: Facts) -> list[Effect]:
-        """Do what is due, a bounded amount of each kind; what remains is due at once again."""
+        """Do what is due, in bounded amounts of each kind; the rest is due again at once."""
         self.alarm.rang()
         effects: list[Effect] = []
         damaged = self.damaged_count
@@ -313,17 +311,17 @@ class Topic:
         return effects
 
     def idle(self, now_ms: int) -> bool:
-        """Nobody has used it, or one of its subscriptions, for its auto-delete time."""
+        """Whether the topic and all its subscriptions have been unused for the auto-delete time."""
         at_ms = self._idle_deadline_ms(now_ms)
         return at_ms is not None and at_ms <= now_ms
 
     def arm(self, now_ms: int) -> None:
-        """Set the alarm to the earliest deadline there is."""
+        """Set the alarm to the earliest deadline."""
         self._arm_timers()
         self.alarm.wake(self._idle_deadline_ms(now_ms))
 
     def shift(self, step_ms: int) -> None:
-        """The time of day jumped: the ends of intervals move with it, dates stay. Whoever calls arms it again."""
+        """The clock was set: intervals move with it, dates do not. The caller arms the alarm again."""
         if self.duplicates is not None:
             self.duplicates.shift(step_ms)
         self.accessed_ms += step_ms
@@ -336,7 +334,7 @@ class Topic:
             self.alarm.wake(self.duplicates.deadline_ms())
 
     def _activate_due(self, now_ms: int, facts: Facts) -> int:
-        """Scheduled messages are handed out under a new sequence number, as if they were sent now."""
+        """Deliver due scheduled messages under a new sequence number, as if they were sent now."""
         copies = 0
         while copies < TICK_MESSAGES_MAX and self.held is None:
             due = self.messages.schedule.due(now_ms, 1)
@@ -345,7 +343,7 @@ class Topic:
             message = due[0]
             view = self._commons.views.of_stored(message)
             if self.selection.looks and not view.readable():
-                # No rule would select it, and what nobody selects is removed.
+                # No rule would select it, and a message that no rule selects is deleted.
                 self.messages.put_aside(message, facts)
                 copies += 1
                 continue
@@ -361,7 +359,7 @@ class Topic:
         return copies
 
     def _idle_deadline_ms(self, now_ms: int) -> int | None:
-        """When it will have been idle for long enough; so must all its subscriptions be."""
+        """When the topic and all its subscriptions will have been idle long enough."""
         limit_ms = self.settings.auto_delete_on_idle_ms
         if limit_ms >= UNLIMITED_MS:
             return None
@@ -376,7 +374,7 @@ class Topic:
         return used_ms + limit_ms
 
     def _show(self, arrivals: list[QueuedMessage]) -> None:
-        """Scheduled messages have become durable."""
+        """Scheduled messages are durable."""
         if self.gate.deleted:
             self._commons.sweep.add(index_rows(self.entity_id, iter(arrivals)))
             return
@@ -386,7 +384,7 @@ class Topic:
     # --- settings and deletion --------------------------------------------------------------------------------------
 
     def update(self, settings: TopicSettings, now_ms: int, facts: Facts) -> None:
-        """Take over new settings; messages already here keep their expiry."""
+        """Apply new settings; existing messages keep their expiry time."""
         self.settings.check_update(settings)
         if self.duplicates is not None:
             self.duplicates.window_ms = settings.duplicate_window_ms
@@ -398,7 +396,7 @@ class Topic:
         self.arm(now_ms)
 
     def close(self, facts: Facts) -> None:
-        """Leave service: every row is handed over for sweeping, and no command finds anything any more."""
+        """Delete the topic: pass all rows to the sweep. Later commands find nothing."""
         self.gate.close()
         self.alarm.close()
         sweep = self._commons.sweep
@@ -413,7 +411,7 @@ class Topic:
         self._by_name.clear()
 
     def _tell_deleted(self, _: None) -> None:
-        # Behind its last messages, which were handed to the sweep when the commit showed them.
+        # After its last messages, which went to the sweep when the commit would have shown them.
         self._commons.sweep.add(deleted_rows(self.entity_id))
         if self.on_deleted is not None:
             self.on_deleted(self)

@@ -1,4 +1,4 @@
-"""The settings of a topic and of a subscription. Their rows are in the table of `settings.py`."""
+"""The settings of a topic and of a subscription. Their table is in `settings.py`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SubscriptionSettings(EntitySettings):
 
     topic: str
     name: str
-    # Its topic has bounded what arrives.
+    # The topic already limits what arrives.
     max_megabytes: int = QUEUE_MEGABYTES_MAX
     max_message_bytes: int = MESSAGE_BYTES_MAX
 
@@ -67,12 +67,11 @@ class SubscriptionSettings(EntitySettings):
         check_name(self.name, SUBSCRIPTION_NAME_CHARS_MAX, "subscription")
 
 
-# What an entity's settings can be.
 Settings = QueueSettings | TopicSettings | SubscriptionSettings
 
 
 def check_name(name: str, chars_max: int, what: str) -> None:
-    """A subscription's or rule's name: short, and one part of a path; the service's own start with a dollar sign."""
+    """Check a subscription or rule name: one short path segment; the service's own names start with a dollar sign."""
     if not 1 <= len(name) <= chars_max or "/" in name:
         raise ArgumentError(f"The {what} name {name[:260]!r} must have 1 to {chars_max} characters and no '/'.")
     try:

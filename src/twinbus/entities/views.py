@@ -1,7 +1,7 @@
-"""How rules come to see messages: a view is made by whoever knows what a body is, and reads only what it is asked for.
+"""How entities see into messages: the broker, which can decode a body, provides views that read only what is asked.
 
-The rules need one where a subscription's filter, a target's sessions or a target's duplicate detection want to know
-what is in a message. Most messages are never looked at.
+A view is needed for subscription filters, and when a forwarding target has sessions or duplicate detection. Most
+messages are never looked at.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from .message import NewMessage, QueuedMessage
 
 
 class StoredView(Protocol):
-    """A `filters.FilterView` of a message that is on its way through the entities."""
+    """A `filters.FilterView` of a message on its way through the entities."""
 
     @property
     def properties(self) -> Properties:
-        """The user properties; FilterEvaluationError when they do not read."""
+        """The user properties; raises FilterEvaluationError if they cannot be decoded."""
 
     def system(self, name: str) -> Any:
-        """The system property of that canonical name; None when the message has none."""
+        """The system property of that canonical name; None if the message has none."""
 
     def new_id(self) -> uuid.UUID:
         """A new identifier."""
 
     def readable(self) -> bool:
-        """Whether there is anything to see: the disk may have damaged it."""
+        """Whether the message can be read; the disk may have damaged it."""
 
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
-        """Where the message is now: the system properties that no sender gives."""
+        """Set the system properties that the broker assigns."""
 
     def encode(self, changes: Changes) -> dict[str, str | bytes]:
-        """An action's changes in the form an index record keeps; FilterEvaluationError when they have none."""
+        """Encode an action's changes as index records store them; raises FilterEvaluationError if it cannot."""
 
 
 class Views(Protocol):
-    """Makes views."""
+    """Creates views."""
 
     def of_new(self, new: NewMessage) -> StoredView:
-        """A message that is not stored yet."""
+        """A view of a message that is not stored yet."""
 
     def of_stored(self, message: QueuedMessage) -> StoredView:
-        """A message whose body is durable, with the changes made to it since."""
+        """A view of a message whose body is durable, including later changes."""
 
 
 class BlankView:
-    """A message of which nothing can be seen."""
+    """A view without any properties."""
 
     __slots__ = ()
 
@@ -65,14 +65,14 @@ class BlankView:
         return True
 
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
-        """It shows nothing of it."""
+        """Ignored: a blank view shows nothing."""
 
     def encode(self, changes: Changes) -> dict[str, str | bytes]:
         return {}
 
 
 class BlankViews:
-    """For namespaces whose bodies nobody can read: filters see messages without properties."""
+    """For a namespace whose bodies nobody decodes: filters see messages without properties."""
 
     __slots__ = ()
 

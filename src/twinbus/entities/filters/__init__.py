@@ -1,7 +1,8 @@
-"""The filters and actions of subscription rules, without topics and subscriptions.
+"""The filters and actions of subscription rules, independent of topics and subscriptions.
 
-Pure: a filter sees a message through a `FilterView`, says beforehand what it `needs` of it, and answers. A wrong text
-is an ArgumentError when the rule is made; a right one that fails on a message is a FilterEvaluationError.
+Pure: a filter declares in `needs` what it reads of a message, sees the message through a `FilterView`, and answers.
+Invalid text raises ArgumentError when the rule is created; a valid rule that fails on a message raises
+FilterEvaluationError.
 """
 
 from .action import REMOVED, Changes, Removed, SqlAction

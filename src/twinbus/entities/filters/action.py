@@ -1,6 +1,6 @@
 """A rule's action: what it changes on the copy of a message that the rule selected.
 
-Statements run in order, and each sees what those before it did. Nothing is changed on the message itself: the caller
+Statements run in order, and each sees the effects of those before it. The message itself does not change: the caller
 gets the changes and makes the copy.
 """
 
@@ -24,7 +24,7 @@ from .view import FilterView, Needs, Properties
 
 
 class Removed(enum.Enum):
-    """The one value that says: this property is gone."""
+    """The sentinel for a removed property."""
 
     REMOVED = "removed"
 
@@ -37,29 +37,28 @@ REMOVED: Final = Removed.REMOVED
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Changes:
-    """What an action makes of a message: new values by name, or REMOVED. None is null."""
+    """The changes an action makes: new values by name, or REMOVED. None is null."""
 
-    # User properties, by the name the sender used, or the action's own for a new one.
+    # User properties, under the sender's spelling, or the action's for a new one.
     properties: dict[str, Any]
-    # System properties, by canonical name: text, a boolean, or milliseconds.
+    # System properties by canonical name: text, a boolean, or milliseconds.
     system: dict[str, Any]
 
 
 class _Draft:
-    """A message with the changes made so far; it is a FilterView itself."""
+    """A message with the changes so far; itself a FilterView."""
 
     __slots__ = ("_names", "_system", "_view", "properties")
 
     def __init__(self, view: FilterView, needs: Needs) -> None:
-        # The message as it came.
         self._view = view
         # System properties that were set or removed.
         self._system: dict[str, Any] = {}
-        # The user properties as they are by now; empty when no statement looks at them.
+        # Current user properties; empty if no statement reads them.
         self.properties = Properties({})
         if needs.properties:
             self.properties.folded.update(view.properties.folded)
-        # Spelled name by folded name, of the user properties that were set or removed.
+        # Spelling by folded name, of the user properties that were set or removed.
         self._names: dict[str, str] = {}
 
     def system(self, name: str) -> Any:
@@ -105,13 +104,12 @@ class SqlAction:
     __slots__ = ("_needs", "_steps", "expression", "parameters")
 
     def __init__(self, expression: str, parameters: Mapping[str, Any] | None = None) -> None:
-        # The text, as it was given.
         self.expression = expression
-        # What the names with an @ in the text stand for; keys as they were given, with or without it.
+        # Values of the @names in the text; keys as given, with or without the @.
         self.parameters = check_values(parameters or {}, "parameter")
-        # What the statements look at; None until they are compiled.
+        # What the statements read; None until compiled.
         self._needs: Needs | None = None
-        # One closure for each statement; None until they are compiled.
+        # One closure per statement; None until compiled.
         self._steps: tuple[_Step, ...] | None = None
         self._compile()
 
@@ -121,7 +119,7 @@ class SqlAction:
         steps = tuple(_step(statement, compiler) for statement in statements)
         needs = compiler.needs
         if any(isinstance(statement.target, nodes.UserProperty) for statement in statements):
-            # A property keeps its spelling and its type, so even a plain SET looks at what is there.
+            # A property keeps its spelling and its type, so even a plain SET reads the old value.
             needs |= Needs(properties=True)
         self._needs, self._steps = needs, steps
         return needs, steps
@@ -132,7 +130,7 @@ class SqlAction:
         try:
             return self._compile()
         except ArgumentError as error:
-            # It was good when it was stored, and whoever sends a message now did not write it.
+            # It was valid when it was stored, and the sender of this message did not write it.
             raise FilterEvaluationError(error.text) from error
 
     @property
@@ -140,7 +138,7 @@ class SqlAction:
         return self._compiled()[0]
 
     def apply(self, view: FilterView) -> Changes:
-        """What the action changes on this message; FilterEvaluationError when a statement fails on it."""
+        """What the action changes on this message; raises FilterEvaluationError if a statement fails."""
         needs, steps = self._compiled()
         draft = _Draft(view, needs)
         for step in steps:

@@ -1,8 +1,8 @@
-"""From nodes to closures: what is done once when a rule is made, so that little is left for every message.
+"""Compiles nodes to closures, once per rule, so that little work is left per message.
 
-Three rules. A condition's closure answers True, False or None for unknown; a value's closure answers the value or None.
-What does not depend on the message is worked out here. AND and OR stop at the first answer that decides, from left to
-right; everything else looks at all its operands, so an error in one is an error.
+A condition's closure returns True, False, or None for unknown; a value's closure returns the value or None. What does
+not depend on the message is evaluated here. AND and OR stop at the first operand that decides, from left to right;
+everything else evaluates all its operands, so an error in one is an error.
 """
 
 from __future__ import annotations
@@ -35,27 +35,26 @@ from .view import FilterView, Needs
 Run: TypeAlias = Callable[[FilterView], Any]
 Test: TypeAlias = Callable[[FilterView], bool | None]
 
-# Where a closure does not look at the message, no message is given.
+# Passed to closures that do not look at the message.
 _NO_MESSAGE = cast(FilterView, None)
 
 
 class Code:
-    """A closure, and whether it needs a message to answer."""
+    """A closure, and whether its answer depends on the message."""
 
     __slots__ = ("fixed", "run", "value")
 
     def __init__(self, run: Run, parts: Iterable[Code] = (), *, fixed: bool = True) -> None:
-        # What answers for a message.
         self.run = run
-        # Whether the answer is the same for every message.
+        # The answer is the same for every message.
         self.fixed: bool = fixed and all(part.fixed for part in parts)
-        # That answer; None when it is unknown, and where it is not fixed.
+        # That answer; None if it is unknown or not fixed.
         self.value: Any = None
         if self.fixed:
             try:
                 self.value = run(_NO_MESSAGE)
             except FilterEvaluationError:
-                # It fails for every message, and each of them is to be told so.
+                # It fails for every message, and each evaluation must report it.
                 self.fixed = False
             else:
                 self.run = _always(self.value)
@@ -66,14 +65,12 @@ def _always(value: Any) -> Run:
 
 
 class Compiler:
-    """Compiles the nodes of one rule, and keeps in mind what they read of a message."""
+    """Compiles the nodes of one rule and records what they read of a message."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        # Values by folded name, without the @.
+        # By folded name, without the @.
         self._parameters = {fold(name.removeprefix("@")): value for name, value in parameters.items()}
-        # Whether a user property was met.
         self._reads_properties = False
-        # The system properties that were met.
         self._reads_system: set[str] = set()
 
     @property
@@ -233,10 +230,10 @@ def _comparison(sign: str, left: Run, right: Run) -> Test:
 
 
 def _comparison_with(sign: str, left: Run, constant: Any) -> Test:
-    """The usual comparison: something of the message with something known."""
+    """The usual comparison: a property with a constant."""
     kind, right = plain(constant)
     if not ordered(kind, sign):
-        # Evaluated all the same: its error would be an error.
+        # Evaluate the left side anyway: an error in it is an error.
         return lambda view: compare(sign, left(view), constant)
     answer = COMPARISONS[sign]
 
@@ -244,7 +241,7 @@ def _comparison_with(sign: str, left: Run, constant: Any) -> Test:
         value = left(view)
         if KINDS.get(value.__class__) == kind:
             return answer(value, right)
-        # A class not met before, a kind that has to be converted, or no match at all.
+        # A class not seen before, a kind that needs conversion, or a kind that does not compare.
         return compare(sign, value, constant)
 
     return test
@@ -268,7 +265,7 @@ def _membership(operand: Run, items: tuple[Run, ...]) -> Test:
 
 
 def _membership_in(operand: Run, constants: list[Any]) -> Test:
-    """Membership in a known list: a look-up, however long the list is."""
+    """Membership in a list of constants: one look-up, however long the list."""
     by_kind: dict[int, set[Any]] = {}
     unknown = False
     for constant in constants:
@@ -284,10 +281,10 @@ def _membership_in(operand: Run, constants: list[Any]) -> Test:
             return None
         kind, value = plain(value)
         same = by_kind.get(kind)
-        # NaN equals nothing, not even itself, but a set asks for identity first.
+        # NaN equals nothing, not even itself, but a set checks identity first.
         if same is not None and value in same and value == value:
             return True
-        # Whatever of another kind is in the list does not compare, so the answer is not a plain no.
+        # List items of another kind do not compare, so the answer is unknown rather than False.
         return None if unknown or same is None or len(by_kind) > 1 else False
 
     return test

@@ -1,7 +1,7 @@
-"""What SET makes of a value before it becomes a property.
+"""Converts a value before SET stores it in a property.
 
-A system property takes only its own type. A user property keeps the type it had where the value can be read as one:
-text as a number, a boolean or an identifier, a whole number as a double. What cannot be converted is set as it is.
+A system property accepts only its own type. A user property keeps its type if the value converts: text to a number, a
+boolean or an identifier, a whole number to a double. A value that does not convert is stored as it is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHARS_MAX: Final = {
 }
 _BOOLEANS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
-# .NET's form of a time span: [d.]hh:mm[:ss[.fraction]]
+# The .NET time span format: [d.]hh:mm[:ss[.fraction]]
 _SPAN: Final = re.compile(
     r"(?:(?P<days>[0-9]{1,8})\.)?(?P<hours>[0-9]{1,2}):(?P<minutes>[0-9]{1,2})"
     r"(?::(?P<seconds>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,7}))?)?"
@@ -51,7 +51,7 @@ _SPAN: Final = re.compile(
 
 
 def for_user(value: Any, existing: Any) -> Any:
-    """The value for a user property that has held `existing` until now; None when it was missing or null."""
+    """Convert for a user property that holds `existing`; None means it was missing or null."""
     if value is None or existing is None:
         return value
     kind = kind_of(existing)
@@ -74,7 +74,7 @@ def for_user(value: Any, existing: Any) -> Any:
 
 
 def for_system(name: str, value: Any) -> Any:
-    """The value for a system property: text, a boolean, or milliseconds; FilterEvaluationError when it is not one."""
+    """Convert for a system property: text, a boolean, or milliseconds; raises FilterEvaluationError on a wrong type."""
     if value is None:
         return None
     holds = names.SYSTEM_PROPERTIES[name]

@@ -1,4 +1,4 @@
-"""A filter of equalities: every field it gives must be equal on the message.
+"""A filter of equalities: every field it gives must equal the message's.
 
 Text compares by its characters, numbers by value. A field that is missing or null on the message equals nothing.
 """
@@ -30,13 +30,13 @@ FIELDS: Final = {
 
 
 def part_of(value: Any) -> Any:
-    """A value as part of a key: equal parts are equal values. None when nothing equals it."""
+    """A value as part of a hash key: equal parts mean equal values. None if nothing equals the value."""
     if isinstance(value, str):
         return value
     kind, value = plain(value)
     if kind == OTHER or value != value:
         return None
-    # TRUE and 1 are one key in Python.
+    # TRUE and 1 are the same dict key in Python.
     return (BOOLEAN, value) if kind == BOOLEAN else value
 
 
@@ -70,7 +70,7 @@ class CorrelationFilter:
         content_type: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        # What the system property of that name must be; None when it may be anything. So are the seven below.
+        # Required values of the system properties; None allows any value.
         self.correlation_id = correlation_id
         self.message_id = message_id
         self.to = to
@@ -79,13 +79,13 @@ class CorrelationFilter:
         self.session_id = session_id
         self.reply_to_session_id = reply_to_session_id
         self.content_type = content_type
-        # What user properties must be, by the name as it was given.
+        # Required values of user properties; names as given.
         self.properties = check_values(properties or {}, "correlation property")
-        # The same in the form for matching: system properties with their values, sorted.
+        # For matching: system properties with their values, sorted.
         self.system_key: tuple[tuple[str, str], ...] = tuple(
             sorted((name, self._text(field)) for field, name in FIELDS.items() if getattr(self, field) is not None)
         )
-        # And user properties by folded name, with the values' parts of a key, sorted by name.
+        # For matching: user properties by folded name, with their key parts, sorted by name.
         self.user_key: tuple[tuple[str, Any], ...] = self._user_key()
         if not self.system_key and not self.user_key:
             raise ArgumentError("The correlation filter has no condition; give at least one field or property.")

@@ -1,4 +1,4 @@
-"""The two filters that do not look at the message. To clients they are SQL filters with a known text."""
+"""The two filters that do not look at the message. Clients see them as SQL filters with a fixed text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .view import NOTHING, FilterView, Needs
 
 
 class TrueFilter:
-    """Selects every message: what a new subscription starts with."""
+    """Selects every message; the default filter of a new subscription."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The filters by the name that their stored form carries."""
+"""Reads stored filters by their type name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Filter: TypeAlias = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
 
 
 def filter_from_json(fields: Mapping[str, Any]) -> Filter:
-    """The filter whose `to_json` gave these fields."""
+    """The filter that `to_json` wrote as these fields."""
     match fields.get("type"):
         case "true":
             return TrueFilter()

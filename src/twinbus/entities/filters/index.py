@@ -1,8 +1,8 @@
-"""Many correlation filters, asked at once.
+"""Matches a message against many correlation filters at once.
 
-Filters that give the same set of fields stand in one table, by the tuple of their values: one look-up answers for all
-of them, ten or ten thousand. Tables are found by one of their fields, a user property where they have one, so that a
-table about a property that the message does not have costs nothing.
+Filters with the same set of fields share a table keyed by their values, so one look-up answers for ten or ten thousand
+of them. A table is found by one of its fields, a user property if it has one; a table about a property that the
+message lacks costs nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _Fields: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class _Table(Generic[Key]):
-    """The filters of one set of fields."""
+    """The filters that share a set of fields."""
 
     __slots__ = ("fields", "keys", "system", "user")
 
     def __init__(self, fields: _Fields) -> None:
-        # The set of fields: the table's name.
+        # The set of fields, which identifies the table.
         self.fields = fields
-        # System properties that make up a tuple of values, in order.
+        # System properties at the start of a tuple of values, in order.
         self.system = fields[0]
         # User properties that follow them.
         self.user = fields[1]
-        # Keys by tuple of values. A dict for each, because it keeps the order of adding and removes in one step.
+        # Keys by tuple of values. Each set is a dict, which keeps insertion order and removes in constant time.
         self.keys: dict[tuple[Any, ...], dict[Key, None]] = {}
 
     def find(self, view: FilterView) -> dict[Key, None] | None:
@@ -51,18 +51,17 @@ class _Table(Generic[Key]):
 
 
 class CorrelationIndex(Generic[Key]):
-    """`index.add("rule 1", CorrelationFilter(label="a"))`, then `index.match(view)` gives the keys that match."""
+    """`index.add("rule 1", CorrelationFilter(label="a"))`; then `index.match(view)` returns the keys that match."""
 
     def __init__(self) -> None:
-        # The filter of each key.
         self._filters: dict[Key, CorrelationFilter] = {}
-        # Every table by its set of fields.
+        # Tables by set of fields.
         self._tables: dict[_Fields, _Table[Key]] = {}
-        # The tables with a user property, by the first of them.
+        # Tables with user properties, by the first of them.
         self._by_property: dict[str, list[_Table[Key]]] = {}
-        # The tables with system properties only.
+        # Tables with system properties only.
         self._by_system: list[_Table[Key]] = []
-        # What all filters together read; None when it has to be worked out again.
+        # What all filters together read; None until recomputed.
         self._needs: Needs | None = NOTHING
 
     def __len__(self) -> int:
@@ -74,13 +73,13 @@ class CorrelationIndex(Generic[Key]):
     @property
     def needs(self) -> Needs:
         if self._needs is None:
-            # One for each table, not for each filter.
+            # Per table, not per filter.
             system = frozenset(name for table in self._tables.values() for name in table.system)
             self._needs = Needs(bool(self._by_property), system)
         return self._needs
 
     def add(self, key: Key, filter: CorrelationFilter) -> None:
-        """The filter under that key; one that was there under it before is replaced."""
+        """Add or replace the filter under that key."""
         self.remove(key)
         fields, values = _place(filter)
         table = self._tables.get(fields)
@@ -92,7 +91,7 @@ class CorrelationIndex(Generic[Key]):
         self._filters[key] = filter
 
     def remove(self, key: Key) -> None:
-        """Forgets the key; nothing happens when it is not there."""
+        """Forget the key, if it is known."""
         filter = self._filters.pop(key, None)
         if filter is None:
             return
@@ -107,7 +106,7 @@ class CorrelationIndex(Generic[Key]):
             self._drop(table)
 
     def match(self, view: FilterView) -> list[Key]:
-        """The keys of all filters that match the message; of equal filters in the order of adding."""
+        """The keys of all matching filters; equal filters in insertion order."""
         found: list[Key] = []
         for table in self._by_system:
             keys = table.find(view)
@@ -115,7 +114,7 @@ class CorrelationIndex(Generic[Key]):
                 found += keys
         if self._by_property:
             own = view.properties.folded
-            # The shorter of the two lists is walked: a few rules, or the few properties of the message.
+            # Walk the shorter of the two: the indexed properties, or the message's own.
             anchors = own if len(own) < len(self._by_property) else self._by_property
             for name in anchors:
                 if name in own:
@@ -138,6 +137,6 @@ class CorrelationIndex(Generic[Key]):
 
 
 def _place(filter: CorrelationFilter) -> tuple[_Fields, tuple[Any, ...]]:
-    """The table of a filter, and its tuple of values there."""
+    """A filter's table and its tuple of values there."""
     fields = (tuple(name for name, _ in filter.system_key), tuple(name for name, _ in filter.user_key))
     return fields, (*(text for _, text in filter.system_key), *(part for _, part in filter.user_key))

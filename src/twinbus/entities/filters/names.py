@@ -1,7 +1,7 @@
-"""The system properties of a message: which there are, and which a rule action may change.
+"""The system properties of a message: their names and types, and which ones a rule action may change.
 
-Names are taken in any case, and by the newer names that the current clients use for some of them. A name that does not
-exist is refused when the rule is made, not when the first message comes.
+Names are case-insensitive; the newer names used by current clients are accepted too. An unknown name is rejected when
+the rule is created, not when the first message arrives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NUMBER: Final = "number"
 FLAG: Final = "flag"
 IDENTIFIER: Final = "identifier"
 
-# Canonical name -> what it holds. Times are milliseconds since the Unix epoch, spans milliseconds.
+# Type by canonical name. Times are milliseconds since the Unix epoch, spans milliseconds.
 SYSTEM_PROPERTIES: Final = {
     "ContentType": TEXT,
     "CorrelationId": TEXT,
@@ -44,7 +44,7 @@ SYSTEM_PROPERTIES: Final = {
     "ViaPartitionKey": TEXT,
 }
 
-# What a sender can set, and so an action too; the others are the broker's own.
+# A sender can set these, so an action can too; the broker sets the others.
 SETTABLE: Final = frozenset(
     {
         "ContentType",
@@ -63,7 +63,7 @@ SETTABLE: Final = frozenset(
     }
 )
 
-# The current clients' names for the same things.
+# Newer names for the same properties.
 _NEWER: Final = {
     "enqueuedtime": "EnqueuedTimeUtc",
     "expiresat": "ExpiresAtUtc",
@@ -76,17 +76,17 @@ _NEWER: Final = {
 _CANONICAL: Final = {name.lower(): name for name in SYSTEM_PROPERTIES} | _NEWER
 
 
-# The form under which names that differ only in case are one.
+# Names that differ only in case fold to the same string.
 fold: Final = str.lower
 
 
 def system_name(name: str) -> str | None:
-    """The canonical name of a system property; None when there is no such property."""
+    """The canonical name of a system property; None if there is no such property."""
     return _CANONICAL.get(fold(name))
 
 
 def nearest(name: str) -> str:
-    """The canonical name that a wrong one probably meant."""
+    """The canonical name closest to a misspelled one."""
     near = spelling.nearest(fold(name), _CANONICAL, 0.0)
     assert near is not None
     return _CANONICAL[near]

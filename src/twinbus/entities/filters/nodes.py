@@ -1,7 +1,7 @@
-"""The parts of a SQL filter or action, as the reader found them in the text.
+"""The syntax tree of a SQL filter or action.
 
-Two kinds that never mix: a condition is true, false or unknown, a value is what a property can hold. Nodes compare by
-what they say, never by where they stood in the text. Chains (`a AND b AND c`, `1 + x - 2`) are one node.
+There are two kinds that never mix: a condition is true, false or unknown; a value is what a property can hold. Nodes
+compare by content, not by position in the text. A chain (`a AND b AND c`, `1 + x - 2`) is one node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Constant:
     value: str | int | float | bool | None
 
     def __eq__(self, other: object) -> bool:
-        # 1, 1.0 and TRUE are equal in Python and three different literals here.
+        # 1, 1.0 and TRUE are equal in Python, but they are three different literals here.
         return isinstance(other, Constant) and self._said == other._said
 
     def __hash__(self) -> int:
@@ -30,7 +30,7 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UserProperty:
-    """A property that the sender named; spelled as in the text, found whatever the case."""
+    """A property set by the sender; spelled as in the text, matched case-insensitively."""
 
     name: str
 
@@ -44,7 +44,7 @@ class SystemProperty:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that came with the rule, beside the text; the name is without its @."""
+    """A parameter of the rule; the name has no @."""
 
     name: str
 
@@ -56,7 +56,7 @@ class NewId:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PropertyNamed:
-    """The user property whose name is the value of an expression."""
+    """The user property named by the value of an expression."""
 
     name: Value
 
@@ -71,7 +71,7 @@ class Sign:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """A chain of operators of one precedence, done from left to right."""
+    """A chain of operators of one precedence, evaluated from left to right."""
 
     first: Value
     rest: tuple[tuple[str, Value], ...]
@@ -103,7 +103,7 @@ class In:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Like:
-    """Whether a text has the form of a pattern."""
+    """Whether a text matches a pattern."""
 
     operand: Value
     pattern: Value
@@ -119,7 +119,7 @@ class Exists:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Truth:
-    """A boolean value that stands where a condition is expected."""
+    """A boolean value where a condition is expected."""
 
     operand: Value
 

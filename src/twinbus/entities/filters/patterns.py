@@ -1,9 +1,9 @@
-"""The patterns of LIKE: `%` is any run of characters, `_` is any one character.
+"""LIKE patterns: `%` matches any run of characters, `_` any one character.
 
-A pattern falls into pieces between its `%`: the first is anchored at the start of the text, the last at its end, and
-each piece between them is taken where it is found first, which is never worse than later. So nothing is tried twice,
-and no pattern can make a match slow: a long piece with `_` in the middle is searched with one bit for each of its
-characters, in one pass over the text.
+The `%` signs split a pattern into pieces. The first piece is anchored at the start of the text, the last at its end,
+and each piece between them takes its first match, which is never worse than a later one. There is no backtracking, so
+no pattern can make a match slow: a long middle piece with `_` is searched in one pass over the text, with one bit for
+each character of the piece.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Final, TypeAlias
 from twinbus.limits import SQL_TEXT_CHARS_MAX
 
 Matcher: TypeAlias = Callable[[str], bool]
-# A character, or None for any one.
+# A character, or None for `_`.
 Piece: TypeAlias = list[str | None]
-# Where the piece is found at or after the second argument and before the third, or -1.
+# Finds a piece at or after the second argument and before the third; -1 if there is none.
 _Search: TypeAlias = Callable[[str, int, int], int]
 
-# Patterns out of properties come again and again.
+# Patterns taken from properties repeat.
 _PATTERNS_MAX: Final = 256
-# A piece up to this length is tried at each place of the text: the whole cost is this many comparisons a character.
+# A piece up to this length is tried at each position: at most this many comparisons per character.
 _SHORT_CHARS_MAX: Final = 32
 
 
 class PatternError(ValueError):
-    """The pattern or its escape character is not one; the text says why."""
+    """The pattern or its escape character is invalid; the text says why."""
 
 
 @functools.lru_cache(maxsize=_PATTERNS_MAX)
 def compile_pattern(pattern: str, escape: str | None) -> Matcher:
-    """What tells whether a text has the form of the pattern."""
+    """A function that tells whether a text matches the pattern."""
     if len(pattern) > SQL_TEXT_CHARS_MAX:
         raise PatternError(f"a LIKE pattern has at most {SQL_TEXT_CHARS_MAX} characters, this one has {len(pattern)}")
     pieces = _pieces(pattern, escape)
@@ -63,12 +63,12 @@ def _pieces(pattern: str, escape: str | None) -> list[Piece]:
 
 
 def _literal(piece: Piece) -> str | None:
-    """The piece as text; None when it has a `_`."""
+    """The piece as text; None if it contains `_`."""
     return None if None in piece else "".join(sign for sign in piece if sign is not None)
 
 
 def _expression(piece: Piece) -> re.Pattern[str]:
-    # Single characters only, no repetition: the expression cannot go back.
+    # Single characters and no repetition, so the expression cannot backtrack.
     return re.compile("".join("." if sign is None else re.escape(sign) for sign in piece), re.DOTALL)
 
 
@@ -81,7 +81,7 @@ def _whole(piece: Piece) -> Matcher:
 
 
 def _simple(head: Piece, middle: list[Piece], tail: Piece) -> Matcher | None:
-    """The patterns that nearly everybody writes: `abc%`, `%abc`, `%abc%`, `%`."""
+    """The most common patterns: `abc%`, `%abc`, `%abc%`, `%`."""
     start, end = _literal(head), _literal(tail)
     if not middle and start is not None and not tail:
         return lambda text: text.startswith(start)
@@ -112,7 +112,7 @@ def _anchored(head: Piece, middle: list[Piece], tail: Piece) -> Matcher:
 
 
 def _search(piece: Piece) -> _Search:
-    # Any characters at either end only move what is looked for.
+    # `_` at either end only shifts the position of the core.
     before = next((at for at, sign in enumerate(piece) if sign is not None), len(piece))
     after = next((at for at, sign in enumerate(reversed(piece)) if sign is not None), 0)
     core = piece[before : len(piece) - after]
@@ -132,7 +132,7 @@ def _search(piece: Piece) -> _Search:
             return -1 if found is None else found.start()
 
         return look
-    # Bit n of `state` says: the last n + 1 characters of the text are the first n + 1 of the piece.
+    # Bit n of `state`: the last n + 1 characters of the text match the first n + 1 of the piece.
     anything = sum(1 << at for at, sign in enumerate(piece) if sign is None)
     masks: dict[str, int] = {}
     for at, sign in enumerate(piece):

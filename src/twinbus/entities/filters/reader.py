@@ -1,8 +1,7 @@
-"""From the text of a rule to its nodes.
+"""Parses the text of a rule into nodes.
 
-The grammar is a file beside this one. lark is imported, and the grammar read, when the first text comes: a broker
-without SQL rules never pays for it. Whatever is wrong with a text is an ArgumentError that says where, what was
-expected there, and what stands there.
+The grammar is in grammar.lark. lark is imported, and the grammar loaded, with the first text: a broker without SQL
+rules never pays for it. A syntax error is an ArgumentError that says where it is, what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
 
-# lark's trees and tokens: what a node's children are is the grammar's promise, which types cannot repeat.
+# lark's trees and tokens. The grammar determines a node's children; types cannot express that.
 Branch: TypeAlias = Any
 Token: TypeAlias = Any
 
@@ -30,11 +29,11 @@ FILTER: Final = "filter"
 ACTION: Final = "action"
 
 _NEAR_CHARS: Final = 24
-# Texts repeat: the same rule on many subscriptions is read once.
+# Texts repeat: the same rule on many subscriptions is parsed once.
 _READ_TEXTS_MAX: Final = 256
 
 _VALUE: Final = "a value"
-# What a person calls the terminals of the grammar; those without a word here are called as they are written.
+# Readable names of the grammar's terminals; a terminal without one is shown as it is.
 _WORDS: Final = {
     "STRING": _VALUE,
     "INTEGER": _VALUE,
@@ -68,13 +67,13 @@ _OPENERS: Final = {"'": "string", '"': "quoted name", "[": "delimited name"}
 
 
 def read_filter(text: str) -> nodes.Condition:
-    """The condition that a SQL filter states."""
+    """Parse the condition of a SQL filter."""
     _check(text, FILTER)
     return _filter(text)
 
 
 def read_action(text: str) -> tuple[nodes.Statement, ...]:
-    """The statements of a SQL action, in order."""
+    """Parse the statements of a SQL action, in order."""
     _check(text, ACTION)
     return _action(text)
 
@@ -108,19 +107,19 @@ def _action(text: str) -> tuple[nodes.Statement, ...]:
 def _parser() -> Lark:
     from lark import Lark
 
-    # The basic lexer keeps keywords reserved everywhere; the contextual one would take some for names.
+    # The basic lexer reserves keywords everywhere; the contextual one would accept some as names.
     return Lark.open_from_package(
         __package__, "grammar.lark", parser="lalr", lexer="basic", start=[FILTER, ACTION], propagate_positions=True
     )
 
 
 class _Reader:
-    """One text on its way into nodes."""
+    """Parses one text."""
 
     def __init__(self, text: str, start: str) -> None:
-        # The whole text, for what stands near a mistake.
+        # The whole text, to quote what is near a mistake.
         self.text = text
-        # Which of the two languages it is in; also the word for it in errors.
+        # FILTER or ACTION; also the word for it in errors.
         self.start = start
 
     def tree(self) -> Branch:
@@ -212,7 +211,7 @@ class _Reader:
     def likeness(self, parts: list[Branch], depth: int) -> nodes.Like:
         operand, pattern, *rest = (self.value(part, depth) for part in parts)
         escape = rest[0] if rest else None
-        # What stands in the text is checked here, where the place is known; the rest when its value is.
+        # Literals are checked here, where the position is known; other operands when they are evaluated.
         for part, node in zip(parts[1:], [pattern, *rest], strict=True):
             if isinstance(node, nodes.Constant) and not isinstance(node.value, str | None):
                 raise self.wrong(self.at(part), "LIKE takes a string as pattern and as escape")
@@ -249,7 +248,7 @@ class _Reader:
     def sign(self, branch: Branch, depth: int) -> nodes.Value:
         sign, operand = str(branch.children[0]), branch.children[1]
         if sign == "-" and operand.data == "constant" and operand.children[0].type == "INTEGER":
-            # One literal, because the smallest number has no positive twin.
+            # One literal, because -2**63 has no positive counterpart.
             return nodes.Constant(self.integer(operand.children[0], -1))
         return nodes.Sign(sign, self.value(operand, depth + 1))
 
@@ -325,6 +324,6 @@ class _Reader:
         return text
 
     def check_depth(self, branch: Branch, depth: int) -> None:
-        # Everything that walks the nodes afterwards goes as deep as they do.
+        # Everything that walks the nodes later recurses as deep as they are nested.
         if depth > SQL_DEPTH_MAX:
             raise self.wrong(self.at(branch), f"it is nested deeper than {SQL_DEPTH_MAX} levels")

@@ -1,7 +1,7 @@
 """A filter written as a SQL condition.
 
-A new one is compiled at once, so that a mistake is the answer to whoever makes the rule. One out of the store was good
-when it was stored: it is compiled for the first message, because thousands of them must not hold up a start.
+A new filter is compiled at once, so that whoever creates the rule gets the error. A stored one was valid when it was
+stored; it is compiled with the first message, because compiling thousands would delay the start.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ class SqlFilter:
     __slots__ = ("_needs", "_test", "expression", "parameters")
 
     def __init__(self, expression: str, parameters: Mapping[str, Any] | None = None) -> None:
-        # The text, as it was given.
         self.expression = expression
-        # What the names with an @ in the text stand for; keys as they were given, with or without it.
+        # Values of the @names in the text; keys as given, with or without the @.
         self.parameters = check_values(parameters or {}, "parameter")
-        # What the text reads of a message; None until it is compiled.
+        # What the text reads of a message; None until compiled.
         self._needs: Needs | None = None
-        # What answers for a message; None until it is compiled.
+        # The compiled condition; None until compiled.
         self._test: Test | None = None
         self._compile()
 
@@ -43,7 +42,7 @@ class SqlFilter:
         try:
             return self._compile()
         except ArgumentError as error:
-            # Whoever sends a message now did not write this rule.
+            # The sender of this message did not write the rule.
             raise FilterEvaluationError(error.text) from error
 
     @property
@@ -51,14 +50,14 @@ class SqlFilter:
         return self._needs if self._needs is not None else self._compile_stored()[0]
 
     def evaluate(self, view: FilterView) -> bool | None:
-        """True, false, or None for unknown; FilterEvaluationError when the condition fails on this message."""
+        """True, False, or None for unknown; raises FilterEvaluationError if the condition fails on this message."""
         test = self._test
         if test is None:
             test = self._compile_stored()[1]
         return test(view)
 
     def matches(self, view: FilterView) -> bool:
-        """Whether the message is selected: unknown is not enough."""
+        """Whether the filter selects the message; unknown does not select it."""
         return self.evaluate(view) is True
 
     def to_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Values that come with a rule (parameters, correlation properties): which are allowed, and their form in JSON.
+"""Values stored with a rule (parameters, correlation properties): which are allowed, and their JSON form.
 
-What JSON has is written as it is; the rest as `{"type": ..., "value": ...}` with the value as text. Every value reads
-back equal and of the same kind.
+JSON types are written directly; others as `{"type": ..., "value": ...}` with the value as text. Every value reads back
+equal and of the same kind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
 
 
 def check_values(values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The values, held to what a rule may carry; `what` is the word for one of them."""
+    """Check the values against the limits of a rule; `what` names them in errors."""
     if len(values) > RULE_VALUES_MAX:
         raise ArgumentError(f"There are {len(values)} of {what}; a rule may have {RULE_VALUES_MAX}.")
     for name, value in values.items():
@@ -58,7 +58,7 @@ def check_values(values: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def identity(values: Mapping[str, Any]) -> frozenset[tuple[str, int, Any]]:
-    """What makes two sets of values the same; kinds count, because 1 and TRUE are equal in Python."""
+    """A key for comparing sets of values. It includes the kind, because 1 and TRUE are equal in Python."""
     return frozenset((name, kind_of(value), value) for name, value in values.items())
 
 

@@ -1,8 +1,8 @@
-"""What values are worth to a rule: comparing, calculating, writing out.
+"""Compares values, calculates with them and formats them.
 
-None is unknown, and unknown in is unknown out. Numbers compare by value whatever their type, text by its characters;
-kinds that do not compare give unknown. Arithmetic follows C#: whole numbers have 64 bits and divide towards zero, and
-dividing them by zero or leaving the range is an error, while a double becomes infinite.
+None is unknown, and an unknown operand gives an unknown result. Numbers compare by value whatever their type, text by
+its characters; kinds that do not compare give unknown. Arithmetic follows C#: whole numbers have 64 bits and divide
+towards zero; division by zero or overflow is an error for them, while a double becomes infinite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXT: Final = 2
 BOOLEAN: Final = 3
 IDENTIFIER: Final = 4
 BINARY: Final = 5
-# From here on a value has to be turned into a plain one before it compares.
+# From here on, `plain` must convert a value before it compares.
 DECIMAL: Final = 6
 TIME: Final = 7
 SPAN: Final = 8
@@ -53,7 +53,7 @@ _BASES: Final[tuple[tuple[type, int], ...]] = (
     (datetime.timedelta, SPAN),
 )
 
-# Kind by class, filled with each class that is met: a look-up instead of a walk over the bases.
+# Kind by class. Classes are added as they are seen, so that a look-up replaces a walk over the bases.
 KINDS: Final[dict[type, int]] = dict(_BASES)
 
 INTEGER_MIN: Final = -(2**63)
@@ -72,20 +72,20 @@ def kind_of(value: object) -> int:
 
 
 def plain(value: Any) -> tuple[int, Any]:
-    """The kind of a value and its form for comparing: times and spans are milliseconds, as messages carry them."""
+    """A value's kind and comparable form: times and spans become milliseconds, as messages carry them."""
     kind = kind_of(value)
     if kind == TIME:
         return NUMBER, milliseconds(value)
     if kind == SPAN:
         return NUMBER, _ratio(value)
     if kind == DECIMAL:
-        # A decimal that is no number would raise where a double answers.
+        # Comparing a decimal NaN raises; a double NaN answers.
         return NUMBER, math.nan if value.is_nan() else value
     return kind, value
 
 
 def milliseconds(moment: datetime.datetime) -> int | float:
-    """Milliseconds since the Unix epoch; a time without a zone is UTC, as everywhere in the service."""
+    """Milliseconds since the Unix epoch; a time without a zone is UTC, as in the service."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return _ratio(moment - _EPOCH)
@@ -105,18 +105,18 @@ COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# The same comparison with its sides exchanged.
+# The same comparison with its sides swapped.
 MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 EQUALITIES: Final = frozenset({"=", "<>"})
 
 
 def ordered(kind: int, sign: str) -> bool:
-    """Whether values of this kind know that comparison: only numbers and text have an order."""
+    """Whether values of this kind support the comparison; only numbers and text are ordered."""
     return kind in (NUMBER, TEXT) or (kind != OTHER and sign in EQUALITIES)
 
 
 def compare(sign: str, left: Any, right: Any) -> bool | None:
-    """True or false; None when a side is unknown or the kinds do not compare."""
+    """True or False; None if a side is unknown or the kinds do not compare."""
     if left is None or right is None:
         return None
     left_kind, left = plain(left)
@@ -128,7 +128,7 @@ def compare(sign: str, left: Any, right: Any) -> bool | None:
 
 # --- calculating ----------------------------------------------------------------------------------------------------
 def calculate(sign: str, left: Any, right: Any) -> Any:
-    """Both sides are known. Text is joined by `+`, with whatever stands on the other side."""
+    """Calculate with two known values. `+` concatenates if either side is text."""
     if KINDS.get(left.__class__) == NUMBER and KINDS.get(right.__class__) == NUMBER:
         return _number(sign, left, right)
     left_kind, left_plain = plain(left)
@@ -163,7 +163,7 @@ def in_range(number: int) -> int:
 
 
 def joined(left: str, right: str) -> str:
-    # No property may be longer: without the bound a short rule could make a very long text.
+    # No property may be longer. Without the bound a short rule could produce a very long text.
     if len(left) + len(right) > APPLICATION_PROPERTY_BYTES_MAX:
         raise FilterEvaluationError(f"A joined string is longer than {APPLICATION_PROPERTY_BYTES_MAX} characters.")
     return left + right
@@ -200,7 +200,7 @@ def _quotient(left: float, right: float) -> float:
 
 
 def _remainder(left: float, right: float) -> float:
-    # fmod raises where the processor says "not a number".
+    # fmod raises where IEEE 754 gives NaN.
     return math.fmod(left, right) if right and not math.isinf(left) else math.nan
 
 
@@ -229,7 +229,7 @@ _EXACT: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 # --- writing out ----------------------------------------------------------------------------------------------------
 def text_of(value: Any) -> str:
-    """A value as text, in the form that .NET gives it."""
+    """A value as text, formatted as .NET does."""
     kind = kind_of(value)
     if kind == TEXT:
         return str(value)
