@@ -1,4 +1,4 @@
-"""A small asyncio Service Bus client on our own engine, for bulk work: pipelined sends, credit-based receives."""
+"""A small asyncio Service Bus client on our own AMQP engine, for bulk work: pipelined sends, credit-based receives."""
 
 from twinbus.amqp.reader import ACTIVE, DEFERRED, Fields, read_enqueued_ms, read_fields, read_head
 from twinbus.amqp.typed_json import from_json, to_json

@@ -1,7 +1,7 @@
 """Many messages in one delivery.
 
-Two rules. The envelope repeats what the service routes by (message id, session, partition key) of the first message and
-holds the others as data. A batch has one outcome: all of it is accepted or none.
+Two rules. The envelope repeats the first message's routing properties (message id, session id, partition key) and holds
+all messages as data sections. A batch has one outcome: all of it is accepted or none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def encoded(message: Message | bytes) -> bytes:
 
 
 def envelope(first: bytes) -> bytes:
-    """The sections before the data of a batch that starts with `first`."""
+    """Encode the sections that precede the data in a batch whose first message is `first`."""
     found = locate(first)
     outer = AmqpMessage()
     if found.properties is not None:
@@ -36,7 +36,7 @@ def envelope(first: bytes) -> bytes:
 
 
 def encode_batch(messages: Iterable[Message | bytes]) -> bytes:
-    """The payload of one batch; send it with the format above."""
+    """Encode one batch; send it with the message format above."""
     payloads = [encoded(message) for message in messages]
     if not payloads:
         raise ValueError("A batch needs at least one message.")
@@ -48,12 +48,12 @@ def encode_batch(messages: Iterable[Message | bytes]) -> bytes:
 def batches(
     messages: Iterable[Message | bytes], max_bytes: int = MESSAGE_BYTES_DEFAULT, max_count: int = BATCH_MESSAGES_MAX
 ) -> Iterator[list[bytes]]:
-    """Cut a stream of messages into batches that fit, in order."""
+    """Split a stream of messages into batches of limited size, in order."""
     held: list[bytes] = []
     size = 0
     for message in messages:
         payload = encoded(message)
-        # A data section costs eight bytes at most.
+        # A data section adds at most eight bytes.
         cost = len(payload) + 8
         if held and (size + cost > max_bytes or len(held) >= max_count):
             yield held

@@ -1,14 +1,14 @@
-"""The client for code that blocks: a loop of its own on a thread, and calls that wait for their answer.
+"""The client for blocking code: it runs its own event loop on a thread, and each call waits for its result.
 
     with BlockingBus(lambda: BusClient.from_connection_string(text)) as bus:
         for message in bus.peek("orders", 250):
             ...
 
 Rules:
-- The thread keeps the connection alive between two calls, however far apart they are.
-- What can be asked twice without harm (peeking, receiving) is tried again while the service is away, `attempts_max`
-  times in all; what cannot (deleting, sending) tells its outcome, and the caller decides.
-- A call that is only started (`start_...`) runs while the caller does something else; its result is asked for later.
+- The thread keeps the connection alive between calls, however far apart they are.
+- Calls that are safe to repeat (peek, receive) are retried while the service is unavailable, up to `attempts_max`
+  attempts. Others (delete, send) report their outcome, and the caller decides.
+- A `start_...` call returns a future and runs in the background.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ _CLOSE_S = 10.0
 
 
 def fresh_id() -> str:
-    """An id that nobody else has."""
+    """Return a unique id."""
     return uuid4().hex
 
 
 class BlockingBus:
-    """One namespace, asked by blocking calls. `make` is called on the loop's thread, when the first call needs it."""
+    """Blocking calls to one namespace. `make` is called on the loop's thread when the first call needs a client."""
 
     def __init__(self, make: Callable[[], BusClient], *, attempts_max: int = BLOCKING_ATTEMPTS_MAX) -> None:
         self._make = make
-        # How often a call that may be repeated is tried.
+        # Attempts for calls that are safe to repeat.
         self._attempts_max = attempts_max
-        # The client; None before the first call.
+        # None before the first call.
         self._client: BusClient | None = None
-        # Receivers and senders by the entity's path; one that was lost is replaced by the next call.
+        # By entity path; the next call replaces a lost one.
         self._receivers: dict[str, Receiver] = {}
         self._senders: dict[str, Sender] = {}
-        # The loop and its thread; None before the first call and after `close`.
+        # None before the first call and after `close`.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -70,7 +70,7 @@ class BlockingBus:
         self.close()
 
     def close(self) -> None:
-        """Close the client; a later call opens it again."""
+        """Close the client; a later call opens a new one."""
         loop, thread, client = self._loop, self._thread, self._client
         self._loop = self._thread = self._client = None
         self._receivers, self._senders = {}, {}
@@ -84,10 +84,10 @@ class BlockingBus:
         if not thread.is_alive():
             loop.close()
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- peeking ------------------------------------------------------------------------------------------------------
 
     def peek(self, path: str, count: int = 1, *, first: int = 1) -> list[ReceivedMessage]:
-        """Look at up to `count` messages from the sequence number `first` on."""
+        """Peek at up to `count` messages, starting at the sequence number `first`."""
         return self.start_peek(path, count, first=first).result()
 
     def start_peek(self, path: str, count: int = 1, *, first: int = 1) -> Future[list[ReceivedMessage]]:
@@ -97,12 +97,12 @@ class BlockingBus:
 
         return self._start(work)
 
-    # --- taking by request --------------------------------------------------------------------------------------------
+    # --- deleting and deferred messages -------------------------------------------------------------------------------
 
     def delete_batch(self, path: str, count: int, *, before_ms: int) -> int:
-        """Delete up to `count` of the oldest messages enqueued before a time; returns how many it were.
+        """Delete up to `count` of the oldest messages enqueued before a time; return how many were deleted.
 
-        It is not tried again: an answer that was lost has deleted all the same, and a second try would go further.
+        This is never retried: if only the answer was lost, the messages are deleted, and a retry would delete more.
         """
 
         async def work(client: BusClient) -> int:
@@ -112,7 +112,7 @@ class BlockingBus:
         return self._start(work, attempts_max=1).result()
 
     def take_deferred(self, path: str, numbers: Sequence[int]) -> list[ReceivedMessage]:
-        """Take deferred messages out for good; MessageNotFoundError if one of them is not there."""
+        """Receive and delete deferred messages; raise MessageNotFoundError if one of them does not exist."""
 
         async def work(client: BusClient) -> list[ReceivedMessage]:
             node = await client.management(path)
@@ -123,7 +123,7 @@ class BlockingBus:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def open_receiver(self, path: str) -> None:
-        """Open the link of `receive`; what is wrong with the entity or the right to it is said here."""
+        """Open the link that `receive` uses, so that a missing entity or right is reported here."""
 
         async def work(client: BusClient) -> None:
             await self._receiver(client, path)
@@ -131,21 +131,21 @@ class BlockingBus:
         self._start(work).result()
 
     def receive(self, path: str, count: int, wait_s: float) -> list[ReceivedMessage]:
-        """Up to `count` messages, locked: what is there, or the first that come within `wait_s`."""
+        """Receive and lock up to `count` messages: those available, or the first that arrive within `wait_s`."""
 
         async def work(client: BusClient) -> list[ReceivedMessage]:
             receiver = await self._receiver(client, path)
             return await receiver.receive_batch(count, wait_s)
 
-        # A link that broke took its locks along: nothing is held by nobody when it is tried again.
+        # Safe to retry: a broken link releases its locks.
         return self._start(work).result()
 
     def complete(self, path: str, messages: Iterable[ReceivedMessage]) -> Outcomes:
-        """Complete received messages; the outcome of each."""
+        """Complete received messages; return the outcome of each."""
         return self._on_receiver(path, lambda receiver: receiver.complete_many(messages))
 
     def defer(self, path: str, messages: Iterable[ReceivedMessage], properties: dict[str, Any]) -> Outcomes:
-        """Put received messages aside, with properties merged into their own; the outcome of each."""
+        """Defer received messages and merge `properties` into theirs; return the outcome of each."""
         state = state_modified(True, True, {Symbol(name): value for name, value in properties.items()})
         return self._on_receiver(
             path,
@@ -153,7 +153,7 @@ class BlockingBus:
         )
 
     def release(self, path: str, messages: Iterable[ReceivedMessage]) -> None:
-        """Give received messages back, as if they had not been delivered."""
+        """Release received messages, as if they had not been delivered."""
 
         async def work(receiver: Receiver) -> None:
             if receiver.error is None:
@@ -164,9 +164,9 @@ class BlockingBus:
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def start_send(self, path: str, parcels: Sequence[Sequence[bytes]]) -> Future[Outcomes]:
-        """Send parcels of encoded messages, each one accepted whole or not at all; the outcome of each parcel.
+        """Send parcels of encoded messages, each accepted as a whole or not at all; return the outcome of each parcel.
 
-        A parcel whose outcome is not known has an error that is retryable: sending it again may repeat it.
+        A parcel whose outcome is unknown has a retryable error: sending it again may duplicate it.
         """
 
         async def work(client: BusClient) -> Outcomes:
@@ -179,7 +179,7 @@ class BlockingBus:
         return self._start(work, attempts_max=1)
 
     def largest_message_bytes(self, path: str) -> int:
-        """How large a message, or a parcel, an entity takes."""
+        """Return the largest message, or parcel, that an entity accepts."""
 
         async def work(client: BusClient) -> int:
             return (await self._sender(client, path)).max_message_bytes
@@ -187,7 +187,7 @@ class BlockingBus:
         return self._start(work).result()
 
     def pause(self, pauses: Backoff) -> None:
-        """Wait as long as the next pause is."""
+        """Sleep for the next pause."""
         threading.Event().wait(pauses.next_ms() / 1000)
 
     # --- the loop -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A small asyncio client of a Service Bus namespace, made for bulk work.
+"""A small asyncio client for a Service Bus namespace, made for bulk work.
 
     async with BusClient.from_connection_string(text) as client:
         sender = await client.sender("orders")
@@ -7,8 +7,8 @@
         async for message in receiver:
             await receiver.complete(message)
 
-Two rules. All links of a client share one connection, opened when the first is asked for. A link or a connection that
-is lost stays lost, with the reason; the next call to the client opens a fresh one.
+Two rules. All links of a client share one connection, which the first link opens. A lost link or connection stays lost
+and keeps the reason; the next call to the client opens a new one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ DEAD_LETTERS = "$DeadLetterQueue"
 class BusClient:
     """A client of one namespace, or of any AMQP 1.0 broker.
 
-    `tls` is True, False or a context. `tokens` puts a token before the first link to an entity; without it `$cbs` is
-    left alone. `sasl` is a mechanism with its initial response: ANONYMOUS unless said otherwise, None to go without.
+    `tls` is True, False or an SSL context. `tokens` provides the token that is put before the first link to an entity;
+    without it `$cbs` is not used. `sasl` is a mechanism and its initial response: ANONYMOUS by default, None for no
+    SASL.
     """
 
     def __init__(
@@ -61,27 +62,27 @@ class BusClient:
         websocket: bool = False,
         proxy: str | None = None,
     ) -> None:
-        # The host to connect to, and the one named in the open.
+        # Both the host to connect to and the hostname in the open.
         self.host = host
         self.port = port or _usual_port(bool(tls), websocket)
         self._websocket = websocket
-        # The URL of an HTTP proxy, which only WebSockets go through; None for none.
+        # URL of an HTTP proxy, used only for WebSockets; None for none.
         self._proxy = proxy
-        # The context for TLS; None for plain TCP.
+        # None for plain TCP.
         self._tls = ssl.create_default_context() if tls is True else tls or None
         self._tokens = tokens
         # Mechanism and initial response.
         self._sasl = sasl
-        # What the audiences of tokens start with.
+        # The prefix of token audiences.
         self._audience = audience or f"sb://{host}"
         self._clock = clock or SystemClock()
         self._frame_bytes_max = frame_bytes_max
         self._timeout_ms = timeout_ms
-        # The connection; None before the first link and after a loss was noticed.
+        # None before the first link and after a loss has been noticed.
         self._connection: BusConnection | None = None
-        # Only one connection is opened at a time.
+        # Prevents two connections from being opened at once.
         self._opening = asyncio.Lock()
-        # Everything made here that somebody still holds.
+        # Senders, receivers and so on that are still referenced.
         self._endpoints: WeakSet[Endpoint] = WeakSet()
 
     @classmethod
@@ -95,9 +96,9 @@ class BusClient:
         websocket: bool = False,
         proxy: str | None = None,
     ) -> BusClient:
-        """For a Service Bus namespace or a Twinbus broker: plain TCP in emulator mode, TLS otherwise.
+        """Create a client for a Service Bus namespace or a Twinbus broker: plain TCP in emulator mode, otherwise TLS.
 
-        `tls` may be a context of `twinbus.client.tls_context`, for a CA of one's own.
+        For a private CA, pass a context from `twinbus.client.tls_context` as `tls`.
         """
         parsed = ConnectionString.parse(text)
         return cls(
@@ -124,8 +125,8 @@ class BusClient:
         websocket: bool = False,
         proxy: str | None = None,
     ) -> BusClient:
-        """For a namespace (`host` or `host:port`) and a credential as the SDK takes it: a token credential of
-        azure-identity, blocking or asyncio, an AzureSasCredential or an AzureNamedKeyCredential."""
+        """Create a client for a namespace (`host` or `host:port`) and a credential that the SDK accepts: a token
+        credential of azure-identity, blocking or asyncio, an AzureSasCredential or an AzureNamedKeyCredential."""
         parts = urlsplit(namespace if "//" in namespace else f"//{namespace}")
         if not parts.hostname:
             raise ValueError(f"The namespace {namespace!r} has no host.")
@@ -145,7 +146,7 @@ class BusClient:
     def with_password(
         cls, host: str, port: int | None, user: str, password: str, *, tls: bool | ssl.SSLContext = False
     ) -> BusClient:
-        """For a generic broker that takes a user and a password and has no `$cbs`."""
+        """Create a client for a generic broker that takes a user and a password and has no `$cbs`."""
         return cls(host, port, tls=tls, sasl=("PLAIN", f"\0{user}\0{password}".encode()))
 
     async def __aenter__(self) -> BusClient:
@@ -157,7 +158,7 @@ class BusClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close everything in good order."""
+        """Close all links and the connection, in order."""
         endpoints = list(self._endpoints)
         self._endpoints.clear()
         connection, self._connection = self._connection, None
@@ -167,10 +168,10 @@ class BusClient:
             await asyncio.gather(*(endpoint.close() for endpoint in endpoints), return_exceptions=True)
         await connection.close()
 
-    # --- what it makes ------------------------------------------------------------------------------------------------
+    # --- senders, receivers and so on ---------------------------------------------------------------------------------
 
     async def sender(self, path: str, *, window: int = SEND_WINDOW_DEFAULT) -> Sender:
-        """A sender to a queue or topic, with at most `window` messages on their way."""
+        """Open a sender to a queue or topic, with at most `window` messages in flight."""
         connection = await self._ready(path)
         sender = Sender(connection, path, name=self._name(path), window=window)
         await sender.open(self._timeout_ms)
@@ -180,10 +181,10 @@ class BusClient:
     async def receiver(
         self, path: str, *, prefetch: int = 0, delete: bool = False, echo: bool = True, dead_letters: bool = False
     ) -> Receiver:
-        """A receiver from a queue or subscription.
+        """Open a receiver from a queue or subscription.
 
-        `delete` receives and deletes at once; `echo=False` is for brokers that do not answer settlements;
-        `dead_letters` reads the entity's dead-letter queue.
+        `delete` receives and deletes; `echo=False` is for brokers that do not answer dispositions; `dead_letters` reads
+        the entity's dead-letter queue.
         """
         if dead_letters:
             path = f"{path}/{DEAD_LETTERS}"
@@ -202,7 +203,7 @@ class BusClient:
         delete: bool = False,
         timeout_ms: int | None = None,
     ) -> SessionReceiver:
-        """A receiver of one session: the one named, or the next that is free and has messages."""
+        """Accept a session, either the named one or the next unlocked one that has messages."""
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         connection = await self._ready(path)
         receiver = SessionReceiver(
@@ -214,27 +215,27 @@ class BusClient:
             delete=delete,
             timeout_ms=wait_ms,
         )
-        # The service answers within `wait_ms`; its answer is worth waiting for a little longer.
+        # The service answers within `wait_ms`; allow a little longer for its answer to arrive.
         await receiver.open(wait_ms + 5_000)
         self._endpoints.add(receiver)
         return receiver
 
     async def transactions(self) -> Transactions:
-        """The control link for transactions over what this client made; ServiceError where there are none."""
+        """Open the control link for transactions across this client's links; ServiceError if they are unsupported."""
         transactions = Transactions(await self.connection())
         await transactions.open(self._timeout_ms)
         self._endpoints.add(transactions)
         return transactions
 
     async def management(self, path: str = "") -> Management:
-        """The management node of an entity, or of the namespace."""
+        """Return the management node of an entity, or of the namespace."""
         connection = await self._ready(path)
         return Management(connection, path, timeout_ms=self._timeout_ms)
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
     async def connection(self) -> BusConnection:
-        """The connection, opened if there is none."""
+        """Return the connection, opening it if there is none."""
         async with self._opening:
             connection = self._connection
             if connection is not None and connection.error is None:

@@ -1,7 +1,7 @@
-"""What a peer's error becomes here: the one place where AMQP conditions turn into our exceptions.
+"""Map AMQP error conditions to our exceptions; no other file does.
 
-Two rules. The condition decides; a management status only where there is no condition. A condition that we do not know
-becomes an InternalError, which is retryable, with the condition in its text.
+Two rules. The condition decides; a management status counts only if there is no condition. An unknown condition becomes
+an InternalError, which is retryable, with the condition in its text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from twinbus.errors import (
     UnsupportedError,
 )
 
-# Every error of the service that we have a name for. Where two share a condition, the first one in the file stands.
+# Every service error we have a class for. If two share a condition, the first in the file wins.
 _KINDS = [
     kind
     for kind in reversed(list(vars(errors).values()))
@@ -74,12 +74,12 @@ STATUSES: dict[int, type[ServiceError]] = {
 
 
 def error_of(error: AmqpError) -> ServiceError:
-    """The exception for an error on a link, a session, a connection or a delivery."""
+    """Return the exception for an error on a link, a session, a connection or a delivery."""
     return _of_condition(error.condition, error.description)
 
 
 def request_error(status: int, condition: str | None, description: str) -> ServiceError:
-    """The exception for a request that was answered with a failure."""
+    """Return the exception for a failed request."""
     if condition:
         return _of_condition(condition, description)
     kind = STATUSES.get(status)
@@ -89,12 +89,12 @@ def request_error(status: int, condition: str | None, description: str) -> Servi
 
 
 def lost(error: AmqpError | None, text: str) -> ServiceError:
-    """The exception for everyone who used a connection or link that is gone."""
+    """Return the exception for all users of a lost connection or link."""
     return ConnectionForcedError(text) if error is None else error_of(error)
 
 
 def refusal(state: State | None) -> ServiceError | None:
-    """The exception for a message that was not accepted; None when it was."""
+    """Return the exception for a message that was not accepted, or None if it was."""
     if isinstance(state, Accepted):
         return None
     if isinstance(state, Rejected):
@@ -111,7 +111,7 @@ def refusal(state: State | None) -> ServiceError | None:
 
 
 def settlement_failure(state: State | None) -> ServiceError | None:
-    """The exception for a settlement that did not take; None when it did: a rejection only fails with an error."""
+    """Return the exception for a failed settlement, or None; a rejection is a failure only if it carries an error."""
     if isinstance(state, Rejected) and state.error is not None:
         return error_of(state.error)
     return None

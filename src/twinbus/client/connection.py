@@ -1,8 +1,8 @@
-"""One connection to a namespace: socket, engine, tokens, and who owns which link.
+"""One connection to a namespace: socket, engine, tokens, and the owners of its links.
 
-Four rules. Every link has a session of its own, so delivery ids belong to one owner. A token is put before the first
-link to an entity and renewed before it ends, for as long as the connection lives. When the connection is gone, everyone
-who waits on it learns why, once. It does not come back: the client opens a new one.
+Four rules. Every link has its own session, so delivery ids belong to one owner. A token is put before the first link to
+an entity and renewed before it expires, for as long as the connection lives. When the connection is lost, everyone
+waiting on it learns why, once. It does not reconnect: the client opens a new one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MANAGEMENT = "$management"
 
 
 class BusConnection:
-    """An open connection; made by `connect`."""
+    """A connection to a namespace; `open` connects it."""
 
     def __init__(
         self,
@@ -71,28 +71,28 @@ class BusConnection:
         self.wire = Wire(
             self.engine, clock, on_events=self._dispatch, on_writable=self._writable, on_lost=self._socket_lost
         )
-        # Why it is gone; None while it is up.
+        # Why the connection was lost; None while it is up.
         self.error: ServiceError | None = None
-        # What audiences start with, `sb://host`.
+        # The prefix of token audiences, `sb://host`.
         self._audience = audience
-        # Mechanism and initial response; None to go without SASL.
+        # Mechanism and initial response; None for no SASL.
         self._sasl = sasl
-        # Where tokens come from; None for a peer without `$cbs`.
+        # None for a peer without `$cbs`.
         self._tokens = tokens
         self._clock = clock
-        # Everyone who has links.
+        # All endpoints with links on this connection.
         self._owners: dict[Endpoint, None] = {}
-        # Resolved when the peer's open has come.
+        # Resolved when the peer's open arrives.
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Resolved when the socket is gone.
+        # Resolved when the socket is closed.
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Request-response pairs by address, shared by all who ask.
+        # Request-response pairs by address, shared by all callers.
         self._requests: dict[str, asyncio.Task[Requests]] = {}
-        # Audiences that hold a token, and when it is to be renewed; None for never.
+        # Audiences with a token, and when to renew it; None for never.
         self._renewals: dict[str, int | None] = {}
-        # Audiences whose first token is on its way.
+        # Audiences whose first token is being put.
         self._putting: dict[str, asyncio.Task[None]] = {}
-        # The one who renews tokens.
+        # Renews the tokens.
         self._renewing: asyncio.Task[None] | None = None
 
     async def open(
@@ -105,7 +105,7 @@ class BusConnection:
         proxy: str | None = None,
         timeout_ms: int = CLIENT_TIMEOUT_MS,
     ) -> None:
-        """Connect and say hello."""
+        """Connect and open the AMQP connection."""
         self.engine.start(sasl=self._sasl)
         loop = asyncio.get_running_loop()
         try:
@@ -127,7 +127,7 @@ class BusConnection:
             raise
 
     async def close(self) -> None:
-        """Say goodbye, wait for the answer, close the socket."""
+        """Close the connection: wait for the peer's answer, then close the socket."""
         if self._renewing is not None:
             self._renewing.cancel()
         self.engine.close()
@@ -142,7 +142,7 @@ class BusConnection:
                     await asyncio.shield(self._gone)
 
     def begin(self, owner: Endpoint) -> Session:
-        """A session for `owner`, who is told of everything that happens in it."""
+        """Begin a session for `owner`, which receives all its events."""
         if self.error is not None:
             raise type(self.error)(*self.error.args)
         session = self.engine.begin()
@@ -156,7 +156,7 @@ class BusConnection:
     # --- tokens -----------------------------------------------------------------------------------------------------
 
     async def authorize(self, path: str) -> None:
-        """Have a token for `path` put, unless one is there."""
+        """Put a token for `path` unless there is one."""
         if self._tokens is None:
             return
         audience = f"{self._audience}/{path}"
@@ -182,19 +182,20 @@ class BusConnection:
             condition = answer.get("error-condition")
             text = str(answer.get("status-description") or "the token was refused")
             raise request_error(int(status or 500), str(condition) if condition else None, text)
-        # Renewed when nine tenths of its life are over.
+        # Renewed after nine tenths of its lifetime.
         lives_ms = None if token.expires_ms is None else token.expires_ms - now_ms
         self._renewals[audience] = None if lives_ms is None else asked_ms + lives_ms * 9 // 10
 
     async def renew_due_tokens(self) -> int | None:
-        """Renew every token whose time has come; returns when the next one is due, on the steady clock."""
+        """Renew every token that is due; return when the next one is, on the steady clock."""
         now_ms = self._clock.steady_ms()
         for audience, due_ms in list(self._renewals.items()):
             if due_ms is not None and due_ms <= now_ms:
                 try:
                     await self._put_token(audience)
                 except ServiceError:
-                    # The old token is still good for a while: try again soon, the server decides when it is too late.
+                    # The old token is still valid for a while: retry soon, and let the server decide when it is too
+                    # late.
                     self._renewals[audience] = now_ms + TOKEN_RETRY_MS
         return min((due_ms for due_ms in self._renewals.values() if due_ms is not None), default=None)
 
@@ -207,7 +208,7 @@ class BusConnection:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def requests(self, path: str) -> Requests:
-        """The request-response pair of a node, opened when first needed."""
+        """Return the request-response pair of a node, opening it on first use."""
         task = self._requests.get(path)
         if task is not None and task.done() and (task.cancelled() or task.exception() or task.result().error):
             del self._requests[path]
@@ -219,11 +220,11 @@ class BusConnection:
         return requests
 
     async def management(self, path: str) -> Requests:
-        """The management node of an entity; the empty path is the namespace's own."""
+        """Return the management node of an entity; the empty path is the namespace's."""
         await self.authorize(path)
         return await self.requests(f"{path}/{MANAGEMENT}".lstrip("/"))
 
-    # --- what comes in ----------------------------------------------------------------------------------------------
+    # --- incoming events --------------------------------------------------------------------------------------------
 
     def _dispatch(self, events: list[AmqpEvent]) -> None:
         for event in events:
@@ -276,11 +277,11 @@ class BusConnection:
 
 
 async def _shared(tasks: dict[str, asyncio.Task[T]], key: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of the one task under `key`; whoever comes first starts it, and a failed one is not kept."""
+    """Return the result of the task under `key`. The first caller starts it; a failed one is not kept."""
     task = tasks.get(key)
     if task is None:
         task = asyncio.create_task(make())
-        # Whoever started it may be gone when it fails; that is no error of its own.
+        # Mark the exception as retrieved: the caller who started the task may be gone when it fails.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         tasks[key] = task
     try:

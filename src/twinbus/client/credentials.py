@@ -1,7 +1,8 @@
-"""Credentials as the official SDK takes them, as sources of tokens.
+"""Adapt the credentials of the official SDK to token sources.
 
-Three rules. A credential is told by what it can do, not by its class: nothing of azure-core is imported. A blocking
-`get_token` runs on a thread, because it may ask a server. A signature is read each time, as its owner may change it.
+Three rules. Credentials are recognised by their attributes, not their class, so azure-core is not imported. A blocking
+`get_token` runs on a thread, because it may call a server. A signature is read for each token, as its owner may change
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SCOPE = "https://servicebus.azure.net//.default"
 
 
 def credential_tokens(credential: Any) -> TokenSource:
-    """The source of tokens behind a credential; TypeError for something that is none."""
+    """Return the token source for a credential; raise TypeError if it is not a credential."""
     if callable(getattr(credential, "get_token", None)):
         return CredentialTokens(credential)
     if isinstance(getattr(credential, "signature", None), str):
@@ -37,7 +38,6 @@ class CredentialTokens:
     __slots__ = ("_credential",)
 
     def __init__(self, credential: Any) -> None:
-        # Has get_token.
         self._credential = credential
 
     async def token(self, audience: str, now_ms: int) -> Token:
@@ -52,18 +52,17 @@ class CredentialTokens:
         except OSError as error:
             raise ConnectionForcedError(f"The credential could not be asked for a token: {error}") from error
         except Exception as error:
-            # Whatever a credential raises, to the service it is a caller who cannot say who he is.
+            # Whatever a credential raises, the caller could not authenticate.
             raise UnauthorizedError(f"The credential gave no token ({type(error).__name__}).") from error
         return Token(found.token, JWT, int(found.expires_on) * 1000)
 
 
 class SasCredentialTokens:
-    """The signature that an AzureSasCredential has at the time."""
+    """The current signature of an AzureSasCredential."""
 
     __slots__ = ("_credential",)
 
     def __init__(self, credential: Any) -> None:
-        # Has a signature.
         self._credential = credential
 
     async def token(self, audience: str, now_ms: int) -> Token:
@@ -71,12 +70,11 @@ class SasCredentialTokens:
 
 
 class NamedKeyTokens:
-    """Signs with the name and key that an AzureNamedKeyCredential has at the time."""
+    """Signs with the current name and key of an AzureNamedKeyCredential."""
 
     __slots__ = ("_credential",)
 
     def __init__(self, credential: Any) -> None:
-        # Has a named key.
         self._credential = credential
 
     async def token(self, audience: str, now_ms: int) -> Token:

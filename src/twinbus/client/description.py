@@ -1,4 +1,4 @@
-"""What the administration API says of one entity: a GET over HTTP, blocking, for those who only want to look."""
+"""Read one entity's settings from the administration API: a blocking HTTP GET."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _SCHEMA: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/c
 def describe(
     connection_string: str, path: str, *, ca_file: str | None = None, clock: Clock | None = None
 ) -> dict[str, str]:
-    """The settings of a queue, topic or subscription, by the service's own names; ServiceError if it does not tell."""
+    """Return the settings of a queue, topic or subscription under the service's own names; raise ServiceError on
+    failure."""
     parsed = ConnectionString.parse(connection_string)
     target = f"/{quote(path)}?api-version={_VERSION}"
     token = parsed.signature

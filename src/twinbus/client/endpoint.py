@@ -1,4 +1,4 @@
-"""What every user of a link has in common: it comes up, it goes down, and everyone who waits is told why."""
+"""The life cycle shared by all users of links: attach, detach, and tell everyone who waits why it ended."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ if TYPE_CHECKING:
 
 
 class Endpoint:
-    """The owner of one link, or of the two of a request-response pair, in a session of its own."""
+    """The owner of one link, or of a request-response pair of links, in its own session."""
 
     def __init__(self, connection: BusConnection, path: str) -> None:
         self.connection = connection
         self.path = path
         self.session = connection.begin(self)
-        # Why it cannot be used any more; None while it can.
+        # Why the endpoint is unusable; None while it works.
         self.error: ServiceError | None = None
-        # Links that are asked for and not answered.
+        # Attaches that the peer has not answered.
         self._awaited = 0
-        # Resolved when all its links are up.
+        # Resolved when all links are attached.
         self._up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Resolved when all its links are down after `close`; None before.
+        # Resolved when all links are detached after `close`; None before.
         self._down: asyncio.Future[None] | None = None
-        # Links that are up.
         self._links: list[Link] = []
 
     async def __aenter__(self) -> Self:
@@ -42,7 +41,7 @@ class Endpoint:
         await self.close()
 
     async def close(self) -> None:
-        """Leave in good order."""
+        """Detach the links and end the session."""
         await self._close_links()
 
     def _await_link(self, link: Link) -> Link:
@@ -53,7 +52,7 @@ class Endpoint:
         return link
 
     async def _come_up(self, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
-        """Wait for the peer's answer to all attaches."""
+        """Wait until the peer has answered all attaches."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._up
@@ -66,7 +65,7 @@ class Endpoint:
             raise
 
     def check(self) -> None:
-        """Raise why it cannot be used, if it cannot."""
+        """Raise the reason if the endpoint is unusable."""
         if self.error is not None:
             raise self._reason()
 
@@ -74,17 +73,17 @@ class Endpoint:
         error = self.error
         if error is None:
             return LinkDetachedError(f"The link to {self.path!r} is closed.")
-        # A fresh one for each who asks: a raised exception collects tracebacks.
+        # A new exception for each caller, because a raised exception collects tracebacks.
         return type(error)(*error.args)
 
     def _leave(self) -> None:
-        """Detach what is attached and end the session."""
+        """End the session, and with it all links, without waiting."""
         self.session.end()
         self.connection.forget(self)
         self.connection.wire.flush_soon()
 
     async def _close_links(self) -> None:
-        """Detach in good order, wait for the answers, end the session."""
+        """Detach the links, wait for the answers, then end the session."""
         if self._down is None:
             self._down = asyncio.get_running_loop().create_future()
             if self.error is None:
@@ -102,18 +101,18 @@ class Endpoint:
         self._leave()
 
     def fail(self, error: ServiceError) -> None:
-        """It cannot be used any more; the subclasses tell those who wait."""
+        """Mark the endpoint as unusable; subclasses inform those who wait."""
         if self.error is None:
             self.error = error
         if not self._up.done():
             self._up.set_exception(self._reason())
-            # Whoever opened it may have given up; that is no error of its own.
+            # Mark the exception as retrieved: the caller who opened the endpoint may have given up.
             self._up.exception()
         self._links = []
         if self._down is not None and not self._down.done():
             self._down.set_result(None)
 
-    # --- what the connection calls ----------------------------------------------------------------------------------
+    # --- called by the connection -----------------------------------------------------------------------------------
 
     def on_attached(self, link: Link) -> None:
         self._awaited -= 1
@@ -138,7 +137,7 @@ class Endpoint:
         self.fail(error)
 
     def on_transfer(self, event: Transfer) -> None:
-        """A delivery came."""
+        """A delivery has arrived."""
 
     def on_credit(self, link: Link) -> None:
         """The link may send more."""
@@ -147,10 +146,10 @@ class Endpoint:
         """The peer has answered our drain."""
 
     def on_disposed(self, event: Disposed) -> None:
-        """The peer says what became of our deliveries."""
+        """The peer has reported the outcome of our deliveries."""
 
     def on_outcome(self, event: Outcome) -> None:
-        """The peer answers our settlement."""
+        """The peer has answered our settlement."""
 
     def on_writable(self) -> None:
-        """The socket takes more again."""
+        """The socket accepts more data again."""

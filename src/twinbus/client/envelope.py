@@ -1,19 +1,19 @@
-"""How a message travels through a backlog queue: what must not act there is moved aside, and moved back by the syphon.
+"""The envelope for messages in a backlog queue: properties that must not act there are moved to aliases and back.
 
-    | property                       | alias in the backlog          | in the backlog it is |
+    | property                       | alias in the backlog          | value in the backlog |
     |--------------------------------|-------------------------------|----------------------|
     | session id (and partition key) | x-ms-sessionid                | cleared              |
-    | time to live                   | x-ms-timetolive (long, ms)    | none: the queue's own, the largest value |
+    | time to live                   | x-ms-timetolive (long, ms)    | none: the queue's default, the maximum |
     | scheduled enqueue time         | x-ms-scheduledenqueuetimeutc  | cleared              |
     | destination entity             | x-ms-path                     | always set           |
 
 Rules:
-- The message id and everything else travel unchanged: items are moved as bytes, never decoded and encoded again.
-- A broker owns header, annotations and the two times of the properties, and writes its own there. What the aliases do
-  not give back is kept in one more property, x-twinbus-restore, and only when there is something to keep.
-- A message that would get too large is packed instead: the whole of it compressed as the body, under its own message
-  id. So is a batch, as one message, which comes out as one batch again.
-- What was rewritten by somebody else and has only the aliases is restored as well.
+- The message id and everything else stay unchanged: items are moved as bytes, never decoded and encoded again.
+- The broker writes its own header, annotations and two times of the properties. Whatever the aliases cannot restore is
+  kept in one more property, x-twinbus-restore, which is added only if needed.
+- A message that would become too large is packed instead: compressed as a whole into the body of a message with the
+  same message id. So is a batch, which is one message in the backlog and becomes one batch again.
+- Messages that other software rewrote, with only the aliases, are restored as well.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ RESTORE: Final = "x-twinbus-restore"
 PACKED: Final = "x-twinbus-packed"
 
 NAMES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED_TIME, RESTORE, PACKED)
-# User properties may have none of these names; the Python SDK takes names as text or as bytes.
+# Names that user properties may not have, as text and as bytes, because the Python SDK takes both.
 RESERVED: Final = frozenset(NAMES) | frozenset(name.encode() for name in NAMES)
 
 _TTL: Final = 2
@@ -76,7 +76,7 @@ _OWN: Final = frozenset(_KEYS.values())
 
 
 class Restored(NamedTuple):
-    """What comes out of the backlog: where it goes, and the encoded messages, several only for a batch."""
+    """A message restored from the backlog: its destination and the encoded messages, several only for a batch."""
 
     path: str
     payloads: tuple[bytes, ...]
@@ -86,9 +86,9 @@ class Restored(NamedTuple):
 
 
 def wrap(payload: bytes, path: str) -> bytes:
-    """The message as it goes to a backlog queue, when its destination is `path`.
+    """Rewrite a message for a backlog queue; `path` is its destination.
 
-    It is packed when its properties with ours would be more than a message may have.
+    The message is packed if its properties and ours together would exceed the limit.
     """
     found = locate(payload)
     header = items(payload, found.header)
@@ -136,7 +136,7 @@ def wrap(payload: bytes, path: str) -> bytes:
 
 
 def pack(payloads: Sequence[bytes], path: str) -> bytes:
-    """One message that holds all of `payloads`, compressed."""
+    """Compress all of `payloads` into one message."""
     found = locate(payloads[0])
     properties = items(payloads[0], found.properties)
     return b"".join(
@@ -149,13 +149,13 @@ def pack(payloads: Sequence[bytes], path: str) -> bytes:
 
 
 def clashes(names: Iterable[Any]) -> list[str]:
-    """Those of a message's own property names that a message in the backlog needs for itself."""
+    """Return the user property names that the backlog envelope reserves for itself."""
     found = (name for name in names if name in RESERVED)
     return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
 
 
 def _annotations(entries: list[bytes]) -> tuple[bytes | None, bytes | None, list[bytes]]:
-    """Partition key, scheduled time, and the others as they are."""
+    """Return the partition key, the scheduled time and the remaining annotations, all encoded."""
     key: bytes | None = None
     scheduled: bytes | None = None
     others: list[bytes] = []
@@ -182,7 +182,7 @@ def _part(payload: bytes, span: tuple[int, int] | None) -> bytes:
 
 
 def unwrap(payload: bytes) -> Restored:
-    """What a message of a backlog queue was before; EnvelopeError says why it cannot be told."""
+    """Restore a message from a backlog queue; EnvelopeError says why it cannot be restored."""
     try:
         return _unwrap(payload)
     except DecodeError as error:
@@ -215,12 +215,12 @@ def _unwrap(payload: bytes) -> Restored:
 
 
 def _split(entries: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """Our own properties, decoded, and the user's as they are."""
+    """Return our own properties, decoded, and the user's, still encoded."""
     own: dict[str, Any] = {}
     others: list[bytes] = []
     for at in range(0, len(entries) - 1, 2):
         key = entries[at]
-        # Names are short, but somebody else may have written one in the long form.
+        # Other software may have written a short name in the long string form.
         if key in _OWN or (key[0] == 0xB1 and decode(key)[0] in _KEYS):
             own[decode(key)[0]] = decode(entries[at + 1])[0]
         else:
@@ -245,7 +245,7 @@ def _text(own: dict[str, Any], name: str) -> str:
 
 
 def _kept(own: dict[str, Any]) -> tuple[bytes | None, tuple[bytes, bytes], bool]:
-    """The original's header and annotations, its two times, and whether it had a session id."""
+    """Return the original's header and annotations, its two times, and whether it had a session id."""
     if RESTORE not in own:
         return None, (NULL, NULL), True
     try:
@@ -272,7 +272,7 @@ def _check_head(head: bytes) -> None:
 
 
 def _head(own: dict[str, Any]) -> bytes:
-    """Header and annotations, as far as the aliases tell them."""
+    """Rebuild header and annotations as far as the aliases allow."""
     header = b""
     annotations = b""
     if TIME_TO_LIVE in own:
@@ -286,7 +286,7 @@ def _head(own: dict[str, Any]) -> bytes:
 
 
 def _ttl_ms(value: Any) -> int:
-    """A time to live in milliseconds, or as the .NET SDK writes a duration."""
+    """Return a time to live in milliseconds, also from the .NET SDK's encoding of a duration."""
     if isinstance(value, Described) and isinstance(value.descriptor, Symbol) and value.descriptor == _TIMESPAN:
         value = value.value // _TICKS_PER_MS if _is_whole(value.value) else None
     if not _is_whole(value) or value < 0:

@@ -1,7 +1,7 @@
-"""Everything that is asked of an entity by request and response.
+"""Operations on an entity's management node.
 
-Two rules. Names of operations and fields are the service's own, `defered` included. A failure raises what its condition
-says; "nothing there" is an empty answer, not a failure.
+Two rules. Operations and fields have the service's own names, including its misspelling `defered`. A failure raises the
+exception for its condition; "nothing found" is an empty answer, not a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twinbus.limits import BATCH_DELETE_MESSAGES_MAX, CLIENT_TIMEOUT_MS, SESSION
 if TYPE_CHECKING:
     from twinbus.client.connection import BusConnection
 
-# "Any time": sessions with messages or state, whenever they were updated.
+# "Any time": list all sessions with messages or state, whenever they were updated.
 _ANY_TIME_MS = 253_402_300_800_000
 
 COMPLETED = "completed"
@@ -29,7 +29,7 @@ DEAD_LETTERED = "suspended"
 
 
 class Management:
-    """The management node of one entity, or of the namespace; made by `BusClient.management`."""
+    """The management node of an entity or of the namespace; created by `BusClient.management`."""
 
     def __init__(self, connection: BusConnection, path: str, *, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
         self._connection = connection
@@ -39,7 +39,7 @@ class Management:
     # --- sending ----------------------------------------------------------------------------------------------------
 
     async def schedule(self, messages: Iterable[Message | bytes]) -> list[int]:
-        """Have messages appear at the time each carries; returns their sequence numbers."""
+        """Schedule messages, each for the time it carries; return their sequence numbers."""
         entries = []
         for message in messages:
             payload = message if isinstance(message, bytes) else message.encode()
@@ -57,13 +57,13 @@ class Management:
         return [int(number) for number in _needed(body, "sequence-numbers", list)]
 
     async def cancel(self, sequence_numbers: Iterable[int]) -> None:
-        """Take scheduled messages back."""
+        """Cancel scheduled messages."""
         await self._ask("cancel-scheduled-message", {"sequence-numbers": _longs(sequence_numbers)})
 
     # --- locks ------------------------------------------------------------------------------------------------------
 
     async def renew_locks(self, lock_tokens: Sequence[UUID]) -> list[int]:
-        """Lock messages for another while; returns when each lock ends."""
+        """Renew the locks of messages; return when each lock expires."""
         if not lock_tokens:
             return []
         body = await self._ask("renew-lock", {"lock-tokens": Array(lock_tokens, ARRAY_OF_UUID)})
@@ -90,12 +90,12 @@ class Management:
             request["session-id"] = session_id
         await self._ask("update-disposition", request)
 
-    # --- looking and fetching -----------------------------------------------------------------------------------------
+    # --- peeking and fetching -----------------------------------------------------------------------------------------
 
     async def peek(
         self, count: int = 1, *, from_sequence_number: int = 1, session_id: str | None = None
     ) -> list[ReceivedMessage]:
-        """Look at messages without locking them, from a sequence number on."""
+        """Peek at messages without locking them, starting at a sequence number."""
         request: dict[str, Any] = {"from-sequence-number": int(from_sequence_number), "message-count": Int(count)}
         if session_id is not None:
             request["session-id"] = session_id
@@ -105,7 +105,7 @@ class Management:
     async def receive_deferred(
         self, sequence_numbers: Iterable[int], *, lock: bool = True, session_id: str | None = None
     ) -> list[ReceivedMessage]:
-        """Fetch deferred messages by their sequence numbers, locked or taken for good."""
+        """Receive deferred messages by sequence number, either locked or deleted."""
         request: dict[str, Any] = {
             "sequence-numbers": _longs(sequence_numbers),
             "receiver-settle-mode": UInt(1 if lock else 0),
@@ -120,7 +120,7 @@ class Management:
         return messages
 
     async def delete_batch(self, count: int, *, before_ms: int, session_id: str | None = None) -> int:
-        """Delete up to `count` of the oldest messages enqueued before a time; returns how many it were."""
+        """Delete up to `count` of the oldest messages enqueued before a time; return how many were deleted."""
         request: dict[str, Any] = {
             "message-count": Int(min(count, BATCH_DELETE_MESSAGES_MAX)),
             "enqueued-time-utc": Timestamp(before_ms),
@@ -131,15 +131,15 @@ class Management:
         return int(body.get("message-count", 0))
 
     async def resubmit(self, sequence_numbers: Iterable[int]) -> int:
-        """Have a Twinbus broker take these dead letters back into their entity; returns how many went. Others raise
-        UnsupportedError."""
+        """Have a Twinbus broker move these dead-lettered messages back to their entity; return how many were moved.
+        Other brokers raise UnsupportedError."""
         body = await self.ask("twinbus:resubmit", {"sequence-numbers": _longs(sequence_numbers)})
         return int(_needed(body, "resubmitted", int))
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     async def renew_session(self, session_id: str) -> int:
-        """Hold a session for another while; returns when its lock ends."""
+        """Renew a session's lock; return when it expires."""
         body = await self._ask("renew-session-lock", {"session-id": session_id})
         return int(_needed(body, "expiration", int))
 
@@ -152,7 +152,7 @@ class Management:
         await self._ask("set-session-state", {"session-id": session_id, "session-state": state})
 
     async def list_sessions(self, *, updated_after_ms: int | None = None) -> list[str]:
-        """Ids of sessions with messages or state, or of those whose state was set after a time."""
+        """List the ids of sessions with messages or state, or of those whose state was set after a time."""
         since = Timestamp(_ANY_TIME_MS if updated_after_ms is None else updated_after_ms)
         found: list[str] = []
         while True:
@@ -163,13 +163,13 @@ class Management:
             if len(page) < SESSIONS_PAGE_MAX:
                 return found
 
-    # --- the exchange -----------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         return await self.ask(f"com.microsoft:{operation}", request)
 
     async def ask(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to an operation under its full name; Twinbus namespaces have some of their own."""
+        """Send an operation by its full name and return the answer; Twinbus has some operations of its own."""
         node = await self._connection.management(self.path)
         properties = {"operation": operation, "com.microsoft:server-timeout": UInt(self._timeout_ms)}
         response = await node.ask(properties, request, timeout_ms=self._timeout_ms)

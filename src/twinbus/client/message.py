@@ -1,7 +1,7 @@
 """Messages as the client's user sees them.
 
-Two rules. What is sent is encoded once, and whoever has the bytes already may send those instead. What is received
-stays bytes until a property is asked for, so that forwarding costs no decoding.
+Two rules. A message to send is encoded once; callers that already have the bytes may send those. A received message
+stays encoded until a property is read, so forwarding costs no decoding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Message:
     application_properties: dict[str, Any] | None = None
 
     def encode(self) -> bytes:
-        """The message as it goes over the wire."""
+        """Encode the message for the wire."""
         if self.ttl_ms is not None and not 0 <= self.ttl_ms <= UINT_MAX:
             raise EncodeError(f"The time to live of {self.ttl_ms} ms is out of range: 0 to {UINT_MAX}.")
         return encode_message(
@@ -59,20 +59,20 @@ class Message:
 
 
 class ReceivedMessage:
-    """A message that came; `payload` is the whole of it, as it came."""
+    """A received message; `payload` is all of it, as it arrived."""
 
     __slots__ = ("_amqp", "delivery_id", "locked_until", "payload", "tag")
 
     def __init__(self, payload: bytes, delivery_id: int | None, tag: bytes, locked_until: int | None = None) -> None:
-        # The encoded message, broker's annotations included.
+        # The encoded message, including the broker's annotations.
         self.payload = payload
-        # Its number on the link; None when it came by a request (deferred, peeked).
+        # None if the message was peeked or received as deferred, by request.
         self.delivery_id = delivery_id
-        # The lock token in the byte order of the delivery tag; empty when it is not locked.
+        # The lock token in the byte order of the delivery tag; empty if not locked.
         self.tag = tag
-        # When the lock ends, as the last renewal said; None before one.
+        # Lock expiry after the last renewal; None before one.
         self.locked_until = locked_until
-        # The decoded message, when something of it was asked for.
+        # Decoded on first use.
         self._amqp: AmqpMessage | None = None
 
     @property
@@ -83,14 +83,14 @@ class ReceivedMessage:
         return self._amqp
 
     def decode_readable(self) -> dict[str, bytes]:
-        """Decode what can be decoded, for whoever must show the message whatever is in it. Returns the bytes of the
-        sections that cannot be decoded, by name."""
+        """Decode what can be decoded, for callers that must show any message. Return the bytes of unreadable sections
+        by name."""
         self._amqp, unreadable = AmqpMessage.decode_readable(self.payload)
         return unreadable
 
     @property
     def _head(self) -> AmqpMessage:
-        """For what the service wrote: that can be decoded, whatever the sender wrote."""
+        """The message for reading what the service wrote, which is readable whatever the sender wrote."""
         try:
             return self.amqp
         except DecodeError:
@@ -98,12 +98,12 @@ class ReceivedMessage:
 
     @property
     def lock_token(self) -> UUID | None:
-        """The token under which it is locked; None when it is not."""
+        """The message's lock token; None if it is not locked."""
         return UUID(bytes_le=self.tag) if len(self.tag) == 16 else None
 
     @property
     def body(self) -> Any:
-        """Data as bytes, a value or a list of sequences as what they are."""
+        """The body: bytes for data, otherwise the value or the list of sequences."""
         message = self.amqp
         if message.data is not None:
             return b"".join(message.data)
@@ -137,7 +137,7 @@ class ReceivedMessage:
 
     @property
     def delivery_count(self) -> int:
-        """Failed deliveries before this one."""
+        """Earlier delivery attempts that failed."""
         return self._head.delivery_count or 0
 
     @property
@@ -158,7 +158,7 @@ class ReceivedMessage:
 
     @property
     def locked_until_ms(self) -> int | None:
-        """When the lock ends."""
+        """Lock expiry time."""
         return self.locked_until if self.locked_until is not None else self._time(LOCKED_UNTIL)
 
     @property

@@ -1,4 +1,4 @@
-"""Messages to send, encoded by hand: the bytes that `AmqpMessage.encode` would give, in half the time."""
+"""Encode messages by hand: the same bytes as `AmqpMessage.encode` in half the time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encode_message(
     scheduled_ms: int | None = None,
     application_properties: dict[str, Any] | None = None,
 ) -> bytes:
-    """A whole message as it goes over the wire."""
+    """Encode a complete message for the wire."""
     parts = []
     if ttl_ms is not None:
         ttl = min(max(ttl_ms, 0), UINT_MAX)
@@ -86,7 +86,7 @@ def _string(value: str) -> bytes:
     try:
         raw = value.encode()
     except (AttributeError, UnicodeEncodeError):
-        # An id of another type, or text that has no UTF-8, which is refused there.
+        # An id of another type, or text without a UTF-8 encoding, which `encode` refuses.
         return encode(value)
     if len(raw) < 256:
         return b"\xa1" + bytes((len(raw),)) + raw

@@ -1,9 +1,9 @@
-"""Receiving: credit, buffer, settlement.
+"""Receive messages: credit, buffer, settlement.
 
-Four rules. Credit and buffered messages together never exceed what was asked for. Without prefetch a call asks for what
-it wants and gives the rest of its credit back before it returns, so that no message comes when nobody waits. A
-settlement is done when the service has answered it; neighbours settled alike share one frame. What is buffered and not
-handed out when the receiver closes is released.
+Four rules. Credit and buffered messages together never exceed what was requested. Without prefetch, a call grants the
+credit it needs and drains the rest before it returns, so no message arrives while nobody waits. A settlement is done
+once the service has answered it; adjacent messages settled alike share one frame. Closing releases messages that are
+still buffered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DEAD_LETTER = "com.microsoft:dead-letter"
 
 
 class Receiver(Endpoint):
-    """Receives from one entity; made by `BusClient.receiver`."""
+    """Receives from one entity; created by `BusClient.receiver`."""
 
     def __init__(
         self,
@@ -58,23 +58,23 @@ class Receiver(Endpoint):
         if not 0 <= prefetch <= PREFETCH_MAX:
             raise ValueError(f"a prefetch of {prefetch} is not between 0 and {PREFETCH_MAX}")
         super().__init__(connection, path)
-        # How many messages may be on their way or buffered without anybody waiting.
+        # Messages that may be in flight or buffered while nobody waits.
         self.prefetch = prefetch
-        # Whether messages are gone when they come (receive-and-delete).
+        # Receive-and-delete: messages are deleted on delivery.
         self.delete = delete
-        # Whether the peer answers settlements; a generic broker does not.
+        # Whether the peer answers dispositions; a generic broker does not.
         self.echo = echo
-        # Messages nobody has taken yet.
+        # Received but not yet handed out.
         self._buffer: deque[ReceivedMessage] = deque()
-        # Who waits for a message, in order.
+        # Callers waiting for a message, in order.
         self._waiting: deque[asyncio.Future[None]] = deque()
-        # Only one call without prefetch plays with the credit at a time.
+        # Without prefetch, one call at a time manages the credit.
         self._asking = asyncio.Lock()
-        # Resolved by the answer to our drain; None while none is due.
+        # Resolved when the peer answers our drain; None unless draining.
         self._drained: asyncio.Future[None] | None = None
-        # Settlements without an answer: delivery id to whom to tell, and the message's place there.
+        # Unanswered settlements: delivery id to the group that waits for it, and the message's index there.
         self._settling: dict[int, tuple[_Settlements, int]] = {}
-        # Whether `close` was called; it ends the iteration.
+        # Set by `close`; ends iteration.
         self._closing = False
         self._link = self._await_link(
             self.session.attach_receiver(
@@ -88,12 +88,12 @@ class Receiver(Endpoint):
         )
 
     async def open(self, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
-        """Wait until the link is up; prefetching starts at once."""
+        """Wait until the link is attached; prefetching starts at once."""
         await self._come_up(timeout_ms)
         self._top_up()
 
     async def close(self) -> None:
-        """Give credit and buffered messages back, then leave."""
+        """Give back credit and release buffered messages, then detach."""
         self._closing = True
         if self.error is None and self._link.credit > 0:
             await self._drain()
@@ -109,7 +109,8 @@ class Receiver(Endpoint):
     # --- receiving --------------------------------------------------------------------------------------------------
 
     async def receive_batch(self, max_count: int = 1, wait_s: float | None = 60.0) -> list[ReceivedMessage]:
-        """Up to `max_count` messages: what is there, or the first that come within `wait_s` (None waits for ever)."""
+        """Return up to `max_count` messages: those available, or the first that arrive within `wait_s` (None: no
+        limit)."""
         if max_count < 1:
             raise ValueError("at least one message must be asked for")
         if self.prefetch:
@@ -126,13 +127,13 @@ class Receiver(Endpoint):
                     if not self._buffer:
                         await self._wait(wait_s)
                 finally:
-                    # Whatever is available comes before the answer, and nothing after it.
+                    # All available messages arrive before the answer to the drain, and none after it.
                     if self._link.credit > 0 and self.error is None:
                         await self._drain()
             return self._take(max_count)
 
     async def receive(self, wait_s: float | None = 60.0) -> ReceivedMessage | None:
-        """One message, or None when none comes in time."""
+        """Receive one message, or None if none arrives in time."""
         taken = await self.receive_batch(1, wait_s)
         return taken[0] if taken else None
 
@@ -159,7 +160,7 @@ class Receiver(Endpoint):
         return taken
 
     async def _wait(self, wait_s: float | None) -> None:
-        """Until a message is there or the time is over; raises when none ever comes."""
+        """Wait until a message is buffered or the time is up; raise if none can arrive any more."""
         try:
             async with asyncio.timeout(wait_s):
                 while not self._buffer:
@@ -175,14 +176,14 @@ class Receiver(Endpoint):
         self.connection.wire.flush_soon()
 
     def _top_up(self) -> None:
-        """With prefetch: grant again when half of it is used."""
+        """With prefetch: grant credit again once half of it is used."""
         if self.prefetch and self.error is None and not self._closing:
             free = self.prefetch - len(self._buffer)
             if free > 0 and self._link.credit <= free // 2:
                 self._grant(free)
 
     async def _drain(self) -> None:
-        """Take back the credit; messages that were already on their way are buffered."""
+        """Take back the credit; messages already in flight are buffered."""
         self._drained = asyncio.get_running_loop().create_future()
         self._link.flow(max(self._link.credit, 0), drain=True)
         self.connection.wire.flush_soon()
@@ -198,20 +199,20 @@ class Receiver(Endpoint):
     # --- settling ---------------------------------------------------------------------------------------------------
 
     async def complete(self, message: ReceivedMessage) -> None:
-        """Done: the message is removed."""
+        """Complete the message: the service deletes it."""
         await self._settle_one(message, STATE_ACCEPTED, by_request.COMPLETED)
 
     async def complete_many(self, messages: Iterable[ReceivedMessage]) -> list[ServiceError | None]:
-        """Complete messages together; returns the outcome of each, None for done."""
+        """Complete messages together; return the outcome of each, None for success."""
         return await self.settle_many(messages, STATE_ACCEPTED, by_request.COMPLETED)
 
     async def abandon(self, message: ReceivedMessage, properties: dict[str, Any] | None = None) -> None:
-        """Give the message back, counting the delivery as failed; `properties` are merged into its own."""
+        """Abandon the message, counting the delivery as failed; `properties` are merged into its own."""
         state = state_modified(True, False, _annotations(properties))
         await self._settle_one(message, state, by_request.ABANDONED, properties=properties)
 
     async def defer(self, message: ReceivedMessage, properties: dict[str, Any] | None = None) -> None:
-        """Put the message aside; only its sequence number brings it back."""
+        """Defer the message; from then on it can only be received by its sequence number."""
         state = state_modified(True, True, _annotations(properties))
         await self._settle_one(message, state, by_request.DEFERRED, properties=properties)
 
@@ -239,7 +240,7 @@ class Receiver(Endpoint):
         )
 
     def release(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Give messages back at once, as if they had not been delivered; there is no answer to wait for."""
+        """Release messages, as if they had not been delivered. There is no answer to wait for."""
         for message in messages:
             if message.delivery_id is not None:
                 self.session.dispose(message.delivery_id, message.delivery_id, STATE_RELEASED, True)
@@ -248,7 +249,7 @@ class Receiver(Endpoint):
     async def settle_many(
         self, messages: Iterable[ReceivedMessage], state: bytes, status: str, **details: Any
     ) -> list[ServiceError | None]:
-        """Settle messages alike; `status` is the word for those that must be settled by request."""
+        """Settle messages alike. `status` is the management operation's word, for those settled by request."""
         if self.delete:
             raise ArgumentError("Messages of a receive-and-delete receiver are settled already.")
         chosen = list(messages)
@@ -263,7 +264,7 @@ class Receiver(Endpoint):
     def settle_nowait(
         self, messages: Iterable[ReceivedMessage], state: bytes
     ) -> asyncio.Future[list[ServiceError | None]]:
-        """Settle messages of this link alike, without waiting; the future has the outcome of each."""
+        """Settle messages of this link alike, without waiting; the future holds the outcome of each."""
         settlements = _Settlements()
         session = self.session
         settled = not self.echo
@@ -293,7 +294,7 @@ class Receiver(Endpoint):
     async def _settle_by_request(
         self, messages: list[ReceivedMessage], status: str, details: dict[str, Any]
     ) -> list[ServiceError | None]:
-        """By lock token over `$management`: for deferred messages, and after the link is gone."""
+        """Settle by lock token through `$management`: for deferred messages and after the link is lost."""
         outcomes: list[ServiceError | None] = []
         node = self.management
         for message in messages:
@@ -312,7 +313,7 @@ class Receiver(Endpoint):
 
     @property
     def session_id(self) -> str | None:
-        """The session it holds; None for an ordinary receiver."""
+        """The locked session's id; None for a receiver without sessions."""
         return None
 
     @property
@@ -321,7 +322,7 @@ class Receiver(Endpoint):
         return Management(self.connection, self.path)
 
     async def renew_lock(self, message: ReceivedMessage) -> int:
-        """Lock a message for another while; returns when the lock ends."""
+        """Renew a message's lock; return when it expires."""
         token = message.lock_token
         if token is None:
             raise ArgumentError("The message is not locked.")
@@ -329,12 +330,12 @@ class Receiver(Endpoint):
         return message.locked_until
 
     async def receive_deferred(self, sequence_numbers: Iterable[int]) -> list[ReceivedMessage]:
-        """Fetch deferred messages; settle them with this receiver."""
+        """Receive deferred messages by sequence number; settle them with this receiver."""
         return await self.management.receive_deferred(
             sequence_numbers, lock=not self.delete, session_id=self.session_id
         )
 
-    # --- what comes in ----------------------------------------------------------------------------------------------
+    # --- incoming events --------------------------------------------------------------------------------------------
 
     def on_transfer(self, event: Transfer) -> None:
         if self.error is not None:
@@ -391,16 +392,16 @@ class Receiver(Endpoint):
 
 
 class _Settlements:
-    """The outcomes of messages settled together, and the one who waits for the last."""
+    """The outcomes of messages settled together, and a future for the last one."""
 
     __slots__ = ("done", "left", "outcomes")
 
     def __init__(self) -> None:
-        # The outcome of each message, in order.
+        # In the order of the messages.
         self.outcomes: list[ServiceError | None] = []
-        # Messages without an answer.
+        # Messages not answered yet.
         self.left = 0
-        # Resolved with the last answer.
+        # Resolved by the last answer.
         self.done: asyncio.Future[list[ServiceError | None]] = asyncio.get_running_loop().create_future()
 
     def settle(self, error: ServiceError | None, index: int) -> None:

@@ -1,8 +1,8 @@
-"""Coming back after a failure, for those who run for long.
+"""Retry with backoff, for long-running clients.
 
-Three rules. Pauses grow from the first to the longest, and start again after a success. Each is drawn from the upper
-half of its length, so that many clients of one namespace do not come back in one moment. What cannot succeed by waiting
-is raised at once.
+Three rules. Pauses double from the shortest to the longest and start over after a success. Each is drawn at random from
+the upper half of its length, so that many clients of a namespace do not return at the same moment. Errors that waiting
+cannot cure are raised at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """The pauses of one who tries again and again."""
+    """The pauses between retries."""
 
     def __init__(
         self,
@@ -29,23 +29,22 @@ class Backoff:
     ) -> None:
         if not 0 < first_ms <= longest_ms:
             raise ValueError(f"Pauses from {first_ms} to {longest_ms} ms do not grow.")
-        # The first pause, and the one that is not exceeded.
         self._first_ms = first_ms
         self._longest_ms = longest_ms
-        # Gives a number from 0 to 1.
+        # Returns a number from 0 to 1.
         self._draw = draw
         # Failures since the last success.
         self.failures = 0
 
     def next_ms(self) -> int:
-        """One more failure: how long to wait now."""
-        # The exponent is bounded, because a number of a thousand digits is of no use to anybody.
+        """Count a failure and return the pause that follows it."""
+        # Bound the exponent, so that the number does not grow without limit.
         whole_ms = min(self._first_ms * 2 ** min(self.failures, 30), self._longest_ms)
         self.failures += 1
         return int(whole_ms * (0.5 + self._draw() / 2))
 
     def reset(self) -> None:
-        """A success."""
+        """Start over after a success."""
         self.failures = 0
 
 
@@ -56,7 +55,7 @@ async def retried(
     attempts_max: int | None = None,
     passing: Callable[[ServiceError], bool] = lambda error: error.retryable,
 ) -> T:
-    """The result of `work`, tried until it succeeds, fails for good, or has failed `attempts_max` times."""
+    """Retry `work` until it succeeds, fails for good or has failed `attempts_max` times; return its result."""
     pauses = backoff or Backoff()
     while True:
         try:

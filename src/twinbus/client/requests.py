@@ -1,7 +1,7 @@
-"""Request and response over a pair of links, as `$cbs` and `$management` speak.
+"""Request and response over a pair of links, as used by `$cbs` and `$management`.
 
-Two rules. A response belongs to the request whose message id is its correlation id. A request that is not answered in
-time fails alone; the pair stays good for the others.
+Two rules. A response answers the request whose message id is its correlation id. A request that times out fails alone;
+the pair of links stays usable.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Requests(Endpoint):
 
     def __init__(self, connection: BusConnection, path: str) -> None:
         super().__init__(connection, path)
-        # Where responses go: the address of our receiving end.
+        # The address of our receiving link, to which responses are sent.
         self._reply_to = str(uuid4())
-        # Requests without a response: message id to the one who waits.
+        # Unanswered requests: message id to the waiting caller.
         self._pending: dict[str, asyncio.Future[AmqpMessage]] = {}
-        # The message id behind each request's delivery.
+        # Message ids by delivery id.
         self._sent: dict[int, str] = {}
-        # Requests that wait for credit.
+        # Callers waiting for credit.
         self._blocked: deque[asyncio.Future[None]] = deque()
         self._number = 0
         self._requests = self._await_link(
@@ -43,13 +43,13 @@ class Requests(Endpoint):
         )
 
     async def open(self, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
-        """Wait until both links are up."""
+        """Wait until both links are attached."""
         await self._come_up(timeout_ms)
 
     async def ask(
         self, properties: dict[str, Any], body: Any, *, timeout_ms: int = CLIENT_TIMEOUT_MS, to: str | None = None
     ) -> AmqpMessage:
-        """Send a request and wait for its response, whatever it says."""
+        """Send a request and return its response, whatever the status."""
         self.check()
         if len(self._pending) >= REQUESTS_PENDING_MAX:
             raise QuotaExceededError(f"More than {REQUESTS_PENDING_MAX} requests to {self.path!r} wait for an answer.")
@@ -113,7 +113,7 @@ class Requests(Endpoint):
         try:
             response = AmqpMessage.decode(event.payload)
         except DecodeError as error:
-            # Nobody can tell whose it was; the next request gets a fresh pair.
+            # The request it answers is unknown, so all fail; the next request opens a new pair.
             self.fail(InternalError(f"A response from {self.path!r} cannot be read: {error}"))
             self._leave()
             return

@@ -1,9 +1,9 @@
-"""Dead letters, made ready to go once more: to the entity they were sent to, or through their backlog queue.
+"""Prepare dead-lettered messages to be sent again: to their original entity or through their backlog queue.
 
 Rules:
-- What a broker added in delivering and dead-lettering a message is taken off; what its sender wrote stays.
-- For the backlog, what can be restored is restored and wrapped again, so that it is as it was when it was diverted.
-- What has no destination, or a bad one, goes back only with a path given by a person.
+- What a broker added on delivery and dead-lettering is removed; what the sender wrote stays.
+- For the backlog, a message is restored if possible and wrapped again, as when it was diverted.
+- A message with a missing or invalid destination needs a path given by the user.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from twinbus.errors import EnvelopeError
 
 MARKS: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"})
 
-# The property that marks a message as claimed by a Spark stream.
+# The property with which a Spark stream claims a message.
 CLAIM: Final = "x-twinbus-claim"
 
-# What a broker writes into the annotations of what it delivers.
+# Prefix of the annotations that a broker adds on delivery.
 _BROKERS: Final = "x-opt-"
 
 
 def resubmitted(payload: bytes, path: str | None = None) -> bytes:
-    """The message as it goes to the backlog queue again, for its own destination or for `path`."""
+    """Rewrite a message for the backlog queue, for its own destination or for `path`."""
     try:
         restored = unwrap(payload)
     except EnvelopeError:
@@ -41,7 +41,7 @@ def resubmitted(payload: bytes, path: str | None = None) -> bytes:
 
 
 def sent_again(payload: bytes, message_id: str | None = None) -> bytes:
-    """The message as its sender sent it, perhaps under another id; its partition key stays, its schedule is over."""
+    """Restore the message as sent, optionally with a new id. The partition key stays; the schedule is dropped."""
     plain = without(_undelivered(payload, keep=frozenset({PARTITION_KEY})), MARKS)
     found = locate(plain)
     fields = items(plain, found.properties)
@@ -61,7 +61,7 @@ def sent_again(payload: bytes, message_id: str | None = None) -> bytes:
 
 
 def without(payload: bytes, names: frozenset[str]) -> bytes:
-    """The message without some of its application properties."""
+    """Remove application properties by name."""
     found = locate(payload)
     if found.application_properties is None:
         return payload
@@ -75,7 +75,7 @@ def without(payload: bytes, names: frozenset[str]) -> bytes:
 
 
 def _undelivered(payload: bytes, keep: frozenset[str] = frozenset()) -> bytes:
-    """The message without what the broker added in delivering it; annotations in `keep` are the sender's."""
+    """Remove what the broker added on delivery; annotations in `keep` belong to the sender."""
     found = locate(payload)
     header = items(payload, found.header)
     annotations = items(payload, found.message_annotations)
@@ -87,5 +87,5 @@ def _undelivered(payload: bytes, keep: frozenset[str] = frozenset()) -> bytes:
     after = max(
         (span[1] for span in (found.header, found.delivery_annotations, found.message_annotations) if span), default=0
     )
-    # Durable, priority and time to live are the sender's; the rest of a header is the broker's.
+    # Durable, priority and time to live belong to the sender, the rest of the header to the broker.
     return list_section(kinds.HEADER, header[:3]) + map_section(kinds.MESSAGE_ANNOTATIONS, kept) + payload[after:]

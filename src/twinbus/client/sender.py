@@ -1,8 +1,8 @@
-"""Sending, pipelined: many messages on their way, each with its outcome.
+"""Pipelined sending: many messages in flight, each with its own outcome.
 
-Four rules. At most `window` messages are without an outcome; who wants more waits. Every message submitted gets exactly
-one outcome, also when the link or the connection is lost: then it is that error, and the message may or may not have
-been accepted. There is no task per message. Outcomes are None for accepted, an exception for everything else.
+Four rules. At most `window` messages are without an outcome; further sends wait. Every submitted message gets exactly
+one outcome, even if the link or connection is lost: then it is that error, and the message may or may not have been
+accepted. There is no task per message. An outcome is None for accepted, otherwise an exception.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _TAG = Struct(">I").pack
 
 
 class Sender(Endpoint):
-    """Sends to one entity; made by `BusClient.sender`."""
+    """Sends to one entity; created by `BusClient.sender`."""
 
     def __init__(self, connection: BusConnection, path: str, *, name: str, window: int = SEND_WINDOW_DEFAULT) -> None:
         if not 1 <= window <= SEND_WINDOW_MAX:
             raise ValueError(f"a send window of {window} is not between 1 and {SEND_WINDOW_MAX}")
         super().__init__(connection, path)
-        # How many messages may be without an outcome.
+        # Maximum number of messages without an outcome.
         self.window = window
-        # Messages without an outcome: delivery id to whom to tell, and what to tell them besides.
+        # Messages without an outcome: delivery id to the callback and its argument.
         self._pending: dict[int, tuple[Done, Any]] = {}
-        # Who waits for room, in order.
+        # Callers waiting for room, in order.
         self._waiting: deque[asyncio.Future[None]] = deque()
-        # Who waits for the last outcome.
+        # Callers waiting for the last outcome.
         self._idle: list[asyncio.Future[None]] = []
         self._number = 0
         self._link = self._await_link(
@@ -56,11 +56,11 @@ class Sender(Endpoint):
         )
 
     async def open(self, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
-        """Wait until the link is up."""
+        """Wait until the link is attached."""
         await self._come_up(timeout_ms)
 
     async def close(self) -> None:
-        """Wait for the outcomes of everything submitted, then leave."""
+        """Wait for the outcomes of all submitted messages, then detach."""
         try:
             async with asyncio.timeout(CLIENT_TIMEOUT_MS / 1000):
                 await self.idle()
@@ -70,13 +70,13 @@ class Sender(Endpoint):
         self._settle_all(self._reason())
 
     def abandon(self, error: ServiceError) -> None:
-        """Leave without waiting: what has no outcome gets this one, and may or may not have been accepted."""
+        """Detach without waiting. Messages without an outcome get `error`; they may or may not have been accepted."""
         if self.error is None:
             self.fail(error)
             self._leave()
 
     async def idle(self) -> None:
-        """Wait until nothing is without an outcome."""
+        """Wait until every message has its outcome."""
         while self._pending:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
@@ -84,18 +84,18 @@ class Sender(Endpoint):
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest message the peer takes."""
+        """The largest message the peer accepts."""
         return self._link.max_message_size or MESSAGE_BYTES_DEFAULT
 
     @property
     def pending(self) -> int:
-        """Messages without an outcome."""
+        """Number of messages without an outcome."""
         return len(self._pending)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
     async def send(self, message: Message | bytes, *, message_format: int = 0) -> None:
-        """Send one message and wait until it is accepted; raises when it is not."""
+        """Send one message and wait until it is accepted; raise if it is not."""
         if self.room() <= 0:
             await self.wait_for_room()
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -109,9 +109,9 @@ class Sender(Endpoint):
     async def send_many(
         self, messages: Iterable[Message | bytes], *, state: bytes | None = None
     ) -> list[ServiceError | None]:
-        """Send messages one behind the other, as many at once as the window allows; returns the outcome of each.
+        """Send messages one by one, with as many in flight as the window allows; return the outcome of each.
 
-        `state` is the encoded state of a transaction that they are part of.
+        `state` is the encoded transactional state if they are part of a transaction.
         """
         bulk = _Bulk()
         outcomes = bulk.outcomes
@@ -140,7 +140,7 @@ class Sender(Endpoint):
     async def send_batches(
         self, messages: Iterable[Message | bytes], *, max_bytes: int | None = None
     ) -> list[ServiceError | None]:
-        """Send messages in as few deliveries as fit; returns the outcome of each message."""
+        """Send messages in as few deliveries as possible; return the outcome of each message."""
         limit = min(max_bytes or self.max_message_bytes, self.max_message_bytes)
         sizes: list[int] = []
         bulk = _Bulk()
@@ -164,7 +164,7 @@ class Sender(Endpoint):
         return min(self.window - len(self._pending), self._link.sendable())
 
     async def wait_for_room(self) -> None:
-        """Wait until a message may be submitted; raises when none ever will be."""
+        """Wait until a message may be submitted; raise if that can no longer happen."""
         while self.room() <= 0:
             self.check()
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -175,9 +175,9 @@ class Sender(Endpoint):
     def submit(
         self, payload: bytes, done: Done, token: Any = None, *, message_format: int = 0, state: bytes | None = None
     ) -> None:
-        """Send without waiting: `done(error or None, token)` is called with the outcome.
+        """Send without waiting; `done(error or None, token)` is called with the outcome.
 
-        Call it while `room()` is not used up; what is submitted beyond is still sent, and held in memory.
+        Call it only while there is `room()`; messages beyond that are still sent, but held in memory.
         """
         self.check()
         largest = self._link.max_message_size
@@ -195,7 +195,7 @@ class Sender(Endpoint):
         else:
             wire.flush_soon()
 
-    # --- what comes back --------------------------------------------------------------------------------------------
+    # --- incoming events --------------------------------------------------------------------------------------------
 
     def on_disposed(self, event: Disposed) -> None:
         error = None if event.state is ACCEPTED else refusal(event.state)
@@ -203,7 +203,7 @@ class Sender(Endpoint):
         for delivery_id, _, _ in event.deliveries:
             entry = pending.pop(delivery_id, None)
             if not event.settled:
-                # A peer that settles second waits for our word.
+                # A peer in receiver-settles-second mode waits for our settlement.
                 self.session.answer(delivery_id, STATE_ACCEPTED)
             if entry is not None:
                 self._tell(entry, error)
@@ -230,7 +230,7 @@ class Sender(Endpoint):
         try:
             entry[0](error, entry[1])
         except Exception as failure:
-            # One caller's mistake must not cost the others their outcomes.
+            # One caller's bug must not cost the others their outcomes.
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a send callback failed", "exception": failure}
             )
@@ -249,16 +249,16 @@ class Sender(Endpoint):
 
 
 class _Bulk:
-    """The outcomes of many messages and one who waits for the last."""
+    """The outcomes of many messages, and a future for the last one."""
 
     __slots__ = ("_waiter", "left", "outcomes")
 
     def __init__(self) -> None:
-        # The outcome of each message, in order.
+        # In the order of the messages.
         self.outcomes: list[ServiceError | None] = []
         # Messages without an outcome.
         self.left = 0
-        # Who waits for the last; None while nobody does.
+        # Waits for the last outcome; None while nobody waits.
         self._waiter: asyncio.Future[None] | None = None
 
     def settle(self, error: ServiceError | None, index: int) -> None:
@@ -280,5 +280,5 @@ def _resolve(error: ServiceError | None, outcome: asyncio.Future[None]) -> None:
     if error is None:
         outcome.set_result(None)
     else:
-        # Each who waits gets an exception of its own.
+        # A new exception for each caller.
         outcome.set_exception(type(error)(*error.args))

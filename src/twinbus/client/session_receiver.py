@@ -1,4 +1,4 @@
-"""Receiving from one session, which is ours for as long as its lock lasts."""
+"""Receive from one session while holding its lock."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SESSION_FILTER = Symbol("com.microsoft:session-filter")
 TIMEOUT = Symbol("com.microsoft:timeout")
 LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 
-# .NET counts tenths of microseconds since the year 1.
+# .NET ticks: units of 100 ns since the year 1.
 _TICKS_AT_EPOCH = 621_355_968_000_000_000
 _TICKS_PER_MS = 10_000
 
 
 class SessionReceiver(Receiver):
-    """Holds one session; made by `BusClient.accept_session`."""
+    """Holds one session; created by `BusClient.accept_session`."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class SessionReceiver(Receiver):
             filters={SESSION_FILTER: session_id},
             properties={TIMEOUT: UInt(timeout_ms)},
         )
-        # The session that was asked for, then the one that was given.
+        # The requested session, then the accepted one.
         self._session_id = session_id
-        # When the session's lock ends, in milliseconds since the Unix epoch; None when the service did not say.
+        # Expiry of the session lock, in milliseconds since the Unix epoch; None if the service did not say.
         self.locked_until_ms: int | None = None
 
     @property
@@ -66,7 +66,7 @@ class SessionReceiver(Receiver):
         super().on_attached(link)
 
     async def renew_session(self) -> int:
-        """Hold the session for another while; returns when the lock ends."""
+        """Renew the session lock; return when it expires."""
         self.locked_until_ms = await self.management.renew_session(self._held())
         return self.locked_until_ms
 

@@ -1,4 +1,4 @@
-"""Whom a client trusts over TLS."""
+"""TLS contexts for clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from twinbus.errors import ConfigError
 
 
 def tls_context(ca_file: str | Path | None = None, *, verify: bool = True) -> ssl.SSLContext:
-    """A context that trusts the machine's CAs, or only those in `ca_file`; `verify=False` trusts everybody."""
+    """Create a context that trusts the system's CAs, or only those in `ca_file`; `verify=False` trusts any
+    certificate."""
     try:
         context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError) as error:

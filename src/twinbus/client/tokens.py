@@ -1,7 +1,7 @@
-"""Where tokens for `$cbs` come from.
+"""Token sources for `$cbs`.
 
-Two rules. A source is asked for a token each time one is needed, with the audience it is for; it may be anything that
-returns a `Token`. Secrets never show in a repr.
+Two rules. A source is asked each time a token is needed, with its audience, and may be anything that returns a `Token`.
+Secrets never appear in a repr.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JWT = "jwt"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, its kind, and when it ends; `expires_ms` None for one whose end we do not know."""
+    """A token, its kind and its expiry; `expires_ms` is None if unknown."""
 
     text: str = field(repr=False)
     kind: str
@@ -27,15 +27,15 @@ class Token:
 
 
 class TokenSource(Protocol):
-    """Gives tokens; an Azure credential behind it works as well as a key."""
+    """Provides tokens, whether from a key or from an Azure credential."""
 
     async def token(self, audience: str, now_ms: int) -> Token:
-        """A token for `audience`, good for a while from `now_ms` on."""
+        """Return a token for `audience` that is valid at `now_ms` and for some time after."""
         ...
 
 
 class KeyTokens:
-    """Signs a token of its own for every audience."""
+    """Signs a token for every audience."""
 
     __slots__ = ("_key", "_key_name", "_lifetime_ms")
 
@@ -50,7 +50,7 @@ class KeyTokens:
 
 
 class SignatureTokens:
-    """Gives the one signature out of a connection string, for every audience."""
+    """Returns the signature from a connection string for every audience."""
 
     __slots__ = ("_signature",)
 
@@ -62,7 +62,7 @@ class SignatureTokens:
 
 
 def tokens_of(connection_string: ConnectionString) -> TokenSource:
-    """The source that a connection string asks for."""
+    """Return the token source for a connection string."""
     if connection_string.signature is not None:
         return SignatureTokens(connection_string.signature)
     return KeyTokens(connection_string.key_name or "", connection_string.key or "")

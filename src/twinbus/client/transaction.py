@@ -1,7 +1,7 @@
-"""Moving messages in one step: the copies are sent and the originals completed together, or neither.
+"""Move messages atomically: the copies are sent and the originals completed together, or neither.
 
-Two rules. The work of a transaction counts when its discharge is accepted, and not before. A failure on the way rolls
-back, so that the originals stay where they were, locked by the receiver that has them.
+Two rules. A transaction takes effect when its discharge is accepted, not before. Any failure rolls it back, so the
+originals stay where they were, locked by their receiver.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 _DECLARE = ULong(0x31)
 _DISCHARGE = ULong(0x32)
 
-# How many messages one transaction moves: each is sent once and settled once.
+# Messages that one transaction can move: each is sent once and settled once.
 MOVED_MAX = TRANSACTION_MESSAGES_MAX // 2
 
 
 class Transactions(Endpoint):
-    """The control link of a connection; its senders and receivers must live on the same one."""
+    """The control link of a connection; the senders and receivers must be on the same connection."""
 
     def __init__(self, connection: BusConnection) -> None:
         super().__init__(connection, "$coordinator")
-        # Requests without an answer, by delivery id.
+        # Unanswered requests by delivery id.
         self._asked: dict[int, asyncio.Future[State | None]] = {}
         self._number = 0
         self._link = self._await_link(
@@ -55,11 +55,11 @@ class Transactions(Endpoint):
         )
 
     async def open(self, timeout_ms: int = CLIENT_TIMEOUT_MS) -> None:
-        """Wait until the link is up; ServiceError where there are no transactions."""
+        """Wait until the link is attached; raise ServiceError if the peer has no transactions."""
         await self._come_up(timeout_ms)
 
     async def move(self, receiver: Receiver, sender: Sender, moved: Sequence[tuple[ReceivedMessage, bytes]]) -> None:
-        """Send each payload and complete its message, all together; ServiceError when none of it was done."""
+        """Send each payload and complete its message, atomically; on ServiceError nothing was done."""
         if len(moved) > MOVED_MAX:
             raise ValueError(f"a transaction moves at most {MOVED_MAX} messages, not {len(moved)}")
         declared = await self._ask(Described(_DECLARE, [None]))
@@ -70,7 +70,7 @@ class Transactions(Endpoint):
             async with asyncio.timeout(CLIENT_TIMEOUT_MS / 1000):
                 state = state_transactional(declared.txn_id, None)
                 _check(await sender.send_many([payload for _, payload in moved], state=state))
-                # Not before all are taken: what is settled in a transaction that fails stays locked.
+                # Settle only after all sends are accepted: messages settled in a failed transaction stay locked.
                 state = state_transactional(declared.txn_id, STATE_ACCEPTED)
                 _check(await receiver.settle_nowait([message for message, _ in moved], state))
         except TimeoutError:

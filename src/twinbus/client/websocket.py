@@ -1,6 +1,6 @@
-"""AMQP over WebSocket, the client's side: the same wire as on a plain socket.
+"""AMQP over WebSocket on the client side, behind the same wire as a plain socket.
 
-Nothing is imported for it before somebody asks for a WebSocket.
+Its dependencies are imported only when a WebSocket is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PLAIN_PORT = 80
 
 
 async def connect(wire: Wire, host: str, port: int, tls: ssl.SSLContext | None, proxy: str | None = None) -> None:
-    """Open a WebSocket and put the wire on it; OSError or ConnectionForcedError when there is none to be had.
+    """Open a WebSocket and connect the wire to it; raise OSError or ConnectionForcedError on failure.
 
-    `proxy` is the URL of an HTTP proxy to go through.
+    `proxy` is the URL of an HTTP proxy.
     """
-    # Heavy, and only this way of connecting needs it.
+    # A heavy import that only WebSockets need.
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
     session = ClientSession(timeout=ClientTimeout(total=None))
@@ -57,15 +57,15 @@ async def connect(wire: Wire, host: str, port: int, tls: ssl.SSLContext | None, 
 
 
 class ClientWebSocket(WebSocketTransport):
-    """What the wire takes for its socket."""
+    """A WebSocket in the role of the wire's transport."""
 
     def __init__(self, session: ClientSession, socket: ClientWebSocketResponse, wire: Wire) -> None:
         super().__init__(socket, wire, CLIENT_WRITE_BYTES_HIGH)
-        # Owns the socket under the WebSocket.
+        # Owns the underlying socket.
         self._session = session
         self._response = socket
         self._wire = wire
-        # The whole life of it; None before `start`.
+        # Serves the connection from start to end; None before `start`.
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -86,11 +86,11 @@ class ClientWebSocket(WebSocketTransport):
         except OSError as error:
             failure = error
         except asyncio.CancelledError:
-            # Only abort() cancels it, and then there is nothing left to say to the peer.
+            # Only abort() cancels this task, and then nothing is left to send.
             failure = ConnectionAbortedError("the connection was aborted")
         finally:
             if self._closing and failure is None:
-                # It is saying goodbye, which has a bound of its own.
+                # The WebSocket is closing, which has its own timeout.
                 await asyncio.wait((writing,))
             self._closing = True
             writing.cancel()
@@ -98,7 +98,7 @@ class ClientWebSocket(WebSocketTransport):
             await self._let_go()
 
     async def _let_go(self) -> None:
-        """Give the socket up, whatever the peer does: aiohttp does not when a peer went away without a word."""
+        """Release the socket whatever the peer does; aiohttp does not if the peer vanished silently."""
         self._response._response.close()
         await self._session.close()
 
@@ -113,7 +113,7 @@ class ClientWebSocket(WebSocketTransport):
         try:
             await super().write_messages()
         except (OSError, TimeoutError):
-            # The reader learns of it as well, and tells everybody.
+            # The reader sees the failure as well and reports it.
             await self._let_go()
 
     async def say_goodbye(self) -> None:

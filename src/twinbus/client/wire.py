@@ -1,7 +1,7 @@
-"""The socket under a client connection.
+"""The socket of a client connection.
 
-Three rules. Output is written once per turn of the loop. While the socket is full nothing is taken from the engine, and
-senders are told to wait. Heartbeats come from the engine's own clockwork.
+Three rules. Output is written once per turn of the loop. While the socket's buffer is full, nothing is taken from the
+engine, and senders wait. The engine decides when a heartbeat is due.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Wire(asyncio.Protocol):
         self._engine = engine
         self._clock = clock
         self._on_events = on_events
-        # Called when the socket takes more again.
+        # Called when the socket accepts more data again.
         self._on_writable = on_writable
-        # Called once, when the socket is gone.
+        # Called once, when the socket is closed.
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        # The socket; None before it is connected and after it is gone.
+        # None before it is connected and after it is closed.
         self._transport: asyncio.Transport | None = None
-        # Whether a write is due in this turn.
+        # Whether a write is scheduled for this turn.
         self._flushing = False
-        # The next heartbeat.
+        # Fires when the next heartbeat or timeout check is due.
         self._timer: asyncio.TimerHandle | None = None
-        # Whether the socket is full.
+        # Whether the socket's buffer is full.
         self.paused = False
 
-    # --- asyncio's side ---------------------------------------------------------------------------------------------
+    # --- called by asyncio ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -78,10 +78,10 @@ class Wire(asyncio.Protocol):
         self.flush()
         self._on_writable()
 
-    # --- our side ---------------------------------------------------------------------------------------------------
+    # --- called by the connection -----------------------------------------------------------------------------------
 
     def flush_soon(self) -> None:
-        """Write at the end of this turn, together with whatever else comes up until then."""
+        """Write at the end of this turn, together with everything produced until then."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self.flush)
@@ -96,7 +96,7 @@ class Wire(asyncio.Protocol):
         data = engine.take_output()
         if data:
             transport.write(data)
-        # A large message goes out in steps, each when the socket has taken the one before.
+        # A large message goes out in steps, each once the socket has taken the previous one.
         while engine.halted and not self.paused:
             events = engine.pump()
             transport.write(engine.take_output())
@@ -104,7 +104,7 @@ class Wire(asyncio.Protocol):
                 self._on_events(events)
 
     def close(self) -> None:
-        """Close when everything is written."""
+        """Close once everything has been written."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
@@ -115,7 +115,7 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def retime(self) -> None:
-        """The peer's idle time-out is known now: reckon the next heartbeat again."""
+        """Schedule the next heartbeat again, now that the peer's idle timeout is known."""
         self._tick()
 
     def _tick(self) -> None:
