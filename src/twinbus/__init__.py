@@ -1,3 +1,3 @@
-"""Twinbus keeps applications sending when their message bus is down, and loses nothing doing it."""
+"""Twinbus keeps applications sending while their message bus is down, without losing a message."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m twinbus`: the command `twinbus`, for when only the interpreter's path is known."""
+"""`python -m twinbus` runs the `twinbus` command, for when only the interpreter's path is known."""
 
 from twinbus.cli.main import run
 

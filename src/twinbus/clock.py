@@ -1,8 +1,8 @@
-"""Time, injected.
+"""Injected time.
 
-1. Everything that needs the time takes a `Clock`; only this module reads the machine's.
-2. A date (enqueued, scheduled, expires) is `now_ms()`: milliseconds since the Unix epoch, as AMQP timestamps are. An
-   interval (lock, heartbeat, timeout) is a difference of two `steady_ms()`: nobody can set that clock.
+1. Everything that needs the time takes a `Clock`; only this module reads the system's.
+2. Dates (enqueued, scheduled, expires) use `now_ms()`: milliseconds since the Unix epoch, like AMQP timestamps.
+   Intervals (lock, heartbeat, timeout) are differences of `steady_ms()`, a clock that nobody can set.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
-# The wall clock and an anchored one may differ by this much: two clocks are not read at the same instant.
+# Smaller differences between the wall clock and an anchored clock are ignored: two clocks cannot be read at once.
 _STEP_MS_MIN: Final = 10
 
-# How often the two clocks are read again when something came between the readings.
+# Attempts to read both clocks without an interruption in between.
 _READINGS_MAX: Final = 5
 
 
 class Clock(Protocol):
-    """Where a component gets its time from."""
+    """The source of time for a component."""
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
         ...
 
     def steady_ms(self) -> int:
-        """Milliseconds since some moment: they never jump when somebody sets the machine's time."""
+        """Milliseconds since an arbitrary moment; unaffected when the system's time is set."""
         ...
 
     def follow(self) -> int:
-        """Notice that the time of day was set. Returns by how many milliseconds `now_ms` jumped just now."""
+        """Follow a change of the system's time; return by how many milliseconds `now_ms` jumped."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system's clock."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -43,11 +43,11 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
     def follow(self) -> int:
-        return 0  # it shows the time of day at every reading
+        return 0  # now_ms reads the system's time, so there is nothing to follow
 
 
 class MonotonicClock:
-    """Measures only: its zero means nothing."""
+    """For measuring only: its zero is arbitrary."""
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -60,15 +60,15 @@ class MonotonicClock:
 
 
 class AnchoredClock:
-    """The time of day, read from the monotonic clock: it jumps in `follow`, and at no other moment.
+    """The time of day, derived from the monotonic clock: it jumps only in `follow`.
 
-    Whoever keeps deadlines as dates can so move them by the same step, in the same instant.
+    Code that keeps deadlines as dates can thus move them by the same step at the same instant.
     """
 
     __slots__ = ("_offset_ms",)
 
     def __init__(self) -> None:
-        # The time of day, less the monotonic clock.
+        # Time of day minus monotonic clock.
         self._offset_ms = _offset_ms()
 
     def now_ms(self) -> int:
@@ -86,14 +86,12 @@ class AnchoredClock:
 
 
 class SteppedClock:
-    """A clock that moves only when told to: tests step it instead of sleeping."""
+    """A clock that moves only when told to; tests step it instead of sleeping."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
-        # The time it shows now.
         self._now_ms = start_ms
-        # The time that has passed.
         self._steady_ms = 0
-        # Jumps that nobody has noticed.
+        # Jumps that `follow` has not reported yet.
         self._jumped_ms = 0
 
     def now_ms(self) -> int:
@@ -103,15 +101,15 @@ class SteppedClock:
         return self._steady_ms
 
     def step(self, *, seconds: float = 0.0, ms: int = 0) -> int:
-        """Let time pass and return the new time."""
+        """Let time pass; return the new time."""
         passed_ms = ms + round(seconds * 1000)
         self._now_ms += passed_ms
         self._steady_ms += passed_ms
         return self._now_ms
 
     def jump(self, *, seconds: float) -> None:
-        """Set the time of day forward or back, as an administrator or NTP does: no time passes. `now_ms` shows it once
-        `follow` was called."""
+        """Set the time of day forward or back, as an administrator or NTP does; no time passes. `now_ms` shows it after
+        `follow`."""
         self._jumped_ms += round(seconds * 1000)
 
     def follow(self) -> int:
@@ -121,7 +119,7 @@ class SteppedClock:
 
 
 def _offset_ms() -> int:
-    """The time of day less the monotonic clock, from the two readings that lie closest together."""
+    """Return time of day minus monotonic clock, from the two readings that are closest together."""
     best_ns = offset_ns = 0
     for count in range(_READINGS_MAX):
         before_ns = time.monotonic_ns()

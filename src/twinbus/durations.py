@@ -1,9 +1,9 @@
-"""Durations as people and the service write them: `PT1M30S`, `P14D`, or short, `90s`, `1h30m`, `14d`.
+"""Durations in ISO 8601 form, like `PT1M30S` or `P14D`, and in short form, like `90s`, `1h30m` or `14d`.
 
 Rules:
-- Results are whole milliseconds; finer fractions are cut off.
-- The service's "never", P10675199DT2H48M5.4775807S, and everything from 10,675,199 days on, is UNLIMITED_MS.
-- A year is 365 days and a month 30, as in the service's own XML durations.
+- Results are whole milliseconds; finer fractions are truncated.
+- The service's "never", P10675199DT2H48M5.4775807S, and any duration from 10,675,199 days on, is UNLIMITED_MS.
+- A year has 365 days and a month 30, as in the service's own XML durations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHORT_MS = {"w": 7 * 86_400_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, 
 
 
 def parse_ms(text: str) -> int:
-    """Milliseconds in a duration; ConfigError shows the two ways to write one."""
+    """Parse a duration into milliseconds; ConfigError shows both notations."""
     plain = text.strip()
     if plain.lower() in ("never", "unlimited"):
         return UNLIMITED_MS
@@ -49,7 +49,7 @@ def parse_ms(text: str) -> int:
 
 
 def iso_ms(text: str) -> Decimal | None:
-    """Milliseconds, exactly, in an ISO-8601 duration; None when the text is none."""
+    """Parse an ISO 8601 duration into exact milliseconds; return None for other text."""
     match = _ISO.fullmatch(text) if len(text) <= _TEXT_CHARS_MAX else None
     if match is None or (match["time"] or "").upper() == "T":
         return None
@@ -64,12 +64,12 @@ def _short(text: str) -> Decimal | None:
 
 
 def format_ms(ms: int) -> str:
-    """The shortest ISO-8601 text, as the service writes it."""
+    """Format as the shortest ISO 8601 text, like the service."""
     return _UNLIMITED_TEXT if ms >= _UNLIMITED_FROM_MS else format_us(ms * 1_000)
 
 
 def format_us(us: int) -> str:
-    """The same of microseconds, whatever their number."""
+    """Format microseconds of any magnitude in the same way."""
     days, rest = divmod(us, 86_400_000_000)
     hours, rest = divmod(rest, 3_600_000_000)
     minutes, rest = divmod(rest, 60_000_000)
@@ -83,7 +83,7 @@ def format_us(us: int) -> str:
 
 
 def short_ms(ms: int) -> str:
-    """The short form, for people: `1m`, `1h30m`, `never`."""
+    """Format in short form: `1m`, `1h30m`, `never`."""
     if ms >= _UNLIMITED_FROM_MS:
         return "never"
     parts = []

@@ -1,12 +1,12 @@
-"""The errors that more than one package raises or catches, and those that go onto the wire.
+"""Errors that several packages raise or catch, and those sent over the wire.
 
-An error of one package only is defined there:
+Errors of a single package are defined there:
 - `AdminError` in `broker/http/admin/errors.py` and `Refused` in `broker/http/console/answers.py` carry an HTTP status.
 - `PairingError`, `PairFaultedError` and `MessageInBacklogError` in `paired/errors.py` extend the SDK's own.
-- `PatternError` in `entities/filters/patterns.py` and `MadeAnew` in `spark/source/settling.py` stay inside theirs.
+- `PatternError` in `entities/filters/patterns.py` and `MadeAnew` in `spark/source/settling.py` stay internal.
 
     TwinbusError
-    ├── ServiceError                 the service says no; carries an AMQP condition and a status code
+    ├── ServiceError                 the service refuses; carries an AMQP condition and a status code
     │   ├── EntityNotFoundError          amqp:not-found
     │   ├── UnauthorizedError            amqp:unauthorized-access
     │   ├── NotAllowedError              amqp:not-allowed
@@ -37,17 +37,17 @@ An error of one package only is defined there:
     │   ├── HandleInUseError             amqp:session:handle-in-use
     │   ├── UnattachedHandleError        amqp:session:unattached-handle
     │   └── WindowViolationError         amqp:session:window-violation
-    ├── EncodeError                  a value has no AMQP form; the caller's mistake
-    ├── StoreError                   the disk or the data folder says no
+    ├── EncodeError                  a value has no AMQP encoding; the caller's mistake
+    ├── StoreError                   the disk or the data folder failed
     │   ├── StoreLockedError             another process holds the data folder
     │   └── StoreCorruptError            a checksum does not match, or a record cannot be decoded
-    │       └── DamagedBodyError             the body of one message; all others can be read
-    ├── EnvelopeError                a message of a backlog queue cannot be restored; the text says why
+    │       └── DamagedBodyError             the body of one message; all others are readable
+    ├── EnvelopeError                a message in a backlog queue cannot be restored; the text says why
     ├── LedgerError                  a line of a ledger is invalid; the text says why
     └── ConfigError                  a setting, flag or file is wrong; the text names it and the fix
 
-"The service says no" and "the peer broke the rules" are two trees: the first is answered to the caller who
-asked, the second ends the conversation that broke.
+A refusal by the service and a violation of the protocol are separate trees: the first is the answer to a caller's
+request, the second ends the link, session or connection on which it happened.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from typing import ClassVar
 
 
 class TwinbusError(Exception):
-    """The root: catch it to catch everything that is ours."""
+    """Base class of all Twinbus errors."""
 
 
 class ServiceError(TwinbusError):
     """The service refuses an operation.
 
-    `condition` is what an AMQP client maps to its exception, `status` the code in a management answer,
-    `retryable` whether the same call can succeed later without the caller changing it.
+    AMQP clients map `condition` to their own exceptions; `status` is the code in a management response. `retryable`
+    says whether the same call may succeed later unchanged.
     """
 
     condition: ClassVar[str] = "amqp:internal-error"
@@ -183,8 +183,8 @@ class ArgumentError(ServiceError):
 
 
 class FilterEvaluationError(ServiceError):
-    """A rule that is well written failed on a message: a division by zero, an overflow, a type that has no such
-    operator. Nobody on the wire is told: the subscription drops the message or dead-letters it."""
+    """A valid rule failed on a message: a division by zero, an overflow, an operator that the type does not have. It is
+    never sent over the wire: the subscription drops or dead-letters the message."""
 
 
 class ProtocolError(TwinbusError):
@@ -230,11 +230,11 @@ class WindowViolationError(ProtocolError):
 
 
 class EncodeError(TwinbusError, ValueError):
-    """A value has no AMQP form, or does not fit the one its type asks for."""
+    """A value has no AMQP encoding, or does not fit the one its type requires."""
 
 
 class StoreError(TwinbusError):
-    """The disk or the data folder says no."""
+    """The disk or the data folder failed."""
 
 
 class StoreLockedError(StoreError):
@@ -246,15 +246,15 @@ class StoreCorruptError(StoreError):
 
 
 class DamagedBodyError(StoreCorruptError):
-    """The body of one message is missing, cut short or changed; all others can be read."""
+    """The body of one message is missing, truncated or changed; all others are readable."""
 
 
 class EnvelopeError(TwinbusError):
-    """A message of a backlog queue has no destination, or its original form cannot be decoded."""
+    """A message in a backlog queue has no destination, or its original form cannot be decoded."""
 
 
 class LedgerError(TwinbusError):
-    """A line of a ledger is not a record, or not one that this version reads."""
+    """A line of a ledger is not a record, or not one that this version understands."""
 
 
 class ConfigError(TwinbusError):

@@ -1,4 +1,4 @@
-"""The name that a misspelled one probably meant."""
+"""Suggest the name that a misspelled one probably meant."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The known name most like it, whatever the case; None when none is. `likeness` is from 0 to 1."""
-    # Only a mistake pays for the import.
+    """Return the most similar known name, ignoring case, or None. `likeness` is from 0 to 1."""
+    # Imported here, because only a mistake needs it.
     import difflib
 
     by_folded = {each.lower(): each for each in known}
@@ -16,7 +16,7 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A question to put behind an error, or `otherwise` when no name is like it; a space before either."""
+    """Return a question to append to an error, or `otherwise` if no name is similar; either starts with a space."""
     near = nearest(name, known, 0.5)
     if near is not None:
         return f" Did you mean {near!r}?"

@@ -1,12 +1,12 @@
-"""A real broker inside your tests: real sockets, real store in a temporary folder, ready in a few milliseconds.
+"""A real broker for your tests: real sockets, a real store in a temporary folder, ready in a few milliseconds.
 
     with Broker(namespaces=["contoso"], queues=["orders"]) as broker:
         client = ServiceBusClient.from_connection_string(broker.connection_string("contoso"))
 
 Rules:
-- The broker runs in a thread with its own event loop, so that blocking and asyncio tests use it alike.
-- A restart keeps folder and ports: connection strings stay good, and what was accepted is there again.
-- With pytest, the fixture `twinbus_broker` gives one that runs already (see `twinbus.testing_plugin`).
+- The broker runs in a thread with its own event loop, so blocking and asyncio tests can use it alike.
+- A restart keeps the data folder and the ports: connection strings stay valid, and accepted messages persist.
+- The pytest fixture `twinbus_broker` provides a running broker (see `twinbus.testing_plugin`).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _WAIT_S = 30.0
 
 
 class Broker:
-    """A broker for the time of a test, started by `with` or `start()`.
+    """A broker for the duration of a test; start it with `with` or `start()`.
 
-    `namespaces` are names, or configurations with entities and policies of their own. `queues` are made in every
-    namespace; give a mapping from namespace name to queues where they differ. `dev` accepts any key, as the official
-    emulator does; without it each namespace has keys of its own. `data` is a folder to keep; without it a temporary
-    one is used and removed. `sync=False` skips the disk's own flush: faster, and only a power cut can tell.
-    `allow_faults` lets `fault` make outages. `ledger` is a folder for the operations ledger, or True for the one in the
-    data folder; files in it are complete when the broker has stopped.
+    `namespaces` are names, or configurations with their own entities and policies. `queues` are created in every
+    namespace; pass a mapping from namespace to queues if they differ. `dev` accepts any key, like the official
+    emulator; otherwise each namespace has its own keys. `data` is a folder to keep; the default is a temporary folder
+    that is removed. `sync=False` does not flush to disk: it is faster, and only a power cut loses data. `allow_faults`
+    enables `fault`. `ledger` is a folder for the operations ledger, or True for one in the data folder; its files are
+    complete once the broker has stopped.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Broker:
         tls_names: Iterable[str] = (),
         ledger: Path | bool = False,
     ) -> None:
-        # The folder made for this broker; None when one was given, or while none is needed.
+        # Created for this broker; None if a folder was given, or before the start.
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        # What to serve, without the data folder and the ports.
+        # Without the data folder and the ports.
         self._config = BrokerConfig(
             [_namespace(each) for each in namespaces],
             data=data,
@@ -73,27 +73,27 @@ class Broker:
             allow_faults=allow_faults,
             tls_names=list(tls_names),
         )
-        # The time the broker goes by; None is the machine's.
+        # None for the system's clock.
         self._clock = clock
         # Whether commits wait for the disk.
         self._sync = sync
-        # Where operations are recorded; True: in the data folder, False: nowhere.
+        # The ledger's folder; True for one in the data folder, False for no ledger.
         self._ledger = ledger
-        # The broker itself; None while it is stopped. Touch it only on its own loop (`call`).
+        # None while stopped. Use it only on its own loop, through `call`.
         self.server: Server | None = None
-        # Where each namespace is served; kept while stopped, because a restart comes back there.
+        # By namespace; kept while stopped, because a restart uses the same addresses.
         self.endpoints: dict[str, NamespaceEndpoint] = {}
-        # The thread the broker runs in; None while it is stopped.
+        # None while stopped.
         self._thread: threading.Thread | None = None
-        # The broker's loop; None while it is stopped.
+        # None while stopped.
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Set on the loop to have the broker stop.
+        # Set on the loop to stop the broker.
         self._stopping: asyncio.Event | None = None
-        # What ended the broker's thread, if anything did.
+        # The exception that ended the broker's thread, if any.
         self._failures: list[BaseException] = []
         self._add_queues(queues)
 
-    # Makes the broker's loop; None is asyncio's own. A class of ours overrides it to test others.
+    # Creates the event loop; None for asyncio's default. Subclasses in our tests override it.
     _loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 
     def __enter__(self) -> Broker:
@@ -108,10 +108,10 @@ class Broker:
         if failure is not None and error is None:
             raise failure
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- starting and stopping ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Serve; returns when every namespace can be connected to."""
+        """Start the broker; return once every namespace accepts connections."""
         if self._thread is not None:
             raise RuntimeError("The broker is running already.")
         if self._config.data is None:
@@ -132,7 +132,7 @@ class Broker:
             raise self._failures[0]
 
     def stop(self) -> None:
-        """Stop in good order; data and ports are kept, `start` goes on from there."""
+        """Stop the broker. `start` resumes with the same data and ports."""
         thread, loop, stopping = self._thread, self._loop, self._stopping
         if thread is None:
             return
@@ -158,7 +158,7 @@ class Broker:
             self._temporary = None
             self._config = replace(self._config, data=None)
 
-    # --- what tests ask ----------------------------------------------------------------------------------------------
+    # --- for tests ---------------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> Path:
@@ -169,24 +169,24 @@ class Broker:
 
     @property
     def ca_file(self) -> Path:
-        """The CA for clients that come by TLS: `connection_verify=str(broker.ca_file)`. Made when first asked for."""
+        """The CA certificate for TLS clients: `connection_verify=str(broker.ca_file)`. Created on first use."""
         return ensure_ca(self.data)
 
     def connection_string(self, namespace: str | None = None) -> str:
-        """What SDK clients take; the namespace may be left out when there is one only."""
+        """Return a connection string for SDK clients; `namespace` may be omitted if there is only one."""
         return self.endpoint(namespace).connection_string
 
     def endpoint(self, namespace: str | None = None) -> NamespaceEndpoint:
-        """Where a namespace is served."""
+        """Return the addresses of a namespace."""
         if not self.endpoints:
             raise RuntimeError("The broker has not been started.")
         if self.server is not None:
-            # A rotated key makes another connection string.
+            # A rotated key changes the connection string.
             self.endpoints = dict(self.server.endpoints)
         return self.endpoints[self._name(namespace)]
 
     def create_queue(self, queue: str | QueueSettings, namespace: str | None = None, **settings: Any) -> QueueSettings:
-        """Make a queue in the running broker: `create_queue("orders", requires_session=True)`."""
+        """Create a queue in the running broker: `create_queue("orders", requires_session=True)`."""
         if isinstance(queue, QueueSettings) and settings:
             raise TypeError("Give the settings as QueueSettings or by name, not both.")
         made = queue if isinstance(queue, QueueSettings) else QueueSettings(path=queue, **settings)
@@ -195,12 +195,12 @@ class Broker:
         return made
 
     def delete_queue(self, path: str, namespace: str | None = None) -> None:
-        """Remove a queue and its messages from the running broker."""
+        """Delete a queue and its messages from the running broker."""
         name = self._name(namespace)
         self.call(lambda server: server.hosts[name].delete_queue(path), name)
 
     def create_topic(self, topic: str | TopicSettings, namespace: str | None = None, **settings: Any) -> TopicSettings:
-        """Make a topic in the running broker: `create_topic("news", requires_duplicate_detection=True)`."""
+        """Create a topic in the running broker: `create_topic("news", requires_duplicate_detection=True)`."""
         if isinstance(topic, TopicSettings) and settings:
             raise TypeError("Give the settings as TopicSettings or by name, not both.")
         made = topic if isinstance(topic, TopicSettings) else TopicSettings(path=topic, **settings)
@@ -209,15 +209,15 @@ class Broker:
         return made
 
     def delete_topic(self, path: str, namespace: str | None = None) -> None:
-        """Remove a topic and its subscriptions from the running broker."""
+        """Delete a topic and its subscriptions from the running broker."""
         name = self._name(namespace)
         self.call(lambda server: server.hosts[name].delete_topic(path), name)
 
     def create_subscription(
         self, topic: str, subscription: str, namespace: str | None = None, *, filter: Any = None, **settings: Any
     ) -> SubscriptionSettings:
-        """Make a subscription: `create_subscription("news", "sport", filter="kind = 'sport'")`; without a filter it
-        takes every message. A filter is a SQL condition, or an object of `twinbus.entities.filters`."""
+        """Create a subscription: `create_subscription("news", "sport", filter="kind = 'sport'")`. Without a filter it
+        receives every message. A filter is a SQL condition or an object of `twinbus.entities.filters`."""
         made = SubscriptionSettings(topic=topic, name=subscription, **settings)
         name = self._name(namespace)
         self.call(
@@ -229,7 +229,7 @@ class Broker:
         return made
 
     def delete_subscription(self, topic: str, subscription: str, namespace: str | None = None) -> None:
-        """Remove a subscription and its messages from the running broker."""
+        """Delete a subscription and its messages from the running broker."""
         name = self._name(namespace)
         self.call(lambda server: server.hosts[name].delete_subscription(topic, subscription), name)
 
@@ -255,7 +255,8 @@ class Broker:
     def fault(
         self, mode: str, entity: str | None = None, namespace: str | None = None, **options: Any
     ) -> Iterator[None]:
-        """An outage for the time of a `with`: down, silent, slow, refusing or lossy; of one entity or the namespace."""
+        """Cause an outage during the `with` block: down, silent, slow, refusing or lossy; of an entity or the
+        namespace."""
         name = self._name(namespace)
         fault = Fault(mode, entity, **options)
         self.call(lambda server: server.hosts[name].faults.set(fault), name)
@@ -265,7 +266,7 @@ class Broker:
             self.call(lambda server: server.hosts[name].faults.clear(entity), name)
 
     def call(self, work: Callable[[Server], T], namespace: str | None = None) -> T:
-        """Run `work` on the broker's own loop, and wait until what it changed is on the disk."""
+        """Run `work` on the broker's loop and wait until its changes are on disk."""
 
         async def worked(server: Server) -> T:
             result = work(server)
@@ -276,7 +277,7 @@ class Broker:
             raise RuntimeError("The broker is not running.")
         return self._wait(worked(self.server))
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internal ----------------------------------------------------------------------------------------------------
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
@@ -286,7 +287,7 @@ class Broker:
         try:
             with asyncio.Runner(loop_factory=self._loop_factory) as runner:
                 runner.run(self._serve(ready))
-        except BaseException as error:  # it belongs to the thread that waits for the broker
+        except BaseException as error:  # raised again in the thread that waits for the broker
             self._failures.append(error)
         finally:
             self.server = self._loop = self._stopping = None
@@ -340,7 +341,7 @@ def _namespace(namespace: str | NamespaceConfig) -> NamespaceConfig:
 
 
 def _placed(namespace: NamespaceConfig, at: NamespaceEndpoint) -> NamespaceConfig:
-    """The namespace with the ports it got, so that a restart comes back to them."""
+    """Return the namespace with its assigned ports, so that a restart uses them again."""
     return replace(namespace, port=at.port, amqp_port=at.amqp_port, amqps_port=at.amqps_port, admin_port=at.admin_port)
 
 

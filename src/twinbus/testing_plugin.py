@@ -10,9 +10,9 @@
 Rules:
 - `twinbus_broker` is new for each test, because tests that share queues depend on each other. The marker takes the
   arguments of `twinbus.testing.Broker`; without it there is one namespace, `contoso`, and no queue.
-- `twinbus_brokers` is for tests that do share: a function with the same arguments that gives a running broker, which
-  is stopped at the session's end.
-- Nothing but pytest is imported until a test asks for a broker.
+- `twinbus_brokers` is for tests that do share: a function with the same arguments that returns a running broker, which
+  is stopped at the end of the session.
+- Only pytest is imported until a test requests a broker.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def twinbus_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A running broker of the test's own."""
+    """A running broker for this test."""
     from twinbus.testing import Broker
 
     options: dict[str, Any] = {}
-    # The nearest marker wins, setting by setting.
+    # The nearest marker wins, option by option.
     for marker in reversed(list(request.node.iter_markers("twinbus"))):
         if marker.args:
             raise pytest.UsageError("The marker twinbus takes options by name only: twinbus(queues=[...]).")
@@ -48,7 +48,7 @@ def twinbus_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def twinbus_brokers() -> Iterator[Callable[..., Broker]]:
-    """Starts brokers that last for the session."""
+    """Start brokers that run until the end of the session."""
     from twinbus.testing import Broker
 
     with ExitStack() as stack:

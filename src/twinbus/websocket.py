@@ -1,7 +1,7 @@
-"""AMQP over WebSocket, for both ends of a connection: a transport made of binary messages.
+"""AMQP over WebSocket for both ends of a connection: a transport of binary messages.
 
-Messages are pieces of one byte stream: AMQP frames may be split or joined at will. Writing is bounded as on a socket:
-the protocol is told to pause above the mark.
+Messages are pieces of one byte stream, so AMQP frames may be split or joined at will. Writing is bounded as on a
+socket: above the high-water mark the protocol is told to pause.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from typing import Any, Final, Protocol
 from twinbus.limits import WEBSOCKET_PIECE_BYTES
 
 WEBSOCKET_PATH: Final = "/$servicebus/websocket"
-# The service's own name, and the standard's, which the Go and Rust clients offer.
+# The service's own name, and the standard one, which the Go and Rust clients offer.
 SUBPROTOCOLS: Final = ("AMQPWSB10", "amqp")
 
 
 class MessageSocket(Protocol):
-    """What aiohttp's WebSockets of both sides have in common."""
+    """The interface that aiohttp's client and server WebSockets share."""
 
     async def send_bytes(self, data: bytes) -> None: ...
 
 
 class WebSocketTransport(asyncio.Transport):
-    """What a protocol takes for its socket. `write_messages` runs as a task of its own."""
+    """A WebSocket as an asyncio transport. Run `write_messages` as a task."""
 
     def __init__(self, socket: MessageSocket, protocol: asyncio.Protocol, high_bytes: int) -> None:
         super().__init__()
         self._socket = socket
         self._protocol = protocol
-        # What waits to be written, and how many bytes that is.
+        # Data waiting to be written, and its size.
         self._pieces: deque[memoryview] = deque()
         self._waiting_bytes = 0
-        # Above it the protocol is asked to pause, until a quarter is left.
+        # Above this the protocol is told to pause, until a quarter is left.
         self._high_bytes = self._high_default_bytes = high_bytes
         self._paused = False
-        # Set while there is something for the writer to do.
+        # Set while the writer has work.
         self._work = asyncio.Event()
-        # Set by close(): what waits is still written.
+        # Set by close(): waiting data is still written.
         self._closing = False
-        # Set when the peer is gone: nothing is written any more.
+        # Set when the peer is gone: nothing more is written.
         self._lost = False
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._closing or not data:
             return
         view = memoryview(bytes(data))
-        # In pieces of a message, so that most of a large write waits here, where it is counted.
+        # Split to message size, so that most of a large write waits here, where it is counted.
         for at in range(0, len(view), WEBSOCKET_PIECE_BYTES):
             self._pieces.append(view[at : at + WEBSOCKET_PIECE_BYTES])
         self._waiting_bytes += len(view)
@@ -71,14 +71,14 @@ class WebSocketTransport(asyncio.Transport):
         return self._waiting_bytes
 
     def lose(self) -> None:
-        """The peer is gone: nobody reads what waits."""
+        """The peer is gone: drop the waiting data."""
         self._lost = True
         self._pieces.clear()
         self._waiting_bytes = 0
         self.close()
 
     async def write_messages(self) -> None:
-        """Send what waits, as few and large messages as it gives; at the end close the WebSocket."""
+        """Send waiting data in as few messages as possible, and finally close the WebSocket."""
         while not self._lost:
             if self._pieces:
                 await self._socket.send_bytes(self._next_message())
@@ -94,14 +94,14 @@ class WebSocketTransport(asyncio.Transport):
                 await self._work.wait()
 
     def written(self) -> None:
-        """Called after each message that the socket has taken."""
+        """Called after each message that the socket has accepted."""
 
     @abstractmethod
     async def say_goodbye(self) -> None:
-        """Close the WebSocket in order."""
+        """Close the WebSocket."""
 
     def _next_message(self) -> bytes:
-        """What waits, joined up to the size of a message."""
+        """Return waiting data, joined up to the size of a message."""
         pieces = self._pieces
         taken = [pieces.popleft()]
         size = len(taken[0])
