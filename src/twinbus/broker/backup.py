@@ -1,10 +1,9 @@
-"""A backup of a namespace while it works: its store as of one commit, and the keys and certificates beside it.
+"""Backs up a namespace while it runs: its store as of one commit, plus its keys and certificates.
 
-Rules:
-- The folder is on the broker's machine, empty, and its user's own with mode 0700: whoever may manage the namespace can
-  thereby write nowhere else.
-- Nobody waits for it: rows are read in steps of the loop, the copy's disk has a thread of its own.
-- One at a time. `get-backup` tells how far it is; what it wrote counts when it is done, and not before.
+- The folder is on the broker's machine, empty, owned by the broker's user and has mode 0700, so that a client with
+  Manage rights cannot make the broker write anywhere else.
+- A backup blocks nobody: the event loop reads rows in steps, and a thread of its own writes the copy.
+- One backup runs at a time. `get-backup` reports its progress; the copy is valid only once the backup is done.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PAUSE_S = 0.01
 
 
 class RunningBackup:
-    """One backup, from its start to its end."""
+    """One backup, from start to end."""
 
     def __init__(self, host: NamespaceHost, folder: Path) -> None:
         self._host = host
@@ -42,7 +41,7 @@ class RunningBackup:
         self._copy = FollowingStore(folder / host.store.folder.name)
         self.state = "running"
         self.error = ""
-        # Kept, or the loop might forget it.
+        # The loop holds only weak references to tasks.
         self._task = host.loop.create_task(self._run())
 
     @property
@@ -64,7 +63,7 @@ class RunningBackup:
                 while (piece := self._pieces.next()) is not None:
                     self._copy.put(piece)
                     await self._caught_up()
-                # The commit that the last piece saw is behind it when a later one is answered.
+                # The last piece may have seen a running commit; that one is complete once a later one is answered.
                 last: asyncio.Future[int] = self._host.loop.create_future()
                 commits.facts.then.append((self._ended, last))
                 commits.request()
@@ -84,7 +83,7 @@ class RunningBackup:
 
     async def _caught_up(self) -> None:
         await asyncio.sleep(0)
-        # The thread that writes has no way to wake a loop, and needs none: this is the one place that waits for it.
+        # The writing thread cannot wake the loop, and this is the only place that waits for it, so polling will do.
         while self._copy.waiting_bytes > BACKUP_WAITING_BYTES_MAX // 4 and self._copy.error is None:  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
         if self._copy.error is not None:
@@ -133,14 +132,14 @@ def get_backup(host: NamespaceHost, request: Request) -> dict[str, Any]:
 
 
 def copy_private(data: Path, to: Path) -> None:
-    """The development CA and its key: clients that trust it go on doing so after a restore."""
+    """Copy the development CA and its key, so that clients that trust it still do after a restore."""
     for name in PRIVATE_FILES:
         if (data / name).is_file() and not (to / name).exists():
             write_private(to / name, (data / name).read_text())
 
 
 def copy_ledger(folder: Path, to: Path) -> None:
-    """The complete files of a ledger; one that is removed meanwhile is missing."""
+    """Copy the complete files of a ledger; a file removed meanwhile is skipped."""
     from twinbus.ledger.files import complete_files
 
     to.mkdir(mode=0o700, exist_ok=True)
@@ -151,6 +150,6 @@ def copy_ledger(folder: Path, to: Path) -> None:
 
 
 def write_manifest(folder: Path, at_ms: int) -> None:
-    """Says that the backup is complete, of when it is, and how large each store is."""
+    """Write the manifest: it marks the backup as complete and records its time and the size of each store."""
     stores = {path.parent.name: path.stat().st_size for path in sorted(folder.glob("*/data.mdb"))}
     write_private(folder / MANIFEST, json.dumps({"version": __version__, "at_ms": at_ms, "stores": stores}) + "\n")

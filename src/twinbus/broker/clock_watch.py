@@ -1,4 +1,4 @@
-"""Notices that somebody set the machine's clock, and tells everything that goes by dates."""
+"""Detects changes of the machine's clock and adjusts everything that depends on it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ logger = logging.getLogger(__name__)
 
 
 class ClockWatch:
-    """Looks at the clock of all namespaces, all the time."""
+    """Checks the clock periodically on behalf of all namespaces."""
 
     __slots__ = ("_clock", "_hosts", "_timer")
 
     def __init__(self, clock: Clock, hosts: Mapping[str, NamespaceHost]) -> None:
         self._clock = clock
-        # The namespaces by name, those that come later included.
+        # By name; includes namespaces added later.
         self._hosts = hosts
-        # The next look; None while stopped.
+        # None while stopped.
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -37,7 +37,7 @@ class ClockWatch:
             self._timer = None
 
     def look(self) -> None:
-        """Follow the clock if it was set."""
+        """Check the clock once, and follow it if it was set."""
         step_ms = self._clock.follow()
         if not step_ms:
             return

@@ -1,12 +1,12 @@
 """Group commit: what arrives while one commit runs goes into the next.
 
-Commands add to `facts`; `request` asks for a commit. The write transaction is filled on the loop's thread, where none
-contends with it, and committed on a thread of its own, which holds no interpreter lock while the disk works. Whoever
-waits is answered from `facts.then`, after the disk answered and never before.
+Commands add to `facts`; `request` asks for a commit. The event loop fills the write transaction, and a thread of its
+own commits it without holding the interpreter lock while the disk works. The calls in `facts.then` answer clients,
+always after the commit is durable.
 
-For a small commit, such as that of a client that waits for each answer, the loop itself waits a moment while the disk
-is quick: being woken by the thread takes longer. A disk that does not answer in that moment holds nobody up: the loop
-goes on, the answer comes as usual, and the loop does not wait again before the disk has been quick for a while.
+After a small commit, such as that of a client that waits for each answer, the loop itself waits for up to QUICK_S if
+the disk has been fast: being woken by the thread would take longer. A slow disk holds nobody up: the loop moves on,
+the answer arrives as usual, and the loop does not wait again until the disk has been fast for a while.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from twinbus.store.lmdb_store import Prepared, Store
 logger = logging.getLogger(__name__)
 
 SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-# Calls after a commit between two looks at the time.
+# Calls made after a commit between two checks of the time.
 _ANSWERS = 8
 
 ROWS_BOUNDS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384)
 
-# The loop waits for commits of no more rows than this, and no longer than that ...
+# The loop waits only for commits of at most this many rows, and at most this long ...
 SMALL_ROWS_MAX = 8
 QUICK_S = 0.001
-# ... after this many commits in a row that took less.
+# ... and only after this many faster commits in a row.
 QUICK_COMMITS = 16
 
 
@@ -48,20 +48,19 @@ class Handover:
 
     def __init__(self, prepared: Prepared, waited_for: bool) -> None:
         self.prepared = prepared
-        # Whether the loop waits for `finished`; if not, it must be called.
+        # Whether the loop waits for `finished`; otherwise the thread schedules `_done`.
         self.waited_for = waited_for
-        # Released by the thread when the loop waits.
+        # Released by the thread if the loop waits.
         self.finished = threading.Lock()
         self.finished.acquire()
-        # Set by the thread, last: the two below hold.
+        # The thread sets this last, when the two fields below are valid.
         self.over = False
-        # Why the commit failed; None when it did not.
+        # Why the commit failed, or None.
         self.failure: BaseException | None = None
-        # How long the disk took.
         self.took_s = 0.0
 
     def commit(self) -> None:
-        """On the thread."""
+        """Run on the thread."""
         began_s = time.perf_counter()
         try:
             self.prepared.commit()
@@ -72,41 +71,39 @@ class Handover:
 
 
 class CommitLoop:
-    """One for each namespace: its store's only writer."""
+    """The only writer of a namespace's store."""
 
     def __init__(self, store: Store, name: str, on_failure: Callable[[BaseException], None]) -> None:
         self._store = store
-        # Told once, when the store cannot be written: nothing after that can be promised.
+        # Called once if the store cannot be written: nothing can be promised after that.
         self._on_failure = on_failure
-        # The loop that owns the store, set by start().
+        # The event loop; set by start().
         self._loop: asyncio.AbstractEventLoop | None = None
-        # What the next commit will write; commands append to it.
+        # What the next commit writes; commands append to it.
         self.facts = Facts()
-        # Bytes of messages waiting for a commit: senders are held back when they grow too many.
+        # Bytes of messages that wait for a commit; senders are paused when there are too many.
         self.pending_bytes = 0
-        # Called when bytes or rows that wait for a commit fell below their bound again.
+        # Called when the waiting bytes or rows are below their bound again.
         self.on_relief: Callable[[], None] | None = None
         # Called at the end of each turn, when deadlines may have moved.
         self.on_turn: Callable[[], None] | None = None
-        # Told of every commit once it is durable, before anybody is answered; None while no backup runs.
+        # Called with every durable commit before anybody is answered; None while no backup runs.
         self.follower: Callable[[Facts], None] | None = None
-        # The facts being committed now, None when the worker is idle, and the commit itself.
+        # The facts being committed, or None, and their handover to the thread.
         self._running: Facts | None = None
         self._handover: Handover | None = None
-        # Whether a turn is already on its way in this loop iteration.
+        # Whether a turn is already scheduled.
         self._requested = False
-        # What is to be called for commits that are durable, the oldest first.
+        # Calls that are due because their commit is durable, oldest first.
         self._answers: deque[tuple[Callable[[Any], None], Any]] = deque()
-        # Set when the store failed: commits stop for good.
+        # The store failed: no more commits.
         self.failed = False
-        # How long commits took, and how many rows they wrote.
         self.seconds = Histogram(SECONDS_BOUNDS)
         self.rows = Histogram(ROWS_BOUNDS)
-        # When the running commit began.
         self._began_s = 0.0
-        # How many commits in a row the disk has answered quickly.
+        # Fast commits in a row.
         self._quick_commits = 0
-        # Set when no commit runs and none waits.
+        # Set while no commit runs or waits.
         self._idle = asyncio.Event()
         # Work for the thread; None ends it.
         self._work: SimpleQueue[Handover | None] = SimpleQueue()
@@ -118,7 +115,7 @@ class CommitLoop:
         self._committer.start()
 
     def request(self) -> None:
-        """Have the current facts committed: at once when idle, else right after the running commit."""
+        """Commit the current facts: at once if idle, otherwise right after the running commit."""
         if self._requested or self._running is not None or self._loop is None:
             return
         self._requested = True
@@ -126,7 +123,7 @@ class CommitLoop:
         self._loop.call_soon(self._turn)
 
     def request_if_needed(self) -> None:
-        """The same, for callers that do not know whether they added anything."""
+        """Like `request`, for callers that may not have added anything."""
         if self._waiting():
             self.request()
 
@@ -136,7 +133,7 @@ class CommitLoop:
 
     @property
     def full(self) -> bool:
-        """As many rows wait as one commit should write: whoever has much to add waits until it has begun."""
+        """Whether as many rows wait as one commit should write; large jobs pause until that commit has begun."""
         facts = self.facts
         return len(facts.index) + len(facts.deletes) + len(facts.bodies) + len(facts.rows) >= COMMIT_ROWS_MAX
 
@@ -172,7 +169,7 @@ class CommitLoop:
         except StoreError as error:
             self._fail(error)
             return
-        # Not while the answers of the commit before are still to be given: they come first.
+        # Not while answers to the previous commit are outstanding: they come first.
         waits = last_answered and rows <= SMALL_ROWS_MAX and self._quick_commits >= QUICK_COMMITS
         self._handover = handover = Handover(prepared, waits)
         self._work.put(handover)
@@ -180,18 +177,18 @@ class CommitLoop:
             self.on_relief()
         if waits:
             handover.finished.acquire(timeout=QUICK_S)
-            # In this order: the thread sets `over` before it looks whether somebody waits.
+            # In this order: the thread sets `over` before it checks `waited_for`.
             handover.waited_for = False
             if handover.over:
                 self._done(handover)
 
     def _serve(self) -> None:
-        """The thread."""
+        """The thread's main loop."""
         while self._serve_next():
             pass
 
     def _serve_next(self) -> bool:
-        """Make the next commit and tell the loop; False at the end. Its facts are let go before the next is awaited."""
+        """Commit the next handover and tell the loop; False to stop. Returning frees the facts before the next wait."""
         handover = self._work.get()
         if handover is None:
             return False
@@ -203,12 +200,12 @@ class CommitLoop:
         try:
             self._loop.call_soon_threadsafe(self._done, handover)
         except RuntimeError:
-            return False  # the loop is gone: the process is ending
+            return False  # the event loop is closed: the process is ending
         return True
 
     def _done(self, handover: Handover) -> None:
         if self._handover is not handover:
-            return  # the loop waited for it, and heard of it both ways
+            return  # already handled: the loop waited for it and was also called
         self._handover = None
         self._quick_commits = self._quick_commits + 1 if handover.took_s < QUICK_S else 0
         facts = self._running
@@ -222,7 +219,7 @@ class CommitLoop:
             self.follower(facts)
         behind = bool(self._answers)
         self._answers.extend(facts.then)
-        # The next commit starts before the answers go out, so that the disk works meanwhile.
+        # Start the next commit before answering, so that the disk works meanwhile.
         if self._waiting():
             self._turn(last_answered=False)
         if not behind:
@@ -235,12 +232,12 @@ class CommitLoop:
             self._answer_on()
 
     def _answer_on(self) -> None:
-        """Call what waits for durable commits, a slice in each turn of the loop."""
+        """Make the calls that waited for durable commits, one slice per turn of the loop."""
         answers = self._answers
         ends_s = 0.0
         while answers:
             for _ in range(min(len(answers), _ANSWERS)):
-                # It stays in line until it was called: whoever adds others meanwhile must see that it is not over.
+                # Remove it only after the call, so that others added meanwhile see that answering is still in progress.
                 call, argument = answers[0]
                 try:
                     call(argument)

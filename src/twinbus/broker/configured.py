@@ -1,6 +1,6 @@
-"""Entities named in the configuration, made at start: what is missing is created, what differs is updated.
+"""Creates the entities named in the configuration at start, and updates those that differ.
 
-Nothing is deleted, and a rule that somebody added stays. Forwarding is set last, when every target exists.
+Nothing is deleted, and rules added by others stay. Forwarding is set last, when every target exists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def make_entities(host: NamespaceHost, namespace: NamespaceConfig) -> None:
-    """Bring the namespace to what its configuration says; ConfigError names the entity that cannot be made."""
+    """Apply the configuration to the namespace; a ConfigError names the entity that cannot be created."""
     for settings in namespace.queues:
         with _named(namespace, settings.path):
             _make_queue(host, settings)
@@ -101,6 +101,6 @@ def configured_rule(config: RuleConfig, now_ms: int) -> Rule:
 def _filter(config: RuleConfig) -> Filter:
     if config.kind == "sql":
         return sql_filter(config.sql or "")
-    # The file calls it by the newer name.
+    # The file uses the newer name.
     fields = {"label" if name == "subject" else name: text for name, text in config.correlation.items()}
     return CorrelationFilter(**fields, properties=config.correlation_properties)

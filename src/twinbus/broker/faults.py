@@ -1,17 +1,16 @@
-"""Outages on purpose, for people who test how their applications take them. Off unless the broker allows it.
+"""Injected faults, for testing how applications handle outages. Off unless the broker allows them.
 
 | mode | a namespace | an entity |
 |---|---|---|
-| down | connections are cut, new ones too | links are detached, attaches refused, with an internal error |
-| silent | takes every byte and answers none | takes transfers and settlements, does nothing, answers none |
+| down | cuts connections, including new ones | detaches links and refuses attaches with an internal error |
+| silent | reads every byte and answers none | accepts transfers and settlements, does nothing, answers none |
 | slow | reads with a delay | works with a delay |
-| refusing | attaches are refused | attaches stand; transfers are rejected, settlements fail |
-| lossy | does everything, and its answers are lost | stores what is sent and does not answer |
+| refusing | refuses attaches | allows attaches; rejects transfers, fails settlements |
+| lossy | does everything, but its answers are lost | stores what is sent and does not answer |
 
-Rules:
-- Without a fault nothing is asked and nothing is paid: a faulty entity's links are wrapped, the others are not.
-- A connection that was silent or lossy is of no use afterwards: it is cut when the fault is cleared.
-- The way to clear a fault is HTTP, which faults do not touch.
+- Faults cost nothing when there are none: only the links of a faulty entity are wrapped.
+- A connection that was silent or lossy is useless afterwards, so it is cut when the fault is cleared.
+- Faults do not affect HTTP, which is how they are cleared.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 MODES = ("down", "silent", "slow", "refusing", "lossy")
 
-# What a refusing namespace or entity says, by the name a person would give it.
+# The errors of a refusing namespace or entity, by the name used on the command line.
 REFUSALS: dict[str, type[ServiceError]] = {"server-busy": ServerBusyError, "internal-error": InternalError}
 
 
@@ -67,7 +66,7 @@ class Fault:
 
     @property
     def error(self) -> ServiceError:
-        """What clients are told."""
+        """The error that clients get."""
         what = f"The entity '{self.entity}'" if self.entity else "The namespace"
         if self.mode == "refusing":
             return REFUSALS[self.refusal](f"{what} refuses to work: a fault was asked for.")
@@ -82,9 +81,8 @@ class Faults:
 
     def __init__(self, host: NamespaceHost, allowed: bool) -> None:
         self._host = host
-        # Whether anybody may ask for faults.
         self.allowed = allowed
-        # The whole namespace's fault; connections look at it.
+        # The fault of the whole namespace; connections check it.
         self.namespace: Fault | None = None
         # By lower-case entity path.
         self.entities: dict[str, Fault] = {}
@@ -136,7 +134,7 @@ class Faults:
         self._clear_namespace()
 
     def check_attach(self, path: str) -> None:
-        """Raise what an attach to `path` is refused with."""
+        """Raise if a fault refuses an attach to `path`."""
         fault = self.namespace
         if fault is not None and fault.mode == "refusing":
             raise fault.error
@@ -145,7 +143,7 @@ class Faults:
             raise fault.error
 
     def wrap(self, link: Link) -> None:
-        """A link was attached: if its entity has a fault, the link gets it."""
+        """Apply the fault of its entity, if any, to a newly attached link."""
         owner = link.context
         if isinstance(owner, Consumer | Publisher):
             fault = self.entities.get(owner.queue.path.lower())
@@ -164,21 +162,21 @@ class Faults:
 
 
 class FaultyOwner:
-    """Stands before what stands behind a link, while its entity has a fault."""
+    """Stands between a link and its owner while the entity has a fault."""
 
     __slots__ = ("_fault", "_host", "_link", "_owner")
 
     def __init__(self, host: NamespaceHost, link: Link, owner: Consumer | Publisher, fault: Fault) -> None:
         self._host = host
         self._link = link
-        # Who does the work when it is done.
+        # The real owner of the link.
         self._owner = owner
         self._fault = fault
 
     def on_transfer(self, event: Transfer) -> Work | None:
         mode = self._fault.mode
         if mode == "lossy":
-            event.settled = True  # stored, and nobody is told
+            event.settled = True  # stored, but not answered
             return self._owner.on_transfer(event)
         if mode == "slow":
             self._later(lambda: self._transfer_late(event))
@@ -218,28 +216,28 @@ class FaultyOwner:
 
 
 class FaultyStream:
-    """What a connection does with its bytes while its namespace has a fault."""
+    """Handles a connection's incoming bytes while its namespace has a fault."""
 
     __slots__ = ("_host", "_late", "_next_s", "_receive", "lost")
 
     def __init__(self, host: NamespaceHost, receive: Callable[[bytes], None]) -> None:
         self._host = host
-        # Takes bytes in good times.
+        # Handles bytes normally.
         self._receive = receive
-        # Whether answers are thrown away.
+        # Whether outgoing bytes are discarded.
         self.lost = False
-        # Delayed bytes come in their order: none before this time of the loop.
+        # Delayed bytes keep their order: none is delivered before this loop time.
         self._next_s = 0.0
-        # What is delayed now, in its order: timers of one moment have none.
+        # Delayed bytes in order, because timers due at the same moment run in no particular order.
         self._late: deque[bytes] = deque()
 
     @property
     def behind(self) -> bool:
-        """Whether delayed bytes are still to come: whatever is read now comes after them, fault or no fault."""
+        """Whether delayed bytes are outstanding; bytes read now come after them, with or without a fault."""
         return bool(self._late)
 
     def take(self, fault: Fault | None, data: bytes) -> None:
-        """Bytes from the peer while `fault` is on, or while some of an earlier one are still delayed."""
+        """Handle bytes from the peer during a fault, or while bytes of an earlier fault are still delayed."""
         mode = None if fault is None else fault.mode
         if fault is not None and mode == "slow":
             self._delay(data, fault.delay_ms / 1000)

@@ -1,4 +1,4 @@
-"""One namespace being served: its store, its entities, its connections and everything between them."""
+"""One served namespace: its store, its entities, its connections and what ties them together."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Rows of deleted entities cleared away in one commit.
+# Rows of deleted entities removed per commit.
 SWEEP_ROWS = 2_000
-# Records that are named in the log when a namespace is opened; `twinbus check` names them all.
+# How many unusable records the log names at start; `twinbus check` names them all.
 SET_ASIDE_LINES = 20
 
 
@@ -81,73 +81,69 @@ class NamespaceHost:
         memory: Memory | None = None,
     ) -> None:
         self.name = name
-        # The time, injected.
         self.clock = clock
-        # Development mode: any key, any token.
+        # Development mode accepts any key and any token.
         self.dev = dev
-        # What the namespace claims to be to admin clients; "Premium" lets them ask for large messages.
+        # The tier that admin clients see; "Premium" lets them ask for large messages.
         self.sku = sku
-        # Decides on JSON web tokens; None refuses them.
+        # Verifies JSON web tokens; None rejects them.
         self.jwt = jwt
-        # Names with a dot under which a browser may come in development mode.
+        # Host names with a dot that a browser may use in development mode.
         self.known_names: frozenset[str] = frozenset()
-        # What this broker calls itself to AMQP peers.
+        # The container id sent to AMQP peers.
         self.container_id = f"twinbus-{name}"
         self.open_properties = {
             Symbol("product"): "Twinbus",
             Symbol("version"): __version__,
         }
-        # Errors as clients see them.
+        # Turns errors into what clients see.
         self.tracker = Tracker(name, clock)
         self.store = Store.open(folder, sync=sync)
         self.tokens = LockTokenSource()
         self.intake = Intake(self.new_id)
-        # The largest request a management node takes: a batch of scheduled messages is one.
+        # The largest request a management node accepts: a batch of scheduled messages is one request.
         self.request_bytes_max = MESSAGE_BYTES_MAX
         self.views = StoredViews(self.store.body)
-        # The rules' state, read back from the disk.
         self.entities = self._restored()
-        # The only writer of the store.
         self.commits = CommitLoop(self.store, name, on_failure)
-        # Policies and how they change; `keys.json` lies beside the namespaces' folders.
+        # `keys.json` is beside the folders of the namespaces.
         self.keyring = Keyring(name, policies, kept, self.store.scan(Table.META), None if dev else folder.parent)
         self.keyring.commits = self.commits
         self.policies = self.keyring.policies
-        # Counts operations, for the ledger and the metrics.
+        # Counts operations for the ledger and the metrics.
         self.meter = Meter(self, scribe)
-        # Outages on purpose.
         self.faults = Faults(self, allow_faults)
         self.timers = Timers(self)
-        # Connections without a token.
+        # Connections that have not presented a token yet.
         self.strangers = Strangers()
-        # What a wrong key costs.
+        # Delays clients that use wrong keys.
         self.wrong_keys = WrongKeys(clock)
-        # What clients make it hold.
+        # What clients make the broker hold in memory.
         self.memory = Memory(Memory() if memory is None else memory)
         self._connections: set[BrokerConnection] = set()
-        # Of the last connection that came.
+        # The number of the newest connection.
         self._connection_number = 0
-        # Connections whose reading is paused until the disk has caught up.
+        # Connections paused until the disk has caught up.
         self._held_back: set[BrokerConnection] = set()
-        # By entity id: who receives from it and sends to it.
+        # The links of each queue, by entity id.
         self._dispatchers: dict[int, Dispatcher] = {}
-        # The same for topics, which are only sent to.
+        # The same for topics, which have no receivers.
         self._senders: dict[int, Senders] = {}
-        # HTTP clients; None until the first one comes.
+        # None until the first HTTP client connects.
         self._http: HttpApp | None = None
-        # Loads it; whoever comes meanwhile waits for the same.
+        # Loads the HTTP app; concurrent clients wait for the same task.
         self._http_opening: asyncio.Task[HttpApp] | None = None
-        # The backup that runs, or was the last to; None before the first.
+        # The current or latest backup; None before the first.
         self.backup: RunningBackup | None = None
-        # Gives the console of the whole process; None: there is none.
+        # Returns the console of the whole process, if there is one.
         self.console: Callable[[], Console] | None = None
-        # The loop everything runs on, set by start().
+        # The event loop; set by start().
         self.loop: asyncio.AbstractEventLoop
-        # Long work, set by start().
+        # Runs long work in slices; set by start().
         self.slices: Slices
 
     def _restored(self) -> Namespace:
-        """The entities as the store has them. A folder that cannot be served is let go."""
+        """Restore the entities from the store; close the store if that fails."""
         scan = self.store.scan
         try:
             restored = Namespace.restore(
@@ -192,12 +188,12 @@ class NamespaceHost:
         self.meter.start()
 
     async def stop(self) -> None:
-        """Close every connection in good order, let the disk finish, close the store."""
+        """Close every connection in an orderly way, let the disk finish, close the store."""
         self.timers.stop()
         if self.backup is not None:
             await self.backup.stop()
         error = self.tracker.wire_error(ConnectionForcedError("The broker is shutting down."))
-        # What was accepted is answered before the connections go.
+        # Answer what was accepted before closing the connections.
         self.slices.finish()
         await self.commits.drain()
         for connection in list(self._connections):
@@ -212,7 +208,7 @@ class NamespaceHost:
 
     @functools.cached_property
     def admin(self) -> AdminApi:
-        """The administration API; loaded with the first request for it, because most processes never get one."""
+        """The administration API, loaded with its first request because most processes never get one."""
         from twinbus.broker.http.admin.api import AdminApi
 
         return AdminApi(self)
@@ -223,7 +219,7 @@ class NamespaceHost:
     # --- connections ------------------------------------------------------------------------------------------------
 
     def admit(self, connection: BrokerConnection) -> str | None:
-        """Take a connection in; the text says why not."""
+        """Register a connection; returns the reason if it is refused."""
         if self.faults.namespace is not None and self.faults.namespace.mode == "down":
             return "the namespace is down: a fault was asked for"
         if len(self._connections) >= CONNECTIONS_MAX:
@@ -240,7 +236,7 @@ class NamespaceHost:
         self._held_back.discard(connection)
 
     def hold_back(self, connection: BrokerConnection) -> None:
-        """The disk is behind: stop reading from this client until it has caught up."""
+        """The disk is behind: pause reading from this client until it has caught up."""
         if connection not in self._held_back:
             self._held_back.add(connection)
             connection.hold_back()
@@ -253,7 +249,7 @@ class NamespaceHost:
         self.timers.reschedule()
 
     async def http(self) -> HttpApp:
-        """The HTTP side, loaded on a thread the first time: nobody else need wait for it."""
+        """The HTTP app, loaded on a thread the first time so that nobody else waits."""
         if self._http_opening is None:
             self._http_opening = self.loop.create_task(self._open_http())
         return await asyncio.shield(self._http_opening)
@@ -268,7 +264,7 @@ class NamespaceHost:
         return len(self._connections)
 
     def link_counts(self) -> tuple[int, int]:
-        """Links on which clients send, and on which they receive."""
+        """The number of sending links and of receiving links."""
         dispatchers = self._dispatchers.values()
         publishers = sum(len(each.publishers) for each in (*dispatchers, *self._senders.values()))
         return publishers, sum(len(each.consumers) for each in dispatchers)
@@ -278,7 +274,7 @@ class NamespaceHost:
         return sorted(self._connections, key=lambda each: each.number)
 
     def close_connection(self, number: int) -> None:
-        """Close a connection in good order, whoever holds it: its client may come again."""
+        """Close a connection in an orderly way; its client may reconnect."""
         for connection in self._connections:
             if connection.number == number:
                 error = ConnectionForcedError("The connection was closed by an administrator.")
@@ -287,18 +283,18 @@ class NamespaceHost:
         raise ArgumentError(f"There is no connection {number}: it is closed already, or the number is wrong.")
 
     def cut_connections(self) -> None:
-        """Drop every connection without a word."""
+        """Drop every connection without closing it first."""
         for connection in list(self._connections):
             connection.abort()
 
     def clock_set(self, step_ms: int) -> None:
-        """Somebody set the machine's clock."""
+        """The machine's clock was set."""
         self.entities.clock_set(step_ms, self.clock.now_ms())
         self.meter.clock_set(step_ms)
         self.check_time()
 
     def check_time(self) -> None:
-        """Called by whoever stepped the clock."""
+        """Called after the clock was stepped."""
         self.timers.run()
         for connection in list(self._connections):
             connection.check_time()
@@ -312,7 +308,7 @@ class NamespaceHost:
         return dispatcher
 
     def senders(self, entity: Queue | Topic) -> Senders:
-        """Who sends to an entity."""
+        """The sending links of an entity."""
         if not isinstance(entity, Topic):
             return self.dispatcher(entity)
         senders = self._senders.get(entity.entity_id)
@@ -387,21 +383,21 @@ class NamespaceHost:
         self.commits.request()
 
     def sweep_later(self) -> None:
-        """Clear away the last of a deleted entity, once its deletion is on disk."""
+        """Remove the rows of a deleted entity once its deletion is durable."""
         self.commits.facts.then.append((self._sweep, None))
 
     def sweep_if_needed(self) -> None:
-        """Go on clearing away: a deleted entity may have left more since."""
+        """Continue sweeping: a deleted entity may have left more rows."""
         if self.entities.sweep_pending:
             self._sweep(None)
 
     def let_go(self, topic: Topic) -> None:
-        """A large batch was handed out: those who waited may send."""
+        """A large fan-out is done: senders that waited may continue."""
         self.slices.resume(topic.let_go(self.clock.now_ms()))
         self.sweep_if_needed()
 
     def bury(self, entity: Queue | Topic) -> None:
-        """An entity is gone: end its links, and clear its messages away in steps that leave room for others."""
+        """An entity was deleted: detach its links and sweep its messages in steps."""
         error = self.tracker.wire_error(
             EntityNotFoundError(
                 f"The messaging entity 'sb://{self.name}/{entity.path}' could not be found: it was deleted."
@@ -418,7 +414,7 @@ class NamespaceHost:
         self._sweep(None)
 
     def _exists(self, path: str) -> bool:
-        """Whether there is an entity of that name: one that was deleted may be there again."""
+        """Whether an entity of that name exists; it may have been created again after a deletion."""
         try:
             self.entities.entity(path)
         except EntityNotFoundError:
@@ -428,11 +424,11 @@ class NamespaceHost:
     # --- policies ---------------------------------------------------------------------------------------------------
 
     def set_policies(self, path: str, policies: list[Policy]) -> None:
-        """Give an entity these policies in place of those it has, for good."""
+        """Replace the policies of an entity permanently."""
         self.keyring.replace(path, policies)
 
     def drop_policies(self, path: str) -> None:
-        """An entity is gone, and its policies with it: one of the same name later must not inherit its keys."""
+        """Delete the policies of a deleted entity: a later entity of the same name must not inherit its keys."""
         self.keyring.drop(path)
 
     def _sweep(self, _: object) -> None:

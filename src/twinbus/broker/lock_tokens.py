@@ -1,4 +1,4 @@
-"""Lock tokens: 16 random bytes each, drawn from the system in handfuls because each draw costs a system call."""
+"""Lock tokens: 16 random bytes each, drawn many at a time because each draw costs a system call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _DRAWN_BYTES: Final = 256 * _TOKEN_BYTES
 
 
 class LockTokenSource:
-    """Call it for a token."""
+    """Call it to get a token."""
 
     __slots__ = ("_at", "_pool")
 
     def __init__(self) -> None:
-        # Random bytes not handed out yet.
+        # Random bytes not yet used.
         self._pool = b""
-        # Where the next token starts in them.
+        # The offset of the next token.
         self._at = 0
 
     def __call__(self) -> bytes:

@@ -1,7 +1,7 @@
-"""What clients make the broker hold in memory, by kind, with a bound for each connection, namespace and process.
+"""Limits what clients make the broker hold in memory, by kind: per connection, per namespace and for the process.
 
-Whatever would pass a bound is refused to whoever asks for it; what others hold already stays untouched. Messages in
-queues are not here: they lie on disk. `/metrics` shows what is held.
+A request that would exceed a limit is rejected; what others already hold is not affected. Messages in queues do not
+count, because they are on disk. `/metrics` shows the amounts held.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from twinbus.limits import (
 
 
 class MemoryKind(enum.Enum):
-    """What is held."""
+    """A kind of memory that clients use."""
 
     PARTIAL = "partial"  # deliveries of which only a part has come
     ANSWERS = "answers"  # answers that wait for a client's credit
@@ -34,7 +34,7 @@ class MemoryKind(enum.Enum):
     TRANSACTIONS = "transactions"  # messages of transactions that are not discharged
 
 
-# For a connection, a namespace and the process.
+# Per connection, per namespace and for the process.
 _BOUNDS: Final = {
     MemoryKind.PARTIAL: (PARTIAL_BYTES_MAX, PARTIAL_BYTES_NAMESPACE_MAX, PARTIAL_BYTES_PROCESS_MAX),
     MemoryKind.ANSWERS: (ANSWER_BYTES_MAX, ANSWER_BYTES_NAMESPACE_MAX, ANSWER_BYTES_PROCESS_MAX),
@@ -44,12 +44,12 @@ _BOUNDS: Final = {
 
 
 class Account:
-    """Bytes of one kind that somebody holds, and how many may be."""
+    """Bytes of one kind held at one level, and their maximum."""
 
     __slots__ = ("_parent", "bytes_max", "held_bytes")
 
     def __init__(self, bytes_max: int, parent: Account | None = None) -> None:
-        # The account that everything counts in as well; None: the process's own.
+        # The account of the next level, where the bytes count as well; None for the process.
         self._parent = parent
         self.bytes_max = bytes_max
         self.held_bytes = 0

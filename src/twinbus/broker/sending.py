@@ -1,4 +1,4 @@
-"""Sending to an entity: at once, or in steps where a topic makes many copies."""
+"""Sends to an entity: at once, or in steps if a topic makes many copies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def takes_long(topic: Topic, messages: list[NewMessage]) -> bool:
-    """Whether a send to a topic makes many copies, or comes after one that does."""
+    """Whether a send makes many copies, or has to wait for one that does."""
     return topic.held is not None or topic.hands_out_long(messages)
 
 
 def sending(host: NamespaceHost, topic: Topic, messages: list[NewMessage], sent: Callable[[Facts], None]) -> Work:
-    """Send to a topic in steps, once nobody else is at it; `sent` is given the facts that make the send durable."""
+    """Send to a topic in steps, after any send in progress; `sent` gets the facts that make the send durable."""
     commits = host.commits
     while topic.held is not None:
         yield topic.held
@@ -40,7 +40,7 @@ def sending(host: NamespaceHost, topic: Topic, messages: list[NewMessage], sent:
         facts = commits.facts
         batch.finish(facts)
     except Exception:
-        # Its mark stays, so the next start clears it away; others are not kept waiting.
+        # Its mark stays, so the next start removes the copies. Let the others continue.
         host.let_go(topic)
         raise
     sent(facts)
@@ -49,7 +49,7 @@ def sending(host: NamespaceHost, topic: Topic, messages: list[NewMessage], sent:
 
 
 async def send(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMessage]) -> None:
-    """Send; all of it is in the facts that are open when this returns, or was written before."""
+    """Send. When this returns, everything is in the open facts or already written."""
     if not isinstance(entity, Topic) or not takes_long(entity, messages):
         entity.send(messages, host.clock.now_ms(), host.commits.facts)
         return
@@ -62,7 +62,7 @@ def _told(host: NamespaceHost, topic: Topic, messages: list[NewMessage], done: a
     try:
         yield from sending(host, topic, messages, lambda facts: facts.then.append((_resolve, done)))
     except Exception as error:
-        # Whatever it is, somebody waits for an answer.
+        # Whatever the error is, a caller waits for it.
         if not done.done():
             done.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""The broker as a whole: namespaces, each with its own store and its own listener, in one process."""
+"""The whole broker: namespaces, each with its own store and listener, in one process."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NamespaceEndpoint:
-    """Where a namespace is served."""
+    """The address of a served namespace."""
 
     host: str
     port: int
     connection_string: str = field(repr=False)
     admin_url: str | None = None
-    # The classic ports, where they are asked for.
+    # The standard ports, if configured.
     amqp_port: int | None = None
     amqps_port: int | None = None
     admin_port: int | None = None
@@ -52,37 +52,33 @@ class Server:
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, *, sync: bool = True) -> None:
         self._config = config
-        # The time, for everything the server does.
         self._clock: Clock = clock if clock is not None else AnchoredClock()
-        # False only in tests that do not care about power loss.
+        # False only in tests that do not test power loss.
         self._sync = sync
-        # A folder of our own when the configuration names none; removed at the end.
+        # A temporary folder if the configuration names none; removed at the end.
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        # The namespaces being served, by name.
         self.hosts: dict[str, NamespaceHost] = {}
-        # Notices when somebody sets the clock.
         self._watch = ClockWatch(self._clock, self.hosts)
         self.endpoints: dict[str, NamespaceEndpoint] = {}
-        # What whoever started it should know: optional ports that were taken.
+        # Notes for whoever started the broker: optional ports that were taken.
         self.notes: list[str] = []
-        # The sockets, by namespace.
         self._listeners: list[Listener] = []
-        # Writes the ledger of all namespaces; None when there is none.
+        # Writes the ledger of all namespaces, if there is one.
         self._scribe: Scribe | None = None
-        # What clients of all namespaces make the process hold.
+        # What the clients of all namespaces make the process hold in memory.
         self._memory = Memory()
         # The web console; None until the first browser asks for it.
         self._console: Console | None = None
-        # What TLS clients are shown; set by start().
+        # Certificates for TLS clients; set by start().
         self.certificates: Certificates
-        # Told when a connection string has changed.
+        # Called when a connection string has changed.
         self.on_endpoints: Callable[[], None] | None = None
-        # Set when a store failed: nothing can be promised any more, so the process should end.
+        # Set when a store failed: nothing can be promised any more, so the process should exit.
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Open every store, then listen. On an error nothing is left open."""
+        """Open every store, then listen. On an error, close everything again."""
         self._config.check()
         data = self._config.data
         if data is None:
@@ -91,7 +87,7 @@ class Server:
             self._config = replace(self._config, data=data)
         self._watch.start()
         try:
-            # Before anybody makes a folder in it: parents get the mode that the umask says.
+            # First, because whoever creates a folder below it would create the parents with the umask's mode.
             prepare(data)
             if self._config.ledger is not None:
                 self._scribe = Scribe(self._config.ledger, self._clock)
@@ -146,7 +142,7 @@ class Server:
         return self._console
 
     def _policy_changed(self, namespace: NamespaceConfig, policy: Policy) -> None:
-        """Whoever asks for a connection string gets one that works, also after its key was rotated."""
+        """Update the connection string after its key was rotated."""
         if policy.scope or policy.name != namespace.root.name:
             return
         endpoint = self.endpoints[namespace.name]
@@ -185,7 +181,7 @@ class Server:
             key=config.tls_key,
         )
         if certificates.own:
-            # The owner's mistakes are told now, not to the first client.
+            # Report a bad certificate now, not to the first client.
             certificates.load()
         return certificates
 
@@ -195,7 +191,7 @@ class Server:
         return NamespaceEndpoint(config.host, port, self._connection_string(namespace.root, port), admin_url)
 
     def _connection_string(self, root: Policy, port: int) -> str:
-        # Clients speak plain TCP only to what they take for the official emulator.
+        # Clients use plain TCP only with what they believe to be the official emulator.
         plain = "UseDevelopmentEmulator=true;" if self._config.plain_anywhere else ""
         return (
             f"Endpoint=sb://{self._shown_host()}:{port};SharedAccessKeyName={root.name};"
@@ -204,14 +200,14 @@ class Server:
 
     def _shown_host(self) -> str:
         config = self._config
-        # All interfaces have no name of their own; this machine can always say localhost.
+        # The wildcard address has no name; on this machine localhost always works.
         shown = "localhost" if config.host in ("127.0.0.1", "::1", "0.0.0.0", "::") else config.host  # noqa: S104
         if config.tls_names and not config.plain_anywhere:
             shown = config.tls_names[0]
         return f"[{shown.strip('[]')}]" if ":" in shown else shown
 
     async def stop(self) -> None:
-        """Stop listening, close connections in good order, let the disks finish."""
+        """Stop listening, close connections in an orderly way, let the disks finish."""
         self._watch.stop()
         for listener in self._listeners:
             listener.close()
@@ -229,7 +225,7 @@ class Server:
             self._temporary = None
 
     def _fail(self, error: BaseException) -> None:
-        """A store cannot be written: cut everybody off, so that nobody waits for an answer that cannot come."""
+        """A store cannot be written: disconnect everybody, so that nobody waits for an answer that cannot come."""
         logger.critical("the store failed: %s", error)
         self.failure = error
         for listener in self._listeners:
@@ -239,7 +235,7 @@ class Server:
         self.failed.set()
 
     def step(self) -> None:
-        """Have everything that depends on the clock look at it again: for tests that step it."""
+        """Make everything that depends on the clock check it again, for tests that step it."""
         self._watch.look()
         for host in self.hosts.values():
             host.check_time()

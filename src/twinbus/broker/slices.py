@@ -1,9 +1,9 @@
-"""Work that grows with its input, done a few milliseconds at a time, so that nobody waits for the whole of it.
+"""Runs long work a few milliseconds at a time, so that nobody has to wait for all of it.
 
-A piece of work is an iterator: each step does a little and yields; one that yields a list waits in it until somebody
-hands the list to `resume`. All pieces of a namespace share one slice of each
-turn of the event loop, step by step in turn; between two slices the loop serves sockets. While as many rows wait for
-the disk as one commit should write, no step is taken: whoever sends one message waits behind one such commit at most.
+A piece of work is an iterator whose steps each do a little and yield. A step that yields a list waits in that list
+until somebody passes the list to `resume`. All work of a namespace shares one slice per turn of the event loop, taking
+turns step by step; between slices the loop serves sockets. No step runs while as many rows wait for the disk as one
+commit should write, so a client that sends one message waits for at most one such commit.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from twinbus.limits import SLICE_MS
 if TYPE_CHECKING:
     from twinbus.broker.commits import CommitLoop
 
-# A piece of work; what it yields is None, or the list in which it waits.
+# A piece of work; it yields None, or the list in which it waits.
 Work = Iterator["list[Work] | None"]
 
 logger = logging.getLogger(__name__)
 
 
 class Slices:
-    """The pieces of work of one namespace."""
+    """The long work of one namespace."""
 
     __slots__ = ("_commits", "_ends_s", "_loop", "_now_s", "_scheduled", "_works")
 
@@ -35,26 +35,26 @@ class Slices:
         self, loop: asyncio.AbstractEventLoop, commits: CommitLoop, now_s: Callable[[], float] = time.perf_counter
     ) -> None:
         self._loop = loop
-        # Says whether the disk is behind.
+        # Tells whether the disk is behind.
         self._commits = commits
         # Injected by tests.
         self._now_s = now_s
-        # What is not done yet, the next to take a step first.
+        # Unfinished work, the next one first.
         self._works: deque[Work] = deque()
-        # When the slice of this turn of the loop is used up.
+        # When this turn's slice ends.
         self._ends_s = 0.0
-        # Whether the next slice is on its way.
+        # Whether the next slice is scheduled.
         self._scheduled = False
 
     def over(self) -> bool:
-        """Whether this turn's slice is used up; whoever has more to do hands it to `start`."""
+        """Whether this turn's slice is used up; pass the rest of the work to `start`."""
         now_s = self._now_s()
         if not self._scheduled:
             self._begin(now_s)
         return now_s >= self._ends_s or self._commits.full
 
     def start(self, work: Work) -> None:
-        """Do a piece of work: at once as far as this turn's slice goes, the rest in later turns."""
+        """Run a piece of work: at once within this turn's slice, the rest in later turns."""
         if self._works:
             self._works.append(work)
             return
@@ -65,18 +65,18 @@ class Slices:
         self.wake()
 
     def resume(self, waiting: list[Work]) -> None:
-        """Let work go on that waits."""
+        """Continue work that waits in a list."""
         self._works.extend(waiting)
         waiting.clear()
         self.wake()
 
     def wake(self) -> None:
-        """Go on: there is work, or the disk has caught up."""
+        """Continue: there is new work, or the disk has caught up."""
         if self._works and not self._scheduled:
             self._begin(self._now_s())
 
     def finish(self) -> None:
-        """Do the rest at once: the namespace is being closed."""
+        """Run everything to its end now: the namespace is closing."""
         while self._works:
             work = self._works.popleft()
             while self._step(work):
@@ -100,7 +100,7 @@ class Slices:
                 return
 
     def _step(self, work: Work) -> bool:
-        """One step; False when it is over, or waits."""
+        """Run one step; False if the work is finished or waits."""
         try:
             waiting = next(work)
         except StopIteration:

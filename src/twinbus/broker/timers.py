@@ -1,4 +1,4 @@
-"""The clock's side of the entities: one timer, always set to the earliest deadline."""
+"""One timer for all entities, always set to the earliest deadline."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Timers take no longer waits than this.
+# The longest wait of a single timer.
 WAIT_MS_MAX = 3_600_000
 
 
 class Timers:
-    """Lets locks lapse, schedules come due and messages expire, on time."""
+    """Expires locks and messages and activates scheduled messages, on time."""
 
     __slots__ = ("_at_ms", "_handle", "_host")
 
     def __init__(self, host: NamespaceHost) -> None:
         self._host = host
-        # The timer that is set, None when there is none.
         self._handle: asyncio.TimerHandle | None = None
         self._at_ms = 0
 
     def reschedule(self) -> None:
-        """Deadlines may have moved: set the timer to the earliest."""
+        """Set the timer to the earliest deadline, which may have moved."""
         deadline_ms = self._host.entities.next_deadline()
         if deadline_ms is None:
             return
         if self._handle is not None:
             if self._at_ms <= deadline_ms:
-                return  # it goes off early enough, and looks again then
+                return  # it fires early enough, and reschedules then
             self._handle.cancel()
         self._at_ms = deadline_ms
         wait_ms = min(max(deadline_ms - self._host.clock.now_ms(), 1), WAIT_MS_MAX)
         self._handle = self._host.loop.call_later(wait_ms / 1000, self.run)
 
     def run(self) -> None:
-        """Do what is due. Called by the timer, and by whoever stepped the clock."""
+        """Do what is due. Called by the timer, and after the clock was stepped."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
         host = self._host
         if host.commits.full:
-            return  # whoever relieves the disk sets the timer again
+            return  # `reschedule` is called again when the disk has caught up
         for effect in host.entities.tick(host.clock.now_ms(), host.commits.facts):
             if effect.kind is EffectKind.IDLE_DELETED:
                 host.drop_policies(effect.queue.path)

@@ -1,7 +1,6 @@
 """The configuration of a broker: namespaces with their entities and policies, and the addresses it listens on.
 
-Rules:
-- Every object is checked when it is created, and a ConfigError names the value and the fix.
+- Every object is checked when it is created; a ConfigError names the value and the fix.
 - Listening on other interfaces needs TLS or `allow_plaintext`, and is refused with the well-known development key.
 """
 
@@ -22,15 +21,15 @@ from twinbus.errors import ConfigError, ServiceError
 from twinbus.limits import HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX
 
 LOOPBACK = "127.0.0.1"
-# The ledger's folder in the data folder, unless another is given.
+# The ledger's default folder, inside the data folder.
 LEDGER_NAME = "ledger"
-# What is given in its place when no ledger is wanted.
+# Turns the ledger off.
 LEDGER_OFF = "off"
 # The official emulator's namespace and ports.
 EMULATOR_NAME = "sbemulatorns"
 EMULATOR_PORT = 5672
 EMULATOR_ADMIN_PORT = 5300
-# The service's tiers; the first is what a namespace is when nothing is said.
+# The service's tiers; the first is the default.
 SKUS = ("Standard", "Premium")
 _HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]*", re.ASCII)
 _NAMESPACE_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?", re.ASCII)
@@ -38,7 +37,7 @@ _NAMESPACE_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class RuleConfig:
-    """A subscription's rule: one filter, and perhaps an action."""
+    """A subscription's rule: a filter and an optional action."""
 
     name: str
     kind: Literal["sql", "correlation"]
@@ -50,7 +49,7 @@ class RuleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SubscriptionConfig:
-    """A topic's subscription, and the rules it must have."""
+    """A subscription and its rules."""
 
     settings: SubscriptionSettings
     rules: list[RuleConfig] = field(default_factory=list)
@@ -74,7 +73,7 @@ class TopicConfig:
 
 @dataclass(frozen=True)
 class KeylessPolicy:
-    """A policy that the file names without keys: they are made at first start and kept with the data."""
+    """A policy without keys in the file: they are generated at the first start and stored with the data."""
 
     name: str
     rights: frozenset[Right]
@@ -83,14 +82,14 @@ class KeylessPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class JwtConfig:
-    """Whose JSON web tokens count, and what their roles may do. The keys are in files: nobody is asked for them."""
+    """Which JSON web tokens are trusted, and what their roles allow. Keys come from files, never from the network."""
 
     issuer: str
     audience: str = JWT_AUDIENCE
-    # A JWKS file, and files of PEM public keys; at least one of them.
+    # A JWKS file and PEM public key files; at least one is required.
     jwks: Path | None = None
     public_keys: tuple[Path, ...] = ()
-    # Role names to rights; None: the service's own.
+    # Rights by role name; None uses the service's roles.
     roles: dict[str, frozenset[Right]] | None = None
     # The claim that lists the roles.
     roles_claim: str = JWT_ROLES_CLAIM
@@ -98,9 +97,10 @@ class JwtConfig:
 
 @dataclass
 class NamespaceConfig:
-    """One namespace: its own port, entities and policies. Port 0 takes a free one.
+    """One namespace: its own port, entities and policies. Port 0 picks a free one.
 
-    The port takes every protocol; the three others are for clients that insist on a number, and take every one too.
+    The port accepts every protocol. The three others are for clients that require a certain number; they accept every
+    protocol too.
     """
 
     name: str
@@ -109,16 +109,16 @@ class NamespaceConfig:
     policies: list[Policy] = field(default_factory=list)
     topics: list[TopicConfig] = field(default_factory=list)
     keyless: list[KeylessPolicy] = field(default_factory=list)
-    # Scope and name of the policies whose keys are kept with the data and not in the configuration.
+    # Scope and name of the policies whose keys are stored with the data instead of the configuration.
     kept: frozenset[tuple[str, str]] = frozenset()
-    # How JSON web tokens are checked; None refuses them.
+    # How JSON web tokens are verified; None rejects them.
     jwt: JwtConfig | None = None
     amqp_port: int | None = None
     amqps_port: int | None = None
     admin_port: int | None = None
-    # Ports that nobody asked for: one that is taken is left out, and a free one is used for the namespace's own.
+    # Default ports: if one is taken it is skipped, or replaced by a free one if it is the namespace's own.
     optional_ports: frozenset[int] = frozenset()
-    # The tier admin clients see; "Premium" lets them choose the largest message of an entity.
+    # The tier that admin clients see; "Premium" lets them set an entity's maximum message size.
     sku: str = SKUS[0]
 
     def __post_init__(self) -> None:
@@ -149,7 +149,7 @@ class NamespaceConfig:
 
     @property
     def root(self) -> Policy:
-        """The policy of the printed connection string: the first one that manages the whole namespace."""
+        """The policy of the printed connection string: the first with Manage on the whole namespace."""
         for policy in self.policies:
             if not policy.scope and Right.MANAGE in policy.rights:
                 return policy
@@ -158,7 +158,7 @@ class NamespaceConfig:
 
 @dataclass
 class BrokerConfig:
-    """Everything a broker is started with. `data` None keeps nothing over a restart."""
+    """Everything a broker is started with. With `data` None, nothing survives a restart."""
 
     namespaces: list[NamespaceConfig]
     data: Path | None = None
@@ -166,17 +166,17 @@ class BrokerConfig:
     dev: bool = False
     allow_plaintext: bool = False
     allow_faults: bool = False
-    # Whether other machines may come although any key is accepted; plaintext is then allowed too.
+    # Accept other machines in development mode, although any key is accepted; this also allows plaintext.
     allow_remote_dev: bool = False
-    # The folder of the operations ledger; None: no ledger.
+    # The folder of the operations ledger; None disables it.
     ledger: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
-    # Names that clients call the broker by, for the certificate of the development CA.
+    # Host names that clients use, for the development CA's certificate.
     tls_names: list[str] = field(default_factory=list)
 
     def check(self) -> None:
-        """What can be wrong only in the whole; called before anything listens."""
+        """Check the configuration as a whole; called before anything listens."""
         if not self.namespaces:
             raise ConfigError("There is no namespace: give --namespace NAME, or name one in the configuration file.")
         if len(self.namespaces) > NAMESPACES_MAX:
@@ -218,18 +218,18 @@ class BrokerConfig:
 
     @property
     def plain_anywhere(self) -> bool:
-        """Whether a peer on another machine may come without TLS, if it can come at all."""
+        """Whether peers on any reachable machine may connect without TLS."""
         return self.allow_plaintext or is_loopback(self.host) or (self.dev and self.allow_remote_dev)
 
 
 def emulator_ports(namespace: NamespaceConfig) -> NamespaceConfig:
-    """The namespace on the official emulator's ports, as far as they are free."""
+    """Move the namespace to the official emulator's ports, if they are free."""
     ports = frozenset((EMULATOR_PORT, EMULATOR_ADMIN_PORT))
     return replace(namespace, port=EMULATOR_PORT, admin_port=EMULATOR_ADMIN_PORT, optional_ports=ports)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Whether only this machine can reach the address."""
     if host.lower() == "localhost":
         return True
     try:
@@ -239,12 +239,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_name(name: str) -> bool:
-    """Whether a certificate can be for it: a host name, perhaps with `*.` before it, or an address."""
+    """Whether a certificate can contain it: a host name, with or without a leading `*.`, or an address."""
     return len(name) <= HOST_NAME_CHARS_MAX and bool(_HOST_NAME.fullmatch(name.strip("[]")))
 
 
 def check_unique(names: Iterable[str], text: str) -> None:
-    """ConfigError when two names differ at most in case."""
+    """Raise ConfigError if two names differ only in case or not at all."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.get(name.lower())

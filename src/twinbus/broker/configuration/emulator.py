@@ -1,10 +1,9 @@
-"""The official emulator's `config.json`.
+"""Reads the official emulator's `config.json`.
 
-Rules:
-- It is taken as it is: its keys in any case, an empty text for "not set". Besides the emulator's own keys, the
-  service's other queue properties are understood.
-- What an entity leaves out is as the emulator has it: 3 deliveries, messages live for an hour.
-- Namespaces have no port in this file: a single one has the emulator's, or that of `--namespace NAME:PORT`.
+- Keys are case-insensitive, and an empty string means "not set". Besides the emulator's own keys, the service's other
+  queue properties are accepted.
+- Omitted settings have the emulator's defaults: 3 deliveries, a time to live of one hour.
+- The file has no ports: a single namespace gets the emulator's, or that of `--namespace NAME:PORT`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings,
 from twinbus.errors import ConfigError
 from twinbus.limits import RULE_NAME_CHARS_MAX
 
-# Where the emulator's defaults are not the service's.
+# The emulator's defaults where they differ from the service's.
 _DEFAULTS = {"default_ttl_ms": 3_600_000, "duplicate_window_ms": 20_000, "max_delivery_count": 3}
 _CORRELATION = {
     "ContentType": "content_type",
@@ -43,13 +42,13 @@ _CORRELATION = {
 
 def read_emulator(document: object, file: str) -> list[NamespaceConfig]:
     """The namespaces of a parsed `config.json`; `file` is its name, for errors."""
-    # Editors look at the schema.
+    # `$schema` is for editors.
     top = _section(document, f"{file}:", ("UserConfig", "$schema"))
     if "UserConfig" not in top:
         raise ConfigError(f"{file}: has no 'UserConfig'. Is it the emulator's configuration file?")
     user = _section(top.get("UserConfig"), f"{file}: UserConfig", ("Namespaces", "Logging"))
     if "Logging" in user:
-        # Where the emulator writes its log; ours goes where --log-level's reader looks, so only its form is checked.
+        # The emulator's log target. Our log is set with --log-level, so only the form of this section is checked.
         _section(user.get("Logging"), user.place("Logging"), ("Type",)).text("Type")
     return [_namespace(values, where) for values, where in _each(user, "Namespaces")]
 
@@ -68,7 +67,7 @@ def _properties(section: Section, names: Iterable[str]) -> Section:
 
 
 def _settings(section: Section, kind: str) -> tuple[Section, dict[str, Any]]:
-    """The table of an entity's properties, and the settings in it."""
+    """The section with an entity's properties, and the settings in it."""
     properties = _properties(section, [setting.azure for setting in SETTINGS_OF[kind]])
     fields = {}
     for setting in SETTINGS_OF[kind]:
@@ -129,7 +128,7 @@ def _rule(values: object, where: str) -> RuleConfig:
         action = _section(properties.get("Action"), properties.place("Action"), ("SqlExpression",)).text(
             "SqlExpression"
         )
-    # What is there counts; the type decides only when both filters are (tools write "Sql" beside a correlation filter).
+    # The filter that is present counts; the type decides only if both are (tools write "Sql" for correlation filters).
     if has_sql and (kind == "sql" or not has_correlation):
         sql = _section(properties.get("SqlFilter"), properties.place("SqlFilter"), ("SqlExpression",))
         return RuleConfig(name=name, kind="sql", sql=sql.need("SqlExpression"), action=action or None)
@@ -146,20 +145,20 @@ def _rule(values: object, where: str) -> RuleConfig:
 
 
 def make_topic(section: Section, settings: TopicSettings, subscriptions: list[SubscriptionConfig]) -> TopicConfig:
-    """A topic whose subscriptions have names of their own."""
+    """Create a topic; raises if two subscriptions have the same name."""
     text = f"{section.where}: Topic {settings.path!r} has the subscription"
     check_unique([each.name for each in subscriptions], text)
     return TopicConfig(settings=settings, subscriptions=subscriptions)
 
 
 def make_subscription(section: Section, settings: SubscriptionSettings, rules: list[RuleConfig]) -> SubscriptionConfig:
-    """A subscription whose rules have names of their own."""
+    """Create a subscription; raises if two rules have the same name."""
     check_unique([each.name for each in rules], f"{section.where}: Subscription {settings.name!r} has the rule")
     return SubscriptionConfig(settings=settings, rules=rules)
 
 
 def plain_values(values: object, where: str) -> dict[str, str | int | float | bool]:
-    """The application properties a correlation filter asks for."""
+    """The application properties that a correlation filter requires."""
     section = Section(values, where, None)
     found: dict[str, str | int | float | bool] = {}
     for name in section:

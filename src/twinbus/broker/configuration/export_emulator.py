@@ -1,4 +1,4 @@
-"""A namespace as the official emulator's `config.json`. What that file cannot say is left out with a warning."""
+"""Writes a namespace as the official emulator's `config.json`. What that format lacks is omitted with a warning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CORRELATION = {
 
 
 def write_emulator(namespace: ExportedNamespace) -> str:
-    """The file's text; `namespace.warnings` gets what it could not say."""
+    """The text of the file; `namespace.warnings` gets what could not be expressed."""
     warnings = namespace.warnings
     if namespace.sku != "Standard":
         warnings.append(f"The sku {namespace.sku!r} has no place in config.json.")
@@ -80,7 +80,7 @@ def _subscription(topic: str, subscription: ExportedSubscription, warnings: list
 
 
 def _properties(settings: Item, kind: str, place: str, warnings: list[str]) -> Item:
-    """What the emulator itself reads, and what is not the default: that only we read back."""
+    """The properties that the emulator reads, plus non-default ones that only Twinbus reads."""
     properties = {}
     for setting in sorted(SETTINGS_OF[kind], key=lambda each: each.azure):
         value, name = settings[setting.name], setting.azure

@@ -1,6 +1,6 @@
-"""A namespace as our TOML. What is the default is left out: a short file is read, and later defaults apply to it.
+"""Writes a namespace as our TOML. Defaults are omitted: the file stays short, and later defaults apply to it.
 
-Policies come without keys unless these are in the items; the file that reads them back makes new ones.
+Policies have no keys unless the items contain them; whoever reads such a file generates new ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbus.limits import UNLIMITED_MS
 
 
 def write_toml(namespace: ExportedNamespace) -> str:
-    """The file's text; `namespace.warnings` gets what it could not say."""
+    """The text of the file; `namespace.warnings` gets what could not be expressed."""
     lines: list[str] = []
     where = ("namespaces", namespace.name)
     _table(lines, where, {"sku": namespace.sku} if namespace.sku != "Standard" else {})
@@ -92,7 +92,7 @@ def _policies(lines: list[str], where: tuple[str, ...], policies: Iterable[Item]
 
 
 def _changed(settings: Item, kind: str) -> Item:
-    """What is not the default, by its name in the file."""
+    """The settings that differ from the default, under their names in the file."""
     changed = [(each, settings[each.name]) for each in SETTINGS_OF[kind] if settings[each.name] != each.default]
     return {each.key: _duration(value) if each.kind == DURATION else value for each, value in changed}
 
@@ -116,7 +116,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's escapes are TOML's too, but for the one character that only TOML wants escaped.
+        # TOML accepts JSON's escapes, but also requires one for DEL.
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"

@@ -1,4 +1,4 @@
-"""Exported items as a tree again: what the writers of both formats walk over."""
+"""Exported items arranged as a tree, which the writers of both formats walk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ExportedEntity:
 
 @dataclass
 class ExportedNamespace:
-    """A whole namespace; `warnings` collects what a format cannot say."""
+    """A whole namespace; `warnings` collects what a format cannot express."""
 
     name: str
     sku: str
@@ -40,7 +40,7 @@ class ExportedNamespace:
 
 
 def tree_of(namespace: Item, items: Iterable[Item]) -> ExportedNamespace:
-    """Put items, in the order the broker gives them, under what they belong to."""
+    """Build the tree from items in the order the broker lists them."""
     made = ExportedNamespace(str(namespace["name"]), str(namespace["sku"]), bool(namespace["jwt"]))
     entities: dict[str, ExportedEntity] = {}
     subscriptions: dict[tuple[str, str], ExportedSubscription] = {}
@@ -64,5 +64,5 @@ def tree_of(namespace: Item, items: Iterable[Item]) -> ExportedNamespace:
 
 
 def is_born_with(policy: Item) -> bool:
-    """Whether every namespace has that policy without being told."""
+    """Whether every namespace has this policy by default."""
     return not policy["entity"] and str(policy["name"]) == ROOT_KEY_NAME and "primary_key" not in policy

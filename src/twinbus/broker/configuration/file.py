@@ -1,9 +1,8 @@
-"""Loading a configuration file: the emulator's `config.json`, or our TOML.
+"""Loads a configuration file: the emulator's `config.json`, or our TOML.
 
-Rules:
-- The ending of the name decides: `.toml` is ours, anything else is the emulator's JSON.
-- JSON may hold `//` and `/* */` comments and trailing commas. They are blanked, not cut, so that the line and column
-  of an error are those of the file.
+- The file extension decides: `.toml` is ours, anything else is the emulator's JSON.
+- JSON may contain `//` and `/* */` comments and trailing commas. They are blanked rather than removed, so that errors
+  name the right line and column.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def load_config(path: Path) -> TomlConfig:
     try:
         if path.stat().st_size > CONFIG_FILE_BYTES_MAX:
             raise ConfigError(f"{path} is larger than {CONFIG_FILE_BYTES_MAX} bytes.")
-        # Editors on Windows put a mark at the start of a file.
+        # Editors on Windows write a byte order mark.
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
@@ -53,7 +52,7 @@ def parse_config(text: str, path: Path) -> TomlConfig:
 
 
 def parse_json(text: str, file: str) -> object:
-    """JSON with comments and trailing commas; a key given twice is an error."""
+    """Parse JSON with comments and trailing commas; a duplicate key is an error."""
     try:
         return json.loads(blank_comments(text, file), object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
@@ -67,7 +66,7 @@ def parse_json(text: str, file: str) -> object:
 
 
 def blank_comments(text: str, file: str = "text") -> str:
-    """The text with comments and trailing commas replaced by spaces."""
+    """Replace comments and trailing commas by spaces."""
     out = list(text)
     at, end = 0, len(text)
     comma = -1  # the last comma with nothing but space and comments after it
@@ -108,7 +107,7 @@ def _after_comment(text: str, at: int, file: str) -> int:
 
 
 class _TwiceError(Exception):
-    """A key stands twice in one object."""
+    """An object has the same key twice."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

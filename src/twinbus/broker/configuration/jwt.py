@@ -1,4 +1,4 @@
-"""`[namespaces.N.jwt]`: whose JSON web tokens a namespace takes, and what their roles may do."""
+"""`[namespaces.N.jwt]`: which JSON web tokens a namespace accepts, and what their roles allow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEYS = ("issuer", "audience", "jwks", "public_keys", "roles", "roles_claim")
 
 
 def read_jwt(values: object, where: str, folder: Path) -> JwtConfig:
-    """The table; paths in it are relative to the file's own folder."""
+    """Read the table; its paths are relative to the file's folder."""
     section = Section(values, where, _KEYS)
     jwks, pems = section.text("jwks"), section.texts("public_keys")
     if not jwks and not pems:

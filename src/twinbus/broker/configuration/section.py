@@ -1,8 +1,7 @@
-"""Reading one table of a configuration file with errors that help.
+"""Reads one table of a configuration file, with helpful errors.
 
-Rules:
-- A key that is not known is an error which names it, where it stands, and the nearest key that exists.
-- A value of the wrong type is an error which says what belongs there.
+- An unknown key is an error that names it, its place and the nearest known key.
+- A value of the wrong type is an error that says what is expected.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _KINDS = {str: "a text", bool: "true or false", int: "a whole number", list: "a 
 
 
 class Section:
-    """One table: its values under their proper names, and where it stands."""
+    """One table: its values under their canonical names, and its place in the file."""
 
     def __init__(self, values: object, where: str, names: Iterable[str] | None, *, fold_case: bool = False) -> None:
-        # Where it stands, for errors: `config.json: UserConfig.Namespaces[0]`.
+        # Its place, for errors: `config.json: UserConfig.Namespaces[0]`.
         self.where = where
         self._values: dict[str, Any] = {}
         if not isinstance(values, dict):
@@ -45,16 +44,16 @@ class Section:
         return iter(self._values)
 
     def place(self, name: str) -> str:
-        """Where a key of it stands."""
-        # A colon ends the file's name: what follows it needs no dot.
+        """The place of one of its keys."""
+        # After the file name's colon comes a space, not a dot.
         return f"{self.where}{' ' if self.where.endswith(':') else '.'}{name}"
 
     def get(self, name: str) -> Any:
-        """The value as it is, None when absent."""
+        """The raw value; None if absent."""
         return self._values.get(name)
 
     def need(self, name: str) -> str:
-        """A text that must be there."""
+        """A required string."""
         value = self.text(name)
         if not value:
             raise ConfigError(f"{self.where} has no {name!r}.")
@@ -73,11 +72,11 @@ class Section:
         return value
 
     def items(self, name: str) -> list[Any]:
-        """A list, empty when absent."""
+        """A list; empty if absent."""
         return self._typed(name, list) or []
 
     def texts(self, name: str) -> list[str]:
-        """A list of texts, empty when absent."""
+        """A list of strings; empty if absent."""
         values = self.items(name)
         for value in values:
             if not isinstance(value, str):
@@ -97,7 +96,7 @@ class Section:
             raise ConfigError(f"{self.place(name)}: {error}") from None
 
     def value(self, name: str, kind: str) -> Any:
-        """The value of a setting, by the kind of its row; an empty text is none."""
+        """The value of a setting, read by its kind; an empty string counts as absent."""
         if kind == DURATION:
             return self.duration_ms(name)
         if kind == NUMBER:
@@ -105,7 +104,7 @@ class Section:
         return self.flag(name) if kind == FLAG else self.text(name) or None
 
     def make(self, factory: Callable[..., T], **fields: Any) -> T:
-        """Call `factory` with the fields that are set; its error gets the section's name in front."""
+        """Call `factory` with the fields that are set; prefix its errors with the section's place."""
         try:
             return factory(**{name: value for name, value in fields.items() if value is not None})
         except (ArgumentError, ConfigError) as error:
@@ -113,7 +112,7 @@ class Section:
 
     def _typed(self, name: str, kind: type) -> Any:
         value = self._values.get(name)
-        # A bool is an int to Python, not to a person.
+        # In Python a bool is an int.
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             place = self.place(name)
             raise ConfigError(f"{place} must be {_KINDS[kind]}, not {_shown(value, place)}.")
@@ -126,7 +125,7 @@ def _unknown(given: str, where: str, names: list[str]) -> str:
 
 
 def _shown(value: object, place: str) -> str:
-    # What stands where policies and keys are may be one.
+    # A value near policies or keys may be a secret.
     if ".policies" in place or "_key" in place:
         return _KINDS.get(type(value), "that")
     text = repr(value)

@@ -1,8 +1,7 @@
-"""Our own configuration file, in TOML; `docs/config.md` shows it whole.
+"""Reads our own configuration file, in TOML; see `docs/config.md`.
 
-Rules:
-- Names are table names (`[namespaces.contoso.queues.orders]`), settings are the queue settings without their units.
-- A policy without keys gets its own at first start, kept with the data: no secret need stand in the file.
+- Names are table names (`[namespaces.contoso.queues.orders]`); settings are the queue settings without their units.
+- A policy without keys gets generated ones at the first start, stored with the data: the file need not contain secrets.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _CORRELATION_KEYS = (
 
 @dataclass
 class TomlConfig:
-    """A TOML file's content; None where it is silent."""
+    """The content of a TOML file; None for what it does not set."""
 
     namespaces: list[NamespaceConfig] = field(default_factory=list)
     data: Path | None = None
@@ -70,7 +69,7 @@ class TomlConfig:
 
 
 def read_toml(document: object, file: str, folder: Path) -> TomlConfig:
-    """The content of a parsed TOML file; relative paths are taken from the file's own folder."""
+    """Read a parsed TOML file; relative paths start at the file's folder."""
     top = Section(document, f"{file}:", _TOP_KEYS)
 
     def path(name: str) -> Path | None:
@@ -91,7 +90,7 @@ def read_toml(document: object, file: str, folder: Path) -> TomlConfig:
 
 
 def _tables(section: Section, name: str) -> list[tuple[str, object, str]]:
-    """The named tables under `name`: name, values, place."""
+    """The tables under `name`: name, values, place."""
     if name not in section:
         return []
     tables = Section(section.get(name), section.place(name), None)

@@ -1,4 +1,4 @@
-"""Putting links on entities: what an attach asks for, whether it may, and who stands behind the link from then on."""
+"""Attaches links to entities: what an attach asks for, whether it is allowed, and which object owns the link."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 TIMEOUT = "com.microsoft:timeout"
 DESTINATION = "com.microsoft:transfer-destination-address"
 
-# After a lost connection the JavaScript client opens a pair for each operation under way, and fails those that are
-# refused for good instead of trying again.
+# After a lost connection the JavaScript client opens a pair of links for each operation in progress. If a link is
+# refused
+# permanently, it fails the operation instead of retrying.
 SEVERAL_CBS_PRODUCT = "MSJSClient"
 
 # .NET counts 100 ns ticks from the year 1.
@@ -69,15 +70,15 @@ def ticks(ms: int) -> int:
 
 
 class Attachment:
-    """The attach rules of one connection."""
+    """Handles the attaches of one connection."""
 
     __slots__ = ("_cbs", "_connection", "_needs")
 
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
-        # Which rights on which paths each link lives on, for when tokens run out.
+        # The rights that each link depends on, by path, for when tokens expire.
         self._needs: dict[Link, list[tuple[str, Right]]] = {}
-        # The links to `$cbs`, by whether we send on them.
+        # The links to `$cbs`, by whether we are the sender.
         self._cbs: dict[bool, Link] = {}
 
     def attach(self, link: Link) -> None:
@@ -106,7 +107,7 @@ class Attachment:
             self._refuse(link, error, entity)
 
     def expired(self, link: Link) -> ServiceError | None:
-        """The error to detach `link` with when no claim carries it any more."""
+        """The error to detach `link` with if no claim covers it any more; otherwise None."""
         needs = self._needs.get(link)
         if needs is None or link.context is None:
             return None
@@ -132,7 +133,7 @@ class Attachment:
         self._needs.setdefault(link, []).append((path, right))
 
     def _attach_control(self, link: Link) -> None:
-        # No right is needed here: each piece of work is on a link that has its own. The Java client comes here first.
+        # No right is needed here: the links that do the work have their own. The Java client attaches here first.
         link.context = ControlLink(self._connection, link)
         link.accept(
             properties=self._properties(),
@@ -143,7 +144,7 @@ class Attachment:
     # --- request nodes ----------------------------------------------------------------------------------------------
 
     def _attach_cbs(self, link: Link) -> None:
-        # One each way, on the whole connection: the Go client counts on the refusal, and connects anew.
+        # One link in each direction per connection: the Go client relies on the refusal and reconnects.
         opened = self._connection.engine.remote_open
         assert opened is not None
         if link.sender in self._cbs and (opened.properties or {}).get("product") != SEVERAL_CBS_PRODUCT:
@@ -166,7 +167,7 @@ class Attachment:
             link.accept(properties=self._properties(), max_message_size=request_bytes_max, credit=SENDER_CREDIT)
 
     def _attach_management(self, link: Link, path: str) -> None:
-        # Before it is looked up: without a key nobody learns what exists.
+        # Before the look-up, so that nobody can probe for entities without a token.
         self._connection.require_some_claim(f"{path}/{MANAGEMENT}" if path else MANAGEMENT)
         if path:
             self._connection.host.entities.entity(path)  # one that does not exist is refused
@@ -182,7 +183,8 @@ class Attachment:
         entity = host.entities.entity(path)
         destination = (link.properties or {}).get(DESTINATION)
         if destination is not None:
-            # Sent by way of `path`: our transactions reach any entity of the namespace, so it goes straight there.
+            # A send via `path`: our transactions span the whole namespace, so the message goes straight to its
+            # destination.
             path = parse(str(destination)).path
             self._require(link, path, Right.SEND)
             host.faults.check_attach(path)
@@ -239,7 +241,7 @@ class Attachment:
     def _attach_browser(self, link: Link, queue: Queue, filters: dict[Any, Any]) -> None:
         if SESSION_FILTER in filters:
             raise UnsupportedError("A browser of one session is not available: browse the entity, or peek the session.")
-        # Copies are always settled, whatever was asked for; the answer says so.
+        # Copies are always settled, whatever the client asked for; the answer says so.
         link.snd_settle_mode = 1
         dispatcher = self._connection.host.dispatcher(queue)
         browser = Browser(self._connection, link, dispatcher)
@@ -279,13 +281,13 @@ class Attachment:
             waiting.timer = host.loop.call_later(wait_ms / 1000, waiting.give_up)
 
     def grant(self, link: Link, queue: Queue, session: MessageSession) -> None:
-        """A waiting link gets its session."""
+        """Give a waiting link its session."""
         self._grant(link, queue, session)
         self._connection.host.faults.wrap(link)
         self._connection.flush_soon()
 
     def end(self, link: Link, error: AmqpError) -> None:
-        """A waiting link's entity is gone."""
+        """The entity of a waiting link was deleted."""
         self._connection.refuse(link, error)
 
     def give_up(self, link: Link, queue: Queue) -> None:
@@ -321,13 +323,13 @@ class Attachment:
 
 
 def trim(link: Link) -> None:
-    """Let go of what was only needed to attach: it may be a hundred times the size of its bytes."""
+    """Drop what was only needed to attach; decoded, it may be a hundred times its encoded size."""
     link.properties = None
     if link.attach_bytes <= ATTACH_BYTES_USUAL:
         return
     if isinstance(link.source, Source):
         filters = link.source.filter or {}
-        # A link that waits for its session still needs this one.
+        # A link that waits for its session still needs this filter.
         kept = {SESSION_FILTER: filters[SESSION_FILTER]} if SESSION_FILTER in filters else None
         link.source = Source(link.source.address, kept)
     if isinstance(link.target, Target):
@@ -337,7 +339,7 @@ def trim(link: Link) -> None:
 
 
 class _WaitingLink:
-    """Stands behind a link that has not got its session yet."""
+    """Owns a link that has not got its session yet."""
 
     __slots__ = ("_attachment", "_dispatcher", "_link", "_queue", "done", "timer")
 
@@ -346,9 +348,9 @@ class _WaitingLink:
         self._link = link
         self._queue = queue
         self._dispatcher = dispatcher
-        # Ends the wait; None until it is set.
+        # Ends the wait; None until set.
         self.timer: asyncio.TimerHandle | None = None
-        # Whether it was served or has left.
+        # Set once it got a session or left.
         self.done = False
 
     def ended(self, error: AmqpError) -> None:
@@ -372,7 +374,7 @@ class _WaitingLink:
         """Never called: we send on this link."""
 
     def on_credit(self) -> None:
-        """Credit is kept by the engine until the session is there."""
+        """The engine keeps the credit until the link has its session."""
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: Any, settled: bool) -> None:
-        """Nothing was delivered yet."""
+        """Nothing has been delivered yet."""

@@ -1,8 +1,8 @@
-"""One client's connection: a socket, the AMQP engine, and what hangs on its links.
+"""One client's connection: a socket, the AMQP engine, and the owners of its links.
 
-Bytes go into the engine, its events to the object that stands behind each link; whatever these made the engine say is
-written once per turn of the loop. A peer that closes in good order keeps its locks until they lapse; one that vanishes
-loses them at once.
+Bytes go into the engine, and its events go to the owner of each link. The engine's output is written once per turn of
+the event loop. A peer that closes in an orderly way keeps its locks until they expire; one that vanishes loses them at
+once.
 """
 
 from __future__ import annotations
@@ -72,64 +72,62 @@ class BrokerConnection(asyncio.Protocol):
 
     def __init__(self, host: NamespaceHost) -> None:
         self.host = host
-        # The AMQP state machine.
-        # SASL is optional: no mechanism but PLAIN says who the peer is, tokens do.
+        # SASL is optional: only PLAIN identifies the peer; otherwise tokens do.
         self.engine = Engine(
             Role.SERVER, container_id=host.container_id, properties=host.open_properties, require_sasl=False
         )
-        # Where the peer is; "" before it is connected.
+        # The peer's address; "" until connected.
         self.address = ""
-        # What an administrator calls it by, and since when it is there; set when it is admitted.
+        # For administrators; both are set when the connection is admitted.
         self.number = 0
         self.opened_ms = 0
-        # Bytes that a peer without a token may still send; None once it has one, or needs none.
+        # How many more bytes a peer without a token may send; None once it has one or needs none.
         self._stranger_bytes: int | None = None
         self.memory = Memory(host.memory)
         self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
         self.engine.link_account = self.memory[MemoryKind.LINKS]
-        # What the peer may do, by audience; PLAIN and development mode put theirs under ''.
+        # Accepted claims by audience; those of PLAIN and development mode are under ''.
         self.claims: dict[str, Claim] = {}
-        # Consumers with credit that wait for deliveries to be settled: their session has too many that are not.
+        # Consumers with credit that wait because too many deliveries of their session are unsettled.
         self.crowded: set[Browser | Consumer] = set()
-        # Consumers with credit that wait for the socket to take what was sent before.
+        # Consumers with credit that wait for the socket to accept earlier output.
         self.choked: set[Browser | Consumer] = set()
         # False from the high-water mark of unsent bytes until the low one.
         self.writable = True
-        # The socket, None before it is connected and after it is lost.
+        # None before it is connected and after it is lost.
         self._transport: asyncio.Transport | None = None
-        # Whether a write is on its way in this turn of the loop.
+        # Whether a write is already scheduled for this turn of the loop.
         self._flushing = False
-        # The next look at how far marked output is written; None while no mark waits.
+        # The next check of how much marked output is written; None if there are no marks.
         self._watching: asyncio.TimerHandle | None = None
-        # Nothing is read from the peer while the disk is behind, or while it leaves our answers unread.
+        # Reading is paused while the disk is behind, or while the peer does not read our answers.
         self._held_back = False
         self._unread = False
-        # Whether the peer said too much for one turn of the loop; nothing is read meanwhile.
+        # The peer sent more than one turn of the loop can handle; reading is paused meanwhile.
         self._behind = False
-        # What is to be handled then, and what is to be parsed after that.
+        # Events to handle next, and bytes to parse after that.
         self._backlog: deque[AmqpEvent] = deque()
         self._unparsed = b""
-        # Set when the socket is lost.
         self._lost = False
-        # Links that something stands behind.
+        # Attached links.
         self._links: set[Link] = set()
         self.replies = ReplyLinks()
-        # Set once the peer closed in good order, or we did.
+        # Set when either side has closed in an orderly way.
         self._orderly = False
-        # Runs out when the peer does not get as far as an open, or a token, in time.
+        # Fires if the peer does not open, or does not present a token, in time.
         self._deadline: asyncio.TimerHandle | None = None
-        # When that is, by the clock; 0 when nothing is awaited.
+        # The same on the steady clock; 0 if there is no deadline.
         self._deadline_ms = 0
-        # Cuts a peer that dawdles; None before it is connected and after it is lost.
+        # Disconnects a stalled peer; None before it is connected and after it is lost.
         self._patience: Patience | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self.transactions = ConnectionTransactions(self.memory[MemoryKind.TRANSACTIONS])
-        # What a fault does to this connection's bytes; None while there was none.
+        # Applies a namespace fault to this connection's bytes; None if there never was one.
         self._faulty: FaultyStream | None = None
-        # Puts links on entities; None once the socket is lost.
+        # None once the socket is lost.
         self._attachment: Attachment | None = Attachment(self)
-        # Which method takes which event that no link's owner takes.
+        # Handlers of events that do not go to a link's owner.
         self._handlers: dict[type[AmqpEvent], Any] = {
             Credit: self._on_credit,
             Attached: self._on_attached,
@@ -197,7 +195,7 @@ class BrokerConnection(asyncio.Protocol):
             self.host.hold_back(self)
 
     def _receive_much(self, data: bytes) -> None:
-        """Parse piece by piece: many small frames take long."""
+        """Parse in pieces, because many small frames take long."""
         for at in range(0, len(data), INPUT_STEP_BYTES):
             self._handle(self.engine.receive(data[at : at + INPUT_STEP_BYTES]))
             rest = data[at + INPUT_STEP_BYTES :]
@@ -216,7 +214,7 @@ class BrokerConnection(asyncio.Protocol):
             self._fall_behind(work, events[done:])
 
     def _fall_behind(self, work: Work | None, rest: list[AmqpEvent]) -> None:
-        """What the peer said is too much for this turn of the loop: go on in later ones, and read nothing meanwhile."""
+        """The peer sent more than this turn of the loop can handle: continue in later turns and pause reading."""
         self._behind = True
         self._backlog.extend(rest)
         if self._transport is not None:
@@ -252,7 +250,7 @@ class BrokerConnection(asyncio.Protocol):
             self._read_on()
 
     def do_in_slices(self, work: Work) -> None:
-        """Do a piece of work for the peer; if it fails, the peer is told by the end of its connection."""
+        """Run long work for the peer; if it fails, close the connection with the error."""
         self.host.slices.start(self._told_if_it_fails(work))
 
     def _told_if_it_fails(self, work: Work) -> Work:
@@ -263,7 +261,7 @@ class BrokerConnection(asyncio.Protocol):
             self.flush_soon()
 
     def eof_received(self) -> bool:
-        # The last moment in which the transport knows what it has written.
+        # The last moment at which the transport knows what it has written.
         self.look_at_marks()
         return False
 
@@ -282,9 +280,9 @@ class BrokerConnection(asyncio.Protocol):
             self.host.slices.start(self._let_go())
 
     def _let_go(self) -> Work:
-        """The socket is lost and everything that was read is handled: leave link by link."""
+        """The socket is lost and all input is handled: leave the links one by one."""
         yield from self._leaving(list(self._links), self._orderly)
-        # What knows this connection goes, or only the collector could free the two, and it seldom looks.
+        # Break the reference cycles; otherwise only the garbage collector could free them, and it runs rarely.
         self._handlers = {}
         self._attachment = None
         self.engine.lost()
@@ -299,20 +297,20 @@ class BrokerConnection(asyncio.Protocol):
         self.flush()
 
     def room_bytes(self) -> int:
-        """How many bytes of messages may be sent now: the peer has not taken too many others yet."""
+        """How many bytes of messages may be sent now, given what the peer has not read yet."""
         if not self.writable:
             return 0
         engine = self.engine
         return WRITE_BUFFER_BYTES_HIGH - engine.output_bytes - engine.waiting_bytes
 
     def make_room(self) -> None:
-        """A delivery was settled: whoever waited for that has another try."""
+        """A delivery was settled: let consumers that waited for that try again."""
         crowded, self.crowded = self.crowded, set()
         for consumer in crowded:
             consumer.resume()
 
     def hold_back(self) -> None:
-        """Read nothing until `relieve`: the disk is behind."""
+        """Pause reading until `relieve`: the disk is behind."""
         self._held_back = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -332,13 +330,13 @@ class BrokerConnection(asyncio.Protocol):
             self._patience.resumed()
 
     def flush_soon(self) -> None:
-        """Write what the engine has to say at the end of this turn of the loop."""
+        """Write the engine's output at the end of this turn of the loop."""
         if not self._flushing:
             self._flushing = True
             self.host.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what the engine has to say."""
+        """Write the engine's output."""
         self._flushing = False
         transport = self._transport
         if transport is None:
@@ -347,7 +345,7 @@ class BrokerConnection(asyncio.Protocol):
         output = engine.take_output()
         if output:
             self._write(transport, output)
-        # A large delivery goes out in steps, each when the socket has taken the one before.
+        # A large delivery goes out in steps, each after the socket has accepted the previous one.
         while engine.halted and self.writable:
             self._handle(engine.pump())
             self._write(transport, engine.take_output())
@@ -370,20 +368,21 @@ class BrokerConnection(asyncio.Protocol):
             if waiting:
                 self._patience.waiting()
         if waiting > WRITE_BUFFER_BYTES_MAX:
-            # Messages stop long before: these are answers, and whoever leaves them unread need not ask for more.
+            # Messages stop long before this: these are answers. A peer that does not read them may not send more
+            # requests.
             self._unread = True
             transport.pause_reading()
 
     def look_at_marks(self) -> None:
-        """Tell consumers how far their messages are written; look again while some are not."""
+        """Tell consumers which of their messages are written; check again later if some are not."""
         transport = self._transport
-        # A transport that is closing has forgotten what it had not written.
+        # A closing transport no longer knows what it had not written.
         if transport is None or not self.engine.marks or transport.is_closing():
             return
         for owner, sent in self.engine.written(unsent_bytes(transport)):
             owner.on_written(sent)
         if self.engine.marks and self._watching is None:
-            # Transports tell when little is left to write, but not how much is: only asking them does.
+            # A transport reports when its buffer is nearly empty, but not how full it is; only polling tells.
             self._watching = self.host.loop.call_later(WRITTEN_LOOK_MS / 1000, self._look_again)
 
     def _look_again(self) -> None:
@@ -391,8 +390,8 @@ class BrokerConnection(asyncio.Protocol):
         self.look_at_marks()
 
     def close(self, error: AmqpError | None) -> None:
-        """Close the conversation from our side."""
-        # Messages that leave when they are written have this chance.
+        """Close the connection from our side."""
+        # A last chance for receive-and-delete messages, which leave the queue once written.
         self.flush()
         self.engine.close(error)
         self._orderly = True
@@ -400,11 +399,11 @@ class BrokerConnection(asyncio.Protocol):
         self.flush()
 
     def describe(self) -> dict[str, Any]:
-        """What an administrator sees of it."""
+        """What an administrator sees of the connection."""
         return describe_connection(self, self._transport, self._links)
 
     def abort(self) -> None:
-        """Cut the socket without a word, as a crash would."""
+        """Drop the socket without closing first, as a crash would."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -414,10 +413,10 @@ class BrokerConnection(asyncio.Protocol):
             drop_unsent(self._transport)
         self.abort()
 
-    # --- the peer's words -------------------------------------------------------------------------------------------
+    # --- events from the peer ---------------------------------------------------------------------------------------
 
     def _on_outcome(self, event: Outcome) -> None:
-        """Whatever a sender says of its own deliveries: each was settled with its answer, so nothing is left to do."""
+        """A sender disposed of its own deliveries: each was settled with its answer, so there is nothing to do."""
 
     def _on_credit(self, event: Credit) -> None:
         owner = event.link.context
@@ -429,7 +428,7 @@ class BrokerConnection(asyncio.Protocol):
             self._set_deadline(0)
         link = event.link
         self._links.add(link)
-        # A session knows its links: one of many must not be looked for among all when it ends.
+        # The session lists its links, so that ending one of many need not search all of them.
         if link.session.context is None:
             link.session.context = set()
         link.session.context.add(link)
@@ -474,7 +473,7 @@ class BrokerConnection(asyncio.Protocol):
             self.flush()
 
     def _on_closed(self, event: Closed) -> None:
-        # Our own complaint about broken frames is no orderly end: such a peer is as good as gone.
+        # If we closed because of malformed frames, that is not orderly: treat the peer as vanished.
         self._orderly = event.error is None
         self._leave_links(self._orderly)
 
@@ -482,11 +481,11 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def _known(self) -> bool:
-        """Whether the peer has said who it is, or need not."""
+        """Whether the peer is authenticated or need not be."""
         return bool(self.claims) or self.host.dev
 
     def _confine(self) -> None:
-        """Until a token is accepted the peer may do little: whoever has no key must not hold up those who have."""
+        """Restrict the peer until it presents a valid token: clients without a key must not hold up those with one."""
         engine = self.engine
         engine.links_max = STRANGER_LINKS_MAX
         engine.sessions_max = STRANGER_SESSIONS_MAX
@@ -507,7 +506,7 @@ class BrokerConnection(asyncio.Protocol):
         self.host.strangers.remove(self)
 
     def evict(self) -> None:
-        """Others want to put a token, and this one had its time."""
+        """Disconnect: others are waiting to present a token, and this peer had its chance."""
         self._cut("put no token, and others wait")
 
     def add_claim(self, audience: str, claim: Claim) -> None:
@@ -517,7 +516,7 @@ class BrokerConnection(asyncio.Protocol):
         self._watch_expiry()
 
     def require(self, path: str, right: str) -> None:
-        """UnauthorizedError unless a live claim grants `right` on `path`."""
+        """Raise UnauthorizedError unless a valid claim grants `right` on `path`."""
         if self.host.dev:
             return
         now_s = self.host.clock.now_ms() / 1000
@@ -530,7 +529,7 @@ class BrokerConnection(asyncio.Protocol):
         )
 
     def require_some_claim(self, path: str) -> None:
-        """UnauthorizedError unless a live claim grants anything on `path`, or anywhere for ''."""
+        """Raise UnauthorizedError unless a valid claim grants any right on `path` ('' for anywhere)."""
         if self.host.dev:
             return
         now_s = self.host.clock.now_ms() / 1000
@@ -551,11 +550,11 @@ class BrokerConnection(asyncio.Protocol):
             return
         first_s = min(claim.expires_s for claim in self.claims.values())
         wait_s = first_s - self.host.clock.now_ms() / 1000 + TOKEN_EXPIRY_GRACE_MS / 1000
-        # Timers take no longer waits than this, and a look once a day costs nothing.
+        # Timers have a maximum wait, and a check once a day costs nothing.
         self._expiry = self.host.loop.call_later(min(max(wait_s, 0.05), 86_400), self.check_claims)
 
     def check_time(self) -> None:
-        """Look at the clock again: it was stepped, or set."""
+        """Check the time again: the clock was stepped or set."""
         if self._deadline_ms and self.host.clock.steady_ms() >= self._deadline_ms:
             self._too_slow()
         elif self.engine.remote_open is not None:
@@ -563,7 +562,7 @@ class BrokerConnection(asyncio.Protocol):
             self.check_claims()
 
     def check_claims(self) -> None:
-        """Forget claims that ran out and detach the links that no other claim carries."""
+        """Forget expired claims and detach the links that no other claim covers."""
         now_s = self.host.clock.now_ms() / 1000
         grace_s = TOKEN_EXPIRY_GRACE_MS / 1000
         self.claims = {name: claim for name, claim in self.claims.items() if not claim.expired(now_s, grace_s)}
@@ -579,7 +578,7 @@ class BrokerConnection(asyncio.Protocol):
     # --- links ------------------------------------------------------------------------------------------------------
 
     def addressed(self, error: ServiceError) -> ServiceError:
-        """An error that names a missing entity by its whole address, as the client calls it."""
+        """Make an error name a missing entity by its full address, as the client knows it."""
         if not isinstance(error, EntityNotFoundError):
             return error
         opened = self.engine.remote_open
@@ -587,19 +586,19 @@ class BrokerConnection(asyncio.Protocol):
         return EntityNotFoundError(error.text.replace("entity '", f"entity 'sb://{host}/", 1))
 
     def detach(self, link: Link, error: AmqpError) -> None:
-        """End one link from our side, with the reason."""
+        """Detach a link from our side, with the reason."""
         link.detach(error)
         self._leave(link, orderly=True)
         self.flush_soon()
 
     def refuse(self, link: Link, error: AmqpError) -> None:
-        """Answer an attach with no."""
+        """Refuse an attach."""
         link.refuse(error)
         self._leave(link, orderly=True)
         self.flush_soon()
 
     def _leave(self, link: Link, orderly: bool) -> None:
-        # Whoever leaves right after its last message has it, and nobody else may.
+        # A peer that leaves right after its last message was written has received it.
         self.look_at_marks()
         self._links.discard(link)
         if link.session.context is not None:
@@ -615,7 +614,7 @@ class BrokerConnection(asyncio.Protocol):
             self.make_room()
 
     def _leave_links(self, orderly: bool, links: list[Link] | None = None) -> None:
-        # Before the transport closes: it forgets what it has not written.
+        # Before the transport closes and forgets what it has not written.
         self.look_at_marks()
         self.host.slices.start(self._leaving(list(self._links) if links is None else links, orderly))
 
@@ -628,7 +627,7 @@ class BrokerConnection(asyncio.Protocol):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def _set_deadline(self, wait_ms: int) -> None:
-        """The peer has this long for its next step; 0 for ever."""
+        """Give the peer this long for its next step; 0 means forever."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -637,8 +636,8 @@ class BrokerConnection(asyncio.Protocol):
             self._deadline = self.host.loop.call_later(wait_ms / 1000, self._too_slow)
 
     def _await_more(self) -> None:
-        """A peer without a token, or without a link, has a while to do something about it."""
-        # A deadline that runs goes on: attaching and detaching must not put it off.
+        """Start a deadline for a peer without a token or without a link."""
+        # A running deadline continues: attaching and detaching must not postpone it.
         if self._deadline_ms or self._transport is None or self.engine.closed:
             return
         if not self._known:

@@ -1,4 +1,4 @@
-"""What an administrator sees of a connection: whose it is, since when, and what its links are for."""
+"""Describes a connection to administrators: the client, its age and its links."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _address(transport: asyncio.Transport | None) -> str:
 
 
 def _kind(transport: asyncio.Transport | None) -> str:
-    """How it came: `amqp`, `amqps`, `ws` or `wss`."""
+    """The protocol: `amqp`, `amqps`, `ws` or `wss`."""
     plain = "ws" if isinstance(transport, WebSocketTransport) else "amqp"
     return plain + ("s" if transport is not None and transport.get_extra_info("ssl_object") is not None else "")
 
 
 def _client(properties: dict[Any, Any]) -> str:
-    """What the client says it is: SDKs have a user agent, others a product and a version."""
+    """What the client calls itself: SDKs send a user agent, others a product and a version."""
     agent = properties.get(Symbol("user-agent")) or " ".join(
         str(properties[name]) for name in (Symbol("product"), Symbol("version")) if name in properties
     )
@@ -78,7 +78,7 @@ def _address_of(link: Link) -> str:
 
 
 def _entity(link: Link) -> bool:
-    """Whether it is for an entity's messages, not for requests."""
+    """Whether the link carries an entity's messages, not requests."""
     address = _address_of(link)
     if not address or address == "$coordinator":
         return False

@@ -1,9 +1,8 @@
-"""The first bytes of a stream decide who speaks with it: the AMQP engine, or the HTTP server.
+"""Decides by the first bytes of a stream whether the AMQP engine or the HTTP server gets it.
 
-Rules:
-- AMQP clients start with `AMQP`, HTTP clients with a method; anything else is cut without a word.
-- After the decision the stream has a new protocol and nothing of this remains in its way.
-- The deadline is its owner's, who hears when the peer needs watching no more.
+- AMQP clients start with `AMQP`, HTTP clients with a method; anything else is disconnected.
+- After the decision the stream has a new protocol, and this object is out of the way.
+- The deadline belongs to the caller, who is told when the stream is handed over or lost.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _METHODS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PAT
 
 
 class Speech(Enum):
-    """What a peer speaks."""
+    """The protocol a peer uses."""
 
     UNDECIDED = 0
     AMQP = 1
@@ -34,12 +33,12 @@ class Speech(Enum):
 
 
 def speech_of(head: bytes) -> Speech:
-    """What the first bytes say; undecided while they are only the beginning of something known."""
+    """Classify the first bytes; undecided if they could still become a known start."""
     if head.startswith(b"AMQP"):
         return Speech.AMQP
     if head.startswith(_METHODS):
         return Speech.HTTP
-    # At most seven bytes can be undecided: no bound on their number is needed.
+    # At most seven bytes can be undecided, so the buffer needs no limit.
     if any(start.startswith(head) for start in (b"AMQP", *_METHODS)):
         return Speech.UNDECIDED
     return Speech.NONSENSE
@@ -50,13 +49,13 @@ class Doorway(asyncio.Protocol):
 
     def __init__(self, host: NamespaceHost, on_end: Callable[[], None]) -> None:
         self._host = host
-        # Told once, when the stream is handed over or lost; None afterwards, so that the two do not hold each other.
+        # Called once, when the stream is handed over or lost; then None, to break the reference cycle.
         self._on_end: Callable[[], None] | None = on_end
-        # The stream; None before it is connected, and after it is handed over or lost.
+        # None before it is connected, and after it is handed over or lost.
         self._transport: asyncio.Transport | None = None
-        # What the peer has said.
+        # Bytes received so far.
         self._head = b""
-        # Loads the HTTP server; kept so that it is not collected half way.
+        # Loads the HTTP server; a reference, because the loop keeps only weak ones.
         self._opening: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,7 +71,7 @@ class Doorway(asyncio.Protocol):
         if speech is Speech.AMQP:
             self._hand_over(BrokerConnection(self._host))
         elif speech is Speech.HTTP:
-            # The rest stays in the socket until somebody can read it.
+            # The rest stays in the socket until the HTTP server can read it.
             self._transport.pause_reading()
             self._opening = self._host.loop.create_task(self._open_http(self._transport))
         elif speech is Speech.NONSENSE:
@@ -116,7 +115,7 @@ class Doorway(asyncio.Protocol):
             on_end()
 
     def cut(self, reason: str) -> bool:
-        """Drop the stream; False when there is none any more, or not yet."""
+        """Drop the stream; False if there is none."""
         if self._transport is None:
             return False
         logger.info("%s: it is cut", reason)

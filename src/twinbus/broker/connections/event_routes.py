@@ -1,7 +1,7 @@
-"""Brings what the peer said to whoever stands behind the link it was said on.
+"""Routes the engine's events to the owners of their links.
 
-Messages and settlements, nearly all events of a busy connection, are told apart here, so that the compiled build hands
-them over without a look into a table.
+Transfers and dispositions are nearly all events of a busy connection, so they are dispatched here by type: the compiled
+build then needs no table look-up.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def _never() -> bool:
 def route(
     events: list[AmqpEvent], others: Mapping[type[AmqpEvent], Callable[[Any], None]], over: Callable[[], bool] = _never
 ) -> tuple[int, Work | None]:
-    """Give transfers and dispositions to their links' owners, and every other event to the method for its type.
+    """Pass transfers and dispositions to their links' owners, and every other event to the handler for its type.
 
-    Stops behind an event that makes much work, which is returned, and when `over` says so; returns how many events are
-    done."""
+    Stops after an event that starts long work, which is returned, and when `over` says so; returns how many events
+    are done."""
     count = 0
     for event in events:
         count += 1

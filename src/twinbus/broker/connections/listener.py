@@ -1,12 +1,11 @@
-"""A namespace's sockets: each takes plain AMQP, TLS, HTTP and WebSocket clients alike.
+"""A namespace's sockets. Each accepts AMQP, HTTP and WebSocket clients, with or without TLS.
 
-Rules:
-- The first byte is looked at while it still lies in the socket: only then can the loop's own TLS, made for sockets,
-  take the connection over from the start. What comes out of it, encrypted or not, goes through a `Doorway`.
-- A peer may also ask for TLS in AMQP's own way, by the protocol header with id 2: it is echoed, then TLS begins.
-- From accept to the end of the TLS handshake and the first bytes a peer has HANDSHAKE_TIMEOUT_MS in all.
-- Of the sockets that have not got so far there are at most ARRIVALS_MAX; when there is one more, the oldest goes.
-- Where keys must not cross the network in the clear, only peers on this machine may speak without TLS.
+- The first byte is peeked at while it is still in the socket, because the loop's TLS must take the socket over from the
+  start. The resulting stream, encrypted or not, goes through a `Doorway`.
+- A peer may also ask for TLS with AMQP's own protocol header (id 2): it is echoed, then TLS begins.
+- From accept through the TLS handshake to the first bytes a peer has HANDSHAKE_TIMEOUT_MS in total.
+- At most ARRIVALS_MAX sockets may be in that phase; beyond that, the oldest is dropped.
+- Where keys must not cross the network in clear text, only peers on this machine may connect without TLS.
 """
 
 from __future__ import annotations
@@ -32,32 +31,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE = 0x16
-# How long to wait for the rest of a header that came in pieces.
+# How long to wait for the rest of a header that arrived in pieces.
 _HEADER_WAIT_S = 0.02
 _BACKLOG = 1024
-# Accepted in one go, so that a rush of new clients leaves the others their turn.
+# Accepted per turn, so that a rush of new clients does not starve the others.
 _ACCEPTS_PER_TURN = 64
-# When the process has no more descriptors it makes no sense to try again at once.
+# When the process is out of descriptors, retrying at once is pointless.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _EXHAUSTED_WAIT_S = 1.0
 
 
 class Listener:
-    """Listens for one namespace, on any number of ports."""
+    """Listens for one namespace on any number of ports."""
 
     def __init__(self, host: NamespaceHost, certificates: Certificates, *, plain_anywhere: bool) -> None:
         self._host = host
-        # What TLS clients are shown.
+        # For TLS clients.
         self._certificates = certificates
-        # False: only this machine may come without TLS.
+        # If False, only peers on this machine may connect without TLS.
         self._plain_anywhere = plain_anywhere
         self._sockets: list[socket.socket] = []
-        # Sockets that have not become a connection yet, oldest first.
+        # Sockets that are not connections yet, oldest first.
         self._arrivals: dict[_Arrival, None] = {}
         self._closed = False
 
     async def open(self, address: str, port: int) -> int:
-        """Listen there too; the port it became. OSError when that is not possible."""
+        """Listen on another address and return its port; raises OSError if that fails."""
         found = await self._addresses(address, port)
         sockets: list[socket.socket] = []
         try:
@@ -67,7 +66,7 @@ class Listener:
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                # All addresses of a name get the port that the first one got.
+                # All addresses of a name share the port of the first.
                 each.bind((where[0], port, *where[2:]))
                 port = each.getsockname()[1]
                 each.listen(_BACKLOG)
@@ -84,14 +83,14 @@ class Listener:
     async def _addresses(self, address: str, port: int) -> list[tuple[Any, ...]]:
         options: dict[str, Any] = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE | socket.AI_NUMERICHOST}
         try:
-            # Numbers need no resolver, and a thread for one would be the longer part of a start.
+            # A numeric address needs no resolver, and starting a thread for one would dominate the start.
             return list(socket.getaddrinfo(address, port, **options))
         except socket.gaierror:
             options["flags"] = socket.AI_PASSIVE
             return list(await self._host.loop.getaddrinfo(address, port, **options))
 
     def close(self) -> None:
-        """Listen no more, and cut whoever has not become a connection yet."""
+        """Stop listening, and drop sockets that are not connections yet."""
         self._closed = True
         for each in self._sockets:
             self._host.loop.remove_reader(each.fileno())
@@ -128,7 +127,7 @@ class Listener:
 
 
 class _Arrival:
-    """An accepted socket on its way to become a connection."""
+    """An accepted socket that is not a connection yet."""
 
     __slots__ = ("_arrivals", "_certificates", "_doorway", "_host", "_plain", "_socket", "_task", "_timer")
 
@@ -141,22 +140,22 @@ class _Arrival:
         arrivals: dict[_Arrival, None],
     ) -> None:
         self._host = host
-        # What it is shown if it wants TLS.
+        # For TLS.
         self._certificates = certificates
-        # Ours to close until a transport owns it.
+        # We must close it until a transport owns it.
         self._socket = accepted
-        # Whether it may do without TLS.
+        # Whether it may connect without TLS.
         self._plain = plain
-        # Where it is listed while it is under way.
+        # The listener's list of arrivals.
         self._arrivals = arrivals
-        # Runs out when it has not said in time what it speaks.
+        # Fires if the peer does not identify its protocol in time.
         self._timer = host.loop.call_later(HANDSHAKE_TIMEOUT_MS / 1000, self.cut)
-        # Makes the transport, once the first byte is there.
+        # Creates the transport after the first byte.
         self._task: asyncio.Task[None] | None = None
         self._doorway = Doorway(host, self._end)
 
     def start(self) -> None:
-        # Most clients speak at once, so it may save the loop a registration.
+        # Most clients speak at once, which saves registering a reader.
         if not self._look():
             self._host.loop.add_reader(self._socket.fileno(), self._readable)
 
@@ -168,7 +167,7 @@ class _Arrival:
             self._host.loop.add_reader(self._socket.fileno(), self._readable)
 
     def _look(self) -> bool:
-        """Decide by the first bytes; False while there are none."""
+        """Decide by the first bytes; False if there are none yet."""
         try:
             head = self._socket.recv(len(HEADER_TLS), socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -181,14 +180,14 @@ class _Arrival:
         elif head[0] == _TLS_HANDSHAKE:
             self._task = self._host.loop.create_task(self._connect(encrypted=True))
         elif head == HEADER_TLS:
-            # A new socket's send buffer is empty: eight bytes always fit.
-            # A peer that is gone already is noticed by the handshake.
+            # A new socket's send buffer is empty, so eight bytes always fit. If the peer is already gone, the handshake
+            # notices.
             with contextlib.suppress(OSError):
                 self._socket.recv(len(HEADER_TLS))
                 self._socket.send(HEADER_TLS)
             self._task = self._host.loop.create_task(self._connect(encrypted=True))
         elif HEADER_TLS.startswith(head):
-            # A reader would be called for the same bytes over and over.
+            # A registered reader would fire for the same bytes over and over.
             self._host.loop.call_later(_HEADER_WAIT_S, self._readable)
         elif self._plain:
             self._task = self._host.loop.create_task(self._connect(encrypted=False))
@@ -213,7 +212,7 @@ class _Arrival:
                 lambda: self._doorway,
                 self._socket,
                 ssl=context,
-                # The timer has the deadline; this one only must not come earlier.
+                # The timer enforces the deadline; this one must only not fire earlier.
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_MS / 1000 if encrypted else None,
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000 if encrypted else None,
             )
@@ -221,7 +220,7 @@ class _Arrival:
             self._end()
             if not isinstance(error, OSError):
                 raise
-            # A peer that does not like our certificate, or goes away: everyday life of a port.
+            # Routine: the peer rejects our certificate or goes away.
             logger.info("a client's TLS handshake failed: %s", error)
 
     async def _context(self) -> ssl.SSLContext:
@@ -231,7 +230,7 @@ class _Arrival:
         return ready
 
     def cut(self) -> None:
-        """Time is up, or the place is needed."""
+        """Drop the socket: its time is up, or its place is needed."""
         if self._doorway.cut("a client did not say in time what it speaks"):
             return
         self._end()

@@ -1,10 +1,10 @@
-"""How long one client may dawdle: over a frame it has begun, and over reading what we have to say.
+"""Limits how long a client may stall: in the middle of a frame, or without reading our output.
 
-Rules:
-- A frame that was begun is finished within PEER_STALL_TIMEOUT_MS; its bytes are no sign of life until then.
-- Of what waits to be read, something is taken in that time: a slow reader is served, however slow.
-- Only a connection with something half done has a timer; a quarter of the time is how late it can be.
-- While we ourselves do not read, a frame cannot be finished: that time does not count.
+- A frame must be complete within PEER_STALL_TIMEOUT_MS of its start; until then its bytes do not count as a sign of
+  life.
+- The peer must read some of the waiting output within that time; a slow reader is fine, however slow.
+- Only a connection with something unfinished has a timer, which may fire late by a quarter of that time.
+- Time during which we do not read does not count, because the peer cannot finish a frame then.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 def drop_unsent(transport: asyncio.Transport) -> None:
-    """Have the system forget what the peer did not read: it would keep megabytes for it, and offer them for minutes."""
+    """Discard unread output in the system's socket buffer, which would otherwise keep megabytes for minutes."""
     found = transport.get_extra_info("socket")
     if found is None or found.fileno() < 0:
         return
-    # Not every loop's socket lets itself be set, but a second one of the same descriptor does.
+    # Some loops wrap their socket without setsockopt; a duplicate of the descriptor has it.
     with socket.socket(fileno=os.dup(found.fileno())) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
-    """What was given to a transport and has not reached the system yet, as far as the loop tells.
+    """Bytes written to a transport that have not reached the system yet, as far as the loop can tell.
 
-    asyncio's TLS counts only what it has not encrypted yet: the rest is in the transport below it. uvloop's does not
-    show that one: there up to 64 KiB, its own bound, count as sent.
+    asyncio's TLS transport counts only what is not encrypted yet; the rest is in the transport below it. uvloop hides
+    that one, so there up to 64 KiB, its own limit, count as sent.
     """
     unsent = transport.get_write_buffer_size()
     encrypting = getattr(transport, "_ssl_protocol", None)
@@ -48,8 +48,8 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
 
 
 def system_bytes(transport: asyncio.Transport) -> int:
-    """What the system holds for the peer; 0 where it does not tell. A slow reader empties that for a while before the
-    transport hears of it."""
+    """Bytes in the system's send buffer; 0 if unknown. A slow reader drains that buffer for a while before the
+    transport notices."""
     found = transport.get_extra_info("socket")
     if found is None or found.fileno() < 0:
         return 0
@@ -61,7 +61,7 @@ def system_bytes(transport: asyncio.Transport) -> int:
 
 
 class Patience:
-    """Watches one connection."""
+    """Watches one connection for stalls."""
 
     __slots__ = ("_begun_at", "_cut", "_engine", "_loop", "_mark", "_marked_at", "_timer", "_transport", "written")
 
@@ -72,41 +72,41 @@ class Patience:
         engine: Engine,
         cut: Callable[[str], None],
     ) -> None:
-        # Whose time counts: a stepped clock does not speed up a client.
+        # Loop time counts: stepping the clock does not affect a client.
         self._loop = loop
-        # What waits to be read is in it.
+        # Holds output that the peer has not read.
         self._transport = transport
-        # Holds what is not a whole frame yet.
+        # Holds input that is not a complete frame yet.
         self._engine = engine
-        # Ends the connection, with the reason for the log.
+        # Ends the connection, with a reason for the log.
         self._cut = cut
-        # When the frame that is not finished was begun.
+        # When the incomplete frame started.
         self._begun_at = 0.0
-        # How many bytes were given to the transport so far.
+        # Bytes written to the transport so far.
         self.written = 0
-        # How many of them the peer had taken at the last look; -1 while nothing waits.
+        # How many of them the peer had read at the last check; -1 if nothing waits.
         self._mark = -1
-        # When it last took something.
+        # When the peer last read something.
         self._marked_at = 0.0
-        # The next look; None while nothing is half done.
+        # The next check; None if nothing is unfinished.
         self._timer: asyncio.TimerHandle | None = None
 
     def half(self, held_bytes: int, new_bytes: int) -> None:
-        """After reading `new_bytes`, `held_bytes` are the beginning of a frame."""
-        # More than what just came: the frame had been begun before.
+        """After reading `new_bytes`, `held_bytes` belong to an incomplete frame."""
+        # If more is held than just arrived, the frame started earlier.
         if held_bytes <= new_bytes:
             self._begun_at = self._loop.time()
         if self._timer is None:
             self._arm()
 
     def waiting(self) -> None:
-        """Something waits to be read."""
+        """Output waits for the peer to read it."""
         if self._timer is None:
             self._look_at_reading(self._loop.time())
             self._arm()
 
     def resumed(self) -> None:
-        """We read again, after a while in which we did not."""
+        """Reading continues after a pause."""
         self._begun_at = self._loop.time()
 
     def stop(self) -> None:
@@ -131,7 +131,7 @@ class Patience:
             self._arm()
 
     def _look_at_reading(self, now: float) -> bool | None:
-        """None when nothing waits, False when the peer has taken nothing of it for too long."""
+        """None if nothing waits, False if the peer has read nothing for too long, otherwise True."""
         left = self._transport.get_write_buffer_size()
         if not left:
             self._mark = -1

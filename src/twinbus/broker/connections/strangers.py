@@ -1,10 +1,9 @@
-"""Connections that have not put a token yet: how many there may be, and what a wrong key costs.
+"""Connections without a token: how many are allowed, and how wrong keys are slowed down.
 
-Rules:
-- A stranger never keeps out somebody with a key: when there is one stranger too many, the oldest goes.
-- One address cannot fill the places of all: past its own share, its oldest goes first.
-- The right key is accepted at once, whatever came before it. The answer to a wrong one waits, the longer the more
-  there were from that address, so that guessing is slow and nobody is locked out.
+- A stranger never keeps out a client with a key: when there is one stranger too many, the oldest is dropped.
+- One address cannot take all places: beyond its own share, its own oldest is dropped.
+- A right key is accepted at once, whatever came before. The answer to a wrong key is delayed, longer with each one from
+  the same address, so guessing is slow and nobody is locked out.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class Strangers:
     """The strangers of one namespace, oldest first."""
 
     def __init__(self, all_max: int = STRANGERS_MAX, address_max: int = STRANGERS_PER_ADDRESS_MAX) -> None:
-        # Places in all, and for one address.
+        # The maximum overall and per address.
         self._all_max = all_max
         self._address_max = address_max
-        # Everybody, in the order of their coming.
+        # In order of arrival.
         self._all: OrderedDict[Stranger, None] = OrderedDict()
         self._by_address: dict[str, OrderedDict[Stranger, None]] = {}
 
@@ -50,7 +49,7 @@ class Strangers:
         return len(self._all)
 
     def add(self, stranger: Stranger) -> None:
-        """Take one in, and let the oldest go where that is one too many."""
+        """Add a stranger; drop the oldest if there is one too many."""
         neighbours = self._by_address.setdefault(stranger.address, OrderedDict())
         self._all[stranger] = None
         neighbours[stranger] = None
@@ -60,7 +59,7 @@ class Strangers:
             self._evict(next(iter(self._all)))
 
     def remove(self, stranger: Stranger) -> None:
-        """It has a token now, or it is gone; one that is not here is left alone."""
+        """Remove a stranger that has a token now or is gone; does nothing if it is not here."""
         if stranger not in self._all:
             return
         del self._all[stranger]
@@ -75,18 +74,18 @@ class Strangers:
 
 
 class WrongKeys:
-    """How long the answer to a wrong key waits, by address."""
+    """How long the answer to a wrong key is delayed, by address."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # By address: how many there were lately, and when the last one came, on the steady clock; oldest first.
+        # By address: the recent count, and the steady time of the last one; oldest first.
         self._seen: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def pause_ms(self, address: str) -> int:
-        """Note a wrong key, and say how long its answer has to wait."""
+        """Record a wrong key and return how long to delay the answer."""
         now_ms = self._clock.steady_ms()
         count, at_ms = self._seen.pop(address, (0, now_ms))
-        # A quiet while takes away as many as would have come in it.
+        # Each quiet interval forgives one wrong key.
         count = max(count - (now_ms - at_ms) // WRONG_KEY_MEMORY_MS, 0) + 1
         if len(self._seen) >= WRONG_KEY_ADDRESSES_MAX:
             self._seen.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Errors as clients see them: condition, text, and a tail by which one occurrence can be found in the log."""
+"""Errors as clients see them: condition, text, and a tracking id to find the occurrence in the log."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ logger = logging.getLogger(__name__)
 
 
 class Tracker:
-    """Makes wire errors for one namespace."""
+    """Creates wire errors for one namespace."""
 
     def __init__(self, namespace: str, clock: Clock) -> None:
-        # The namespace's name, part of each text.
         self._namespace = namespace
-        # For the timestamp in the text.
         self._clock = clock
 
     def wire_error(self, error: Exception, entity: str | None = None) -> AmqpError:
-        """What to tell a client about `error`; what is not ours is an internal error, logged with its trace."""
+        """Convert an error for a client; an unexpected one becomes an internal error, logged with its traceback."""
         if isinstance(error, ServiceError):
             failure: ServiceError = error
         elif isinstance(error, ProtocolError):
@@ -36,7 +34,7 @@ class Tracker:
         return AmqpError(failure.condition, text, None)
 
     def text(self, text: str, entity: str | None = None) -> tuple[str, str]:
-        """The text with its tail, and the tracking id in it."""
+        """The text with the tracking tail, and the tracking id."""
         tracking_id = str(uuid.uuid4())
         stamp = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         system = f"{self._namespace}:{entity}" if entity else self._namespace

@@ -1,7 +1,7 @@
-"""AMQP over WebSocket, the broker's side: the same connection as on plain sockets.
+"""The broker's side of AMQP over WebSocket: the same connection as on plain sockets.
 
-Reading stops when the connection asks for it, and then the socket's own window holds the client back. A peer that never
-reads is cut by the connection.
+When the connection pauses reading, TCP flow control slows the client down. The connection drops a peer that never
+reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.StreamResponse:
-    """Serve one client from its handshake to its end."""
+    """Serve one client from handshake to close."""
     offered = request.headers.get("Sec-WebSocket-Protocol", "")
     if not any(each.strip() in SUBPROTOCOLS for each in offered.split(",")):
         return web.Response(status=400, text=f"This WebSocket speaks {' or '.join(SUBPROTOCOLS)}.\n")
@@ -37,7 +37,7 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
     try:
         await socket.prepare(request)
     except ConnectionError:
-        # Gone before the handshake's end; the answer goes nowhere.
+        # Gone before the handshake was complete; this answer goes nowhere.
         return web.Response(status=400)
     stream = request.transport
     if stream is None:
@@ -53,7 +53,7 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
     finally:
         transport.lose()
         connection.connection_lost(None)
-        # It may be closing the WebSocket, or wait for a peer that reads nothing.
+        # The writer may still be closing the WebSocket, or waiting for a peer that does not read.
         _, late = await asyncio.wait((writer,), timeout=2 * SHUTDOWN_TIMEOUT_MS / 1000)
         if late:
             writer.cancel()
@@ -62,15 +62,15 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
 
 
 class ServerWebSocket(WebSocketTransport):
-    """What the connection takes for its socket."""
+    """A transport for the connection on top of a WebSocket."""
 
     def __init__(self, socket: web.WebSocketResponse, stream: asyncio.Transport, connection: BrokerConnection) -> None:
         super().__init__(socket, connection, WRITE_BUFFER_BYTES_HIGH)
         self._response = socket
         self._connection = connection
-        # The socket under it, encrypted or not.
+        # The underlying stream, encrypted or not.
         self._stream = stream
-        # Set while messages may be read.
+        # Set while reading is allowed.
         self._reading = asyncio.Event()
         self._reading.set()
 
@@ -98,7 +98,7 @@ class ServerWebSocket(WebSocketTransport):
         return self._stream.get_extra_info(name, default)
 
     async def read_messages(self) -> None:
-        """Give every message to the connection, until either side ends it."""
+        """Pass messages to the connection until either side closes."""
         while True:
             await self._reading.wait()
             message = await self._response.receive()

@@ -1,4 +1,4 @@
-"""What an AMQP address means: an entity's path, or one of its nodes.
+"""Parses AMQP addresses: an entity's path, or one of its nodes.
 
 Clients write the same entity as `q`, `/q`, `amqps://host:port/q` or `sb://host/q`, in any case, percent-encoded or not.
 """
@@ -13,7 +13,7 @@ CBS = "$cbs"
 
 
 class LinkAddress(NamedTuple):
-    """An entity path (empty for the namespace itself) and whether its management node is meant."""
+    """An entity path ('' for the namespace itself), and whether a management node or `$cbs` is meant."""
 
     path: str
     management: bool
@@ -33,7 +33,7 @@ def parse(address: str) -> LinkAddress:
 
 
 def path_of(address: str) -> str:
-    """The path of an address without scheme, host and outer slashes."""
+    """The path of an address, without scheme, host and outer slashes."""
     scheme = address.find("://")
     if scheme != -1:
         slash = address.find("/", scheme + 3)

@@ -1,7 +1,7 @@
-"""A link on which a client browses an entity: distribution mode `copy`, as JMS browsers ask for it.
+"""A link on which a client browses an entity: distribution mode `copy`, as JMS browsers request.
 
-Two rules. Browsing is peeking: messages are shown in the order of their numbers, settled, and nothing is removed or
-locked. A drain ends when the last message was shown, however slowly the client reads: that is how it knows the end.
+Browsing is peeking: messages are sent settled, in sequence order, and none is removed or locked. A drain completes only
+after the last message, however slowly the client reads, because that is how the client detects the end.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Browser:
         self.link = link
         self._dispatcher = dispatcher
         self.queue: Queue = dispatcher.queue
-        # The lowest sequence number that was not looked at.
+        # The lowest sequence number not looked at yet.
         self._next = 0
-        # Whether there was nothing from there on.
+        # Whether there was no message from there on.
         self._at_end = False
-        # Whether a run is on its way in this turn of the loop.
+        # Whether a run is already scheduled.
         self._scheduled = False
-        # Set when the link is over.
+        # Set when the link has ended.
         self._gone = False
         self._peeked = connection.host.meter.entity(self.queue.path).counter(Kind.PEEK)
 
@@ -61,13 +61,13 @@ class Browser:
         self.resume()
 
     def new_messages(self) -> None:
-        """Messages came to the entity."""
+        """Messages arrived at the entity."""
         self._at_end = False
         if self.link.credit > 0:
             self.resume()
 
     def resume(self) -> None:
-        """Go on, in the next turn of the loop."""
+        """Continue in the next turn of the loop."""
         if not self._scheduled and not self._gone:
             self._scheduled = True
             self._host.loop.call_soon(self._run)
@@ -84,7 +84,7 @@ class Browser:
                 self.connection.crowded.add(self)
             else:
                 self._show(min(link.sendable(), BURST))
-                # The next ones in a turn of their own: others want to be served, too.
+                # Continue in another turn, so that others get served.
                 self.resume()
         elif link.drain:
             link.drained()
@@ -92,7 +92,7 @@ class Browser:
 
     def _show(self, count: int) -> None:
         sizes: list[int] = []
-        # One snapshot for index and bodies: a commit that ends between the two could take a body away.
+        # One snapshot for index and bodies: a commit between the two could delete a body.
         with self._host.store.snapshot():
             found = browse(self._host, self.queue, self._next, count)
             self._at_end = len(found) < count
@@ -101,7 +101,7 @@ class Browser:
                     self._at_end = False
                     break
                 self._next = message.seq + 1
-                # What is scheduled or deferred is not in the queue for a browser.
+                # A browser does not see scheduled and deferred messages.
                 if message.state == ACTIVE:
                     try:
                         payload = render(self._host.store.body(message.body_number), message)
@@ -113,7 +113,7 @@ class Browser:
         self._peeked.add_many(sizes)
 
     def detach(self, error: AmqpError) -> None:
-        """End the link from our side."""
+        """Detach the link from our side."""
         self.connection.detach(self.link, error)
 
     def on_detached(self, orderly: bool) -> None:
@@ -124,4 +124,4 @@ class Browser:
         """Never called: we send on this link."""
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
-        """What is shown is settled: there is nothing to hear."""
+        """Messages are sent settled, so there is nothing to do."""

@@ -1,4 +1,4 @@
-"""A link on which a client receives messages from an entity, or from one session of it."""
+"""A link on which a client receives messages from an entity or from one of its sessions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.links.dispatcher import Dispatcher
 
-# How many messages one receiver gets in one go before others and the socket have their turn.
+# Messages sent to one receiver before others and the socket get their turn.
 BURST = 250
-# How many messages a receiver that vanished gives back in one step.
+# Messages returned per step when a receiver vanishes.
 _DROPPED = 50
 
 
@@ -77,30 +77,30 @@ class Consumer:
         self._clock = connection.host.clock
         self._commits = connection.host.commits
         self.link = link
-        # Hands out the queue's messages among its consumers.
+        # Distributes the queue's messages among its consumers.
         self.dispatcher = dispatcher
         self.queue: Queue = dispatcher.queue
-        # The session this link holds; None on entities without sessions.
+        # The session held by this link; None on entities without sessions.
         self.session = session
-        # Receive-and-delete: messages are sent settled, and removed when they are written.
+        # Receive-and-delete: messages are sent settled and removed once they are written.
         self.deleting = deleting
-        # Receive-and-delete: messages that are sent and not written to the socket yet, by sequence number.
+        # Receive-and-delete: messages sent but not written to the socket yet, by sequence number.
         self._taken: dict[int, QueuedMessage] = {}
-        # Whether the dispatcher has it in its line.
+        # Whether it is in the dispatcher's line.
         self.waiting = False
-        # Set while a fault keeps messages from it.
+        # Set while it must not get messages: by a fault, or because its session is lost.
         self.held = False
-        # Set when the session's lock is over, though the link still stands.
+        # Set when the session's lock has expired while the link is still attached.
         self._lapsed = False
-        # Set when the link is over.
+        # Set when the link has ended.
         self.gone = False
         self._meter = connection.host.meter.entity(self.queue.path)
-        # Counts messages sent to receivers, and those they completed.
+        # Messages sent, and messages completed.
         self._received = self._meter.counter(Kind.RECEIVE)
         self._completed = self._meter.counter(Kind.COMPLETE)
-        # The latest deliveries whose completions are answered together; None before the first.
+        # The latest completions that are answered together; None before the first.
         self._run: DeliveryRun | None = None
-        # How many deliveries the link had when the peer last asked for messages: no more of them is an empty poll.
+        # The delivery count when the peer last issued credit; if it has not grown, that was an empty poll.
         self._poll_start = 0
 
     def room(self) -> int:
@@ -110,12 +110,13 @@ class Consumer:
         connection = self.connection
         credit = self.link.credit
         if credit > 0 and connection.room_bytes() <= 0:
-            # Credit is permission, not a duty: messages stay in the queue while the peer does not read.
+            # Credit permits sending but does not require it: messages stay in the queue while the peer does not read.
             connection.choked.add(self)
             return 0
         count = min(self.link.sendable(), BURST)
         if count <= 0 and credit > 0:
-            # Too many deliveries of its AMQP session are unsettled: no credit will come, but room will.
+            # Too many deliveries of its AMQP session are unsettled. No credit will come, but settlements will make
+            # room.
             connection.crowded.add(self)
         return count
 
@@ -128,11 +129,11 @@ class Consumer:
             self.dispatcher.line_up(self)
 
     def resume(self) -> None:
-        """There is room again."""
+        """There is room again: get in line."""
         self.dispatcher.line_up(self)
 
     def feed(self, now_ms: int, facts: Facts) -> int:
-        """Send what is available and fits; returns how many messages went out."""
+        """Send what is available and fits; returns the number of messages sent."""
         count = self.room()
         if count <= 0:
             return 0
@@ -178,13 +179,13 @@ class Consumer:
             self._taken.update((message.seq, message) for message in messages)
             self.link.session.mark(self.link, (self, messages))
         if self.connection.engine.output_bytes > WRITE_BUFFER_BYTES_HIGH:
-            # Now, so that the socket says whether the peer reads before it is fed more.
+            # Now, so that the socket can tell whether the peer reads before it is sent more.
             self.connection.flush()
         else:
             self.connection.flush_soon()
 
     def on_written(self, messages: list[QueuedMessage]) -> None:
-        """Receive-and-delete: the socket has taken these messages, so they leave the queue."""
+        """Receive-and-delete: these messages are written to the socket, so they leave the queue."""
         if self.gone:
             return  # the peer left before they were written: others get them
         for message in messages:
@@ -194,7 +195,7 @@ class Consumer:
         commits.request()
 
     def _drain(self) -> Work:
-        """Hand over what is there now and fits, then give the rest of the credit back."""
+        """Send what is available and fits, then return the remaining credit."""
         while self.dispatcher.serve(self):
             yield None
         if self.link.drain and not self.gone:
@@ -257,9 +258,9 @@ class Consumer:
         """Never called: we send on this link."""
 
     def on_session_lost(self) -> None:
-        """The session's lock lapsed: it is another's to accept now, and the link is of no use any more.
+        """The session's lock expired: others may accept the session, and this link is useless.
 
-        It goes a little later: the holder's clock started after ours, and it may be about to leave by itself.
+        Detach a little later: the holder's clock started after ours, and it may be about to leave by itself.
         """
         if not self.gone:
             self.held = self._lapsed = True
@@ -272,14 +273,14 @@ class Consumer:
         self.detach(self._host.tracker.wire_error(SessionLockLostError(text), self.queue.path))
 
     def detach(self, error: AmqpError) -> None:
-        """End the link from our side."""
+        """Detach the link from our side."""
         self.connection.detach(self.link, error)
 
     def entity_gone(self) -> None:
-        """Its link is detached like every link of the entity."""
+        """Nothing to do: the link is detached with all links of the entity."""
 
     def on_detached(self, orderly: bool) -> None:
-        """The link is over. A session is free at once; plain locks run on unless the peer just vanished."""
+        """The link has ended. A session is released at once; other locks remain unless the peer vanished."""
         if self.gone:
             return
         self.gone = True
@@ -288,11 +289,11 @@ class Consumer:
         now_ms = host.clock.now_ms()
         facts = host.commits.facts
         if self._taken:
-            # Never written whole: they are for somebody else, and no delivery is counted.
+            # Never completely written: others get them, and no delivery is counted.
             self.queue.return_taken(list(self._taken.values()), now_ms, facts)
             self._taken = {}
         if self._lapsed:
-            pass  # its session is free already, or somebody else's
+            pass  # its session is already free or held by another receiver
         elif self.session is not None:
             self.queue.release_session(self.session, now_ms, facts)
         elif not orderly and self.link.delivery_count:
@@ -301,7 +302,7 @@ class Consumer:
         host.commits.request_if_needed()
 
     def _drop(self, tags: list[bytes]) -> Work:
-        """Give back what the peer held, a few messages a step."""
+        """Return what the peer held, a few messages per step."""
         host = self._host
         for start in range(0, len(tags), _DROPPED):
             now_ms = host.clock.now_ms()
@@ -310,6 +311,6 @@ class Consumer:
                 try:
                     self.queue.drop(tag, now_ms, facts)
                 except ServiceError:
-                    continue  # settled another way meanwhile, or lapsed
+                    continue  # settled otherwise meanwhile, or the lock expired
             host.commits.request_if_needed()
             yield None

@@ -1,4 +1,4 @@
-"""Deliveries of one link with consecutive ids that wait for one commit: they are answered together."""
+"""Consecutive deliveries of one link that wait for the same commit and are answered together."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class DeliveryRun:
     __slots__ = ("facts", "first", "last")
 
     def __init__(self, facts: Facts, delivery_id: int) -> None:
-        # What the deliveries wait for; None once it is durable, so that nothing keeps the facts alive.
+        # What the deliveries wait for; None once durable, so that the facts can be freed.
         self.facts: Facts | None = facts
         self.first = delivery_id
         self.last = delivery_id
 
     def takes(self, facts: Facts, delivery_id: int) -> bool:
-        """Whether the delivery waits for the same facts and is next; it belongs to the run then."""
+        """Add the delivery if it waits for the same facts and has the next id; returns whether it was added."""
         if self.facts is not facts or delivery_id != self.last + 1:
             return False
         self.last = delivery_id

@@ -1,4 +1,4 @@
-"""Who gets the next message: an entity's consumers, in the order in which their credit arrived."""
+"""Distributes an entity's messages to its consumers, in the order in which their credit arrived."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
     from twinbus.broker.links.browser import Browser
 
-# Messages handed out before the loop gets its turn again, so that one deep queue does not stop everybody else.
+# Messages sent before the loop gets its turn, so that one deep queue does not block everybody else.
 RUN = 2 * BURST
 
 
 class Receiving(Protocol):
-    """Whoever can stand in an entity's line."""
+    """Anything that can wait in line for an entity's messages."""
 
     waiting: bool
 
@@ -39,38 +39,38 @@ class Receiving(Protocol):
 
 
 class SessionWaiter(Protocol):
-    """A client that waits for any session with messages."""
+    """A client that waits for the next session with messages."""
 
-    # Ends the wait; None until it is set.
+    # Ends the wait; None until set.
     timer: asyncio.TimerHandle | None
-    # Whether it was served or has left.
+    # Set once it got a session or left.
     done: bool
 
     def granted(self, session: MessageSession) -> None:
-        """It got this one."""
+        """It gets this session."""
 
     def ended(self, error: AmqpError) -> None:
-        """There will be none."""
+        """The wait is over without a session."""
 
 
 class Dispatcher(Senders):
-    """Brings an entity's available messages together with credit."""
+    """Matches an entity's available messages with credit."""
 
     __slots__ = ("_browsers", "_line", "_scheduled", "_sessions", "_waiters", "consumers", "queue")
 
     def __init__(self, host: NamespaceHost, queue: Queue) -> None:
         super().__init__(host, queue)
-        # The entity, as one that is received from.
+        # The same entity, typed as a queue.
         self.queue = queue
-        # Every consumer of the entity: a deletion must reach them all.
+        # All consumers; a deletion must reach each of them.
         self.consumers: set[Consumer] = set()
-        # Links that only look at the messages.
+        # Links that only browse.
         self._browsers: set[Browser] = set()
-        # Consumers with credit, first come first served.
+        # Consumers with credit, first come, first served.
         self._line: OrderedDict[Receiving, None] = OrderedDict()
         self._sessions: dict[str, Consumer] = {}
         self._waiters: OrderedDict[SessionWaiter, None] = OrderedDict()
-        # Whether a run is on its way in this turn of the loop.
+        # Whether a run is already scheduled.
         self._scheduled = False
         queue.on_available = self._available
         queue.on_session_lost = self._session_lost
@@ -100,7 +100,7 @@ class Dispatcher(Senders):
 
     @property
     def owners(self) -> list[Browser | Consumer | Publisher]:
-        """What stands behind the entity's links."""
+        """The owners of the entity's links."""
         return [*self.consumers, *self.publishers, *self._browsers]
 
     def close(self, error: AmqpError) -> None:
@@ -118,7 +118,7 @@ class Dispatcher(Senders):
         self.wake()
 
     def step_out(self, consumer: Receiving) -> None:
-        """Leave the line; nothing happens when it is not in it."""
+        """Leave the line, if it is in it."""
         if consumer.waiting:
             consumer.waiting = False
             self._line.pop(consumer, None)
@@ -160,8 +160,8 @@ class Dispatcher(Senders):
                         left = 0
                     continue
                 if consumer.session is None:
-                    break  # it has room and got nothing: there is nothing for those behind it either
-            # Out of credit, or its session is empty: it lines up again when that changes.
+                    break  # it has room and got nothing, so there is nothing for those behind it either
+            # Out of credit, or its session is empty; it lines up again when that changes.
             line.pop(consumer, None)
             consumer.waiting = False
         host.commits.request_if_needed()
@@ -170,7 +170,7 @@ class Dispatcher(Senders):
             self.wake()
 
     def serve(self, consumer: Consumer) -> bool:
-        """Give one consumer a burst of what its credit allows, whoever is in line before it; False: there is none."""
+        """Send one consumer a burst within its credit, ahead of the line; False if nothing was sent."""
         host = self.host
         fed = _fed(consumer, host.clock.now_ms(), host.commits.facts)
         host.commits.request_if_needed()
@@ -180,12 +180,12 @@ class Dispatcher(Senders):
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def wait_for_session(self, waiter: SessionWaiter) -> None:
-        """Grant any free session with messages, now or when one turns up."""
+        """Grant a free session with messages, now or when there is one."""
         self._waiters[waiter] = None
         self._serve_waiters(self.host.clock.now_ms())
 
     def stop_waiting(self, waiter: SessionWaiter) -> None:
-        """A client has left, or has waited long enough."""
+        """A client left, or its wait timed out."""
         waiter.done = True
         self._waiters.pop(waiter, None)
 
@@ -196,7 +196,7 @@ class Dispatcher(Senders):
             try:
                 session = self.queue.accept_session(None, now_ms)
             except ServiceError:
-                return  # the entity is disabled: the waiter's own time-out answers it
+                return  # the entity is disabled: the client's own timeout ends the wait
             if session is None:
                 return
             self.stop_waiting(waiter)
@@ -211,7 +211,7 @@ class Dispatcher(Senders):
 
 
 def _fed(consumer: Receiving, now_ms: int, facts: Facts) -> int:
-    """How many messages a consumer got: none while its entity is disabled or gone, or its session's lock is over."""
+    """Feed a consumer; returns 0 if its entity is disabled or deleted, or its session's lock is lost."""
     try:
         return consumer.feed(now_ms, facts)
     except ServiceError:

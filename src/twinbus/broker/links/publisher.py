@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
     from twinbus.broker.links.senders import Senders
 
-# What a message can be refused with.
+# Errors that reject a message.
 REFUSED = (ServiceError, ProtocolError, UnicodeDecodeError, IndexError)
 
 
 class Publisher:
-    """Takes transfers: each is answered `accepted` once on disk, or `rejected` with the reason, never by a detach."""
+    """Answers each transfer `accepted` once it is on disk, or `rejected` with the reason; never detaches for an
+    error."""
 
     __slots__ = (
         "_clock",
@@ -93,7 +94,7 @@ class Publisher:
                     f"The received message (delivery-id:{event.delivery_id}, size:{event.size} bytes) exceeds "
                     f"the limit ({settings.max_message_bytes} bytes) currently allowed on the link."
                 )
-            # Judged once for each commit: a run of deliveries is on its way only when there was room.
+            # Checked once per commit: a run exists only if there was room.
             if (run is None or run.facts is not facts) and self._store.full:
                 raise QuotaExceededError(
                     "The disk that holds this namespace is full: receive messages or make room, then retry."
@@ -111,7 +112,7 @@ class Publisher:
         return None
 
     def _take_batch(self, event: Transfer, parts: list[bytes]) -> Work:
-        """Read a large batch in steps, then send all of it."""
+        """Decode a large batch in steps, then send all of it."""
         host = self._host
         now_ms = host.clock.now_ms()
         ttl_ms = self.queue.settings.default_ttl_ms
@@ -146,7 +147,7 @@ class Publisher:
             self._reject(event, error)
 
     def _sent_by(self, event: Transfer, messages: list[NewMessage], facts: Facts) -> None:
-        """Count messages that were accepted, and answer when they are on disk."""
+        """Count accepted messages, and answer once they are on disk."""
         commits = self._commits
         run = self._run
         if len(messages) == 1 and not messages[0].ping:
@@ -173,14 +174,14 @@ class Publisher:
             self._connection.flush_soon()
 
     def accept(self, run: DeliveryRun) -> None:
-        """The messages are on disk."""
+        """Answer `accepted`: the messages are on disk."""
         run.facts = None
         self.link.session.dispose(run.first, run.last, STATE_ACCEPTED, True)
         self._connection.flush_soon()
 
     def _reject(self, event: Transfer, error: Exception) -> None:
         if isinstance(error, UnicodeDecodeError | IndexError):
-            # The sender's mistake, and no retry mends it.
+            # The sender's fault, and a retry would not help.
             error = DecodeError("The message cannot be read: it is cut short, or a text is not UTF-8.")
         wire_error = self._host.tracker.wire_error(error, self.queue.path)
         self._meter.counter(Kind.SEND, wire_error.condition).add(event.size)
@@ -195,9 +196,9 @@ class Publisher:
         """Never called: the peer sends on this link."""
 
     def on_detached(self, orderly: bool) -> None:
-        """Nothing is held for a sending client: what it sent is on its way to the disk."""
+        """Nothing to clean up: what was sent is on its way to the disk."""
         self._senders.leave_publisher(self)
 
     def detach(self, error: AmqpError) -> None:
-        """End the link from our side."""
+        """Detach the link from our side."""
         self._connection.detach(self.link, error)

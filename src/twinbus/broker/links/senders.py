@@ -1,4 +1,4 @@
-"""The sending links of an entity: a topic has no others."""
+"""The sending links of an entity; a topic has no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Senders:
-    """Knows who sends to an entity: a deletion must reach them all."""
+    """Keeps track of an entity's senders; a deletion must reach each of them."""
 
     __slots__ = ("entity", "host", "publishers")
 
@@ -37,15 +37,15 @@ class Senders:
 
     @property
     def owners(self) -> Sequence[Browser | Consumer | Publisher]:
-        """What stands behind the entity's links."""
+        """The owners of the entity's links."""
         return [*self.publishers]
 
     def close(self, error: AmqpError) -> None:
-        """The entity is gone: so are its links."""
+        """The entity was deleted: detach its links."""
         for owner in self.owners:
             owner.detach(error)
 
     def _count_links(self) -> None:
-        """An entity with links is not idle."""
+        """Update the number of links: an entity with links is not idle."""
         self.entity.links = len(self.owners)
         self.entity.touch(self.host.clock.now_ms())

@@ -1,4 +1,4 @@
-"""What a client's outcome asks of the entity, and how it is told that it was done.
+"""Maps a client's outcome to a command of the entity, and to the outcome echoed back.
 
 | outcome from the client             | the entity's command | echo |
 |---|---|---|
@@ -63,7 +63,7 @@ def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: 
 
 
 def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: int, facts: Facts) -> None:
-    """Settle every token, or raise before anything has changed. For requests and transactions that name several."""
+    """Settle all tokens, or raise before anything changes. For requests and transactions that name several."""
     for token, (queue, state) in settlements.items():
         check(queue, token, state, now_ms)
     for token, (queue, state) in settlements.items():
@@ -71,7 +71,7 @@ def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: 
 
 
 def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
-    """Raise what `settle` would raise, and change nothing."""
+    """Raise what `settle` would raise, without changing anything."""
     if isinstance(state, Modified):
         queue.check_lock(token, now_ms, changes(state.annotations))
     elif isinstance(state, Rejected):
@@ -85,7 +85,7 @@ def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
 
 
 def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str | bytes] | None]:
-    """Reason, description and properties to modify of a dead-lettering."""
+    """Reason, description and changed properties of a dead-lettering."""
     info = dict(state.error.info or {}) if state.error is not None else {}
     reason = dead_letter_text(info.pop(REASON, None), REASON)
     description = dead_letter_text(info.pop(DESCRIPTION, None), DESCRIPTION)
@@ -93,7 +93,7 @@ def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str 
 
 
 def kind_of(state: State | None) -> Kind:
-    """What a settlement with that outcome is called in the ledger."""
+    """The ledger's name for a settlement with that outcome."""
     if isinstance(state, TransactionalState):
         state = state.outcome
     if isinstance(state, Accepted):
@@ -106,7 +106,7 @@ def kind_of(state: State | None) -> Kind:
 
 
 def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:
-    """Properties to modify, as the entities keep them: encoded, because types matter."""
+    """Properties to modify, encoded as the entities store them, because types matter."""
     if not properties:
         return None
     found: dict[str, str | bytes] = {str(key): encode(value) for key, value in properties.items()}
@@ -121,7 +121,7 @@ def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:
 
 
 def dead_letter_text(value: Any, name: str) -> str | None:
-    """A dead-letter reason or description; an empty one counts as none."""
+    """A dead-letter reason or description; an empty one becomes None."""
     if value is None or value == "":
         return None
     text = str(value)

@@ -1,7 +1,7 @@
-"""The filters of a receiving link: which are in force, and which cannot be.
+"""The filters of a receiving link: which apply, and which are refused.
 
-An answer to an attach names the filters in force and no others, so that a client knows. A selector that is ignored has
-messages consumed that nobody asked for, and old clients do not look at the answer: such an attach is refused.
+The answer to an attach names exactly the filters in force, so the client can tell. Ignoring a selector would deliver
+messages that the client did not ask for, and old clients do not check the answer; such an attach is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DISTRIBUTION_MODE: Final = 6
 
 
 def check_filters(filters: dict[Any, Any]) -> None:
-    """Refuse what must not be ignored."""
+    """Raise for filters that must not be ignored."""
     for name, value in filters.items():
         if name in _SELECTOR_NAMES or (isinstance(value, Described) and value.descriptor in _SELECTOR_DESCRIPTORS):
             raise UnsupportedError(
@@ -32,17 +32,17 @@ def check_filters(filters: dict[Any, Any]) -> None:
 
 
 def with_session(source: Source, session: Any) -> Source:
-    """The source as it is answered to the holder of a session."""
+    """The source echoed to the holder of a session."""
     return source.with_filter({Symbol(SESSION_FILTER): session})
 
 
 def without_filters(source: Any) -> Any:
-    """The source as it is answered where no filter is in force; the peer's own bytes when it sent none."""
+    """The source echoed when no filter is in force; the peer's own bytes if it sent none."""
     return source.with_filter(None) if isinstance(source, Source) and source.filter else source
 
 
 def is_browsing(source: Source) -> bool:
-    """Whether the link is to get copies; ArgumentError for a distribution mode that AMQP does not know."""
+    """Whether the link wants copies; raises ArgumentError for an unknown distribution mode."""
     mode = source.fields[_DISTRIBUTION_MODE]
     if mode not in (None, "move", "copy"):
         raise ArgumentError(f"The distribution mode '{str(mode)[:32]}' is not known: move or copy.")

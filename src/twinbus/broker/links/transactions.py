@@ -1,9 +1,9 @@
 """Transactions: sends and settlements on several entities that happen together or not at all.
 
-Work in a transaction is looked at when it comes and done when the transaction is discharged: everything is checked
-first, then everything goes into the facts of one commit. A message settled in a transaction stays locked until then;
-one whose receiver has forgotten the delivery is given back when the transaction fails. A transaction lives on its
-control link: when that goes, so does the work.
+Work is checked when it arrives and done when the transaction is discharged: everything is checked again, then
+everything goes into one commit. A message settled in a transaction stays locked until then; if its receiver has
+forgotten the delivery, the message is returned when the transaction fails. A transaction belongs to its control link:
+when that link detaches, the transaction is rolled back.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _CODES: dict[Any, int] = {
 
 
 TOO_LATE_TEXT = f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back."
-# The deadline of a transaction that is over: before every time.
+# The deadline of a finished transaction: earlier than any time.
 _OVER_MS = -1
 
 
 class Transaction:
-    """What one transaction is going to do."""
+    """The pending work of one transaction."""
 
     __slots__ = (
         "_account",
@@ -78,30 +78,30 @@ class Transaction:
 
     def __init__(self, deadline_ms: int, account: Account) -> None:
         self._account = account
-        # How many that are.
+        # Bytes held in the account.
         self._held_bytes = 0
-        # Messages by entity, in the order in which the entities were first used.
+        # Messages to send by entity, in the order in which the entities were first used.
         self._sends: dict[Queue | Topic, list[NewMessage]] = {}
-        # Messages to schedule by entity, with the numbers that their sender was told.
+        # Messages to schedule by entity, with the sequence numbers given to the sender.
         self._schedules: dict[Queue | Topic, dict[NewMessage, int]] = {}
-        # Lock tokens that nobody can use after a rollback: their receiver has settled for good.
+        # Lock tokens that the receiver has settled for good, so nobody can use them after a rollback.
         self._forgotten: list[bytes] = []
         self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
         self._size = 0
-        # When it is rolled back if nobody discharges it, on the steady clock.
+        # When it is rolled back unless discharged; on the steady clock.
         self.deadline_ms = deadline_ms
-        # Ends it then; None until it is set.
+        # Fires at the deadline; None until set.
         self.timer: asyncio.TimerHandle | None = None
 
     def send(self, queue: Queue | Topic, messages: list[NewMessage]) -> None:
-        """Take messages to be sent. What the entity would refuse now is refused now."""
+        """Add messages to send. What the entity would reject now is rejected now."""
         self._check_size(len(messages))
         queue.check_send([*self._waiting(queue), *messages])
         self._hold(messages)
         self._sends.setdefault(queue, []).extend(messages)
 
     def schedule(self, queue: Queue | Topic, messages: list[NewMessage], facts: Facts) -> list[int]:
-        """Take messages to be scheduled and return their numbers: the sender hears them before the end."""
+        """Add messages to schedule and return their numbers, which the sender learns before the discharge."""
         self._check_size(len(messages))
         queue.check_send([*self._waiting(queue), *messages])
         self._hold(messages)
@@ -113,13 +113,13 @@ class Transaction:
         return [*self._sends.get(queue, ()), *self._schedules.get(queue, ())]
 
     def settle(self, queue: Queue, token: bytes, state: State | None, now_ms: int, *, forgotten: bool = False) -> None:
-        """Take a settlement; the lock must be live now, and again when the transaction is discharged."""
+        """Add a settlement. The lock must be valid now, and again at the discharge."""
         self.settle_all(queue, [token], state, now_ms)
         if forgotten:
             self._forgotten.append(token)
 
     def settle_all(self, queue: Queue, tokens: list[bytes], state: State | None, now_ms: int) -> None:
-        """Take settlements, all or none."""
+        """Add settlements, all or none."""
         for token in tokens:
             check(queue, token, state, now_ms)
             if token in self._settlements:
@@ -130,7 +130,7 @@ class Transaction:
             self._settlements[token] = (queue, state)
 
     def commit(self, now_ms: int, steady_ms: int, facts: Facts) -> None:
-        """Do everything, or raise having done nothing."""
+        """Do everything, or raise without having done anything."""
         if steady_ms > self.deadline_ms:
             raise ArgumentError(TOO_LATE_TEXT)
         for target in (*self._sends, *self._schedules):
@@ -142,17 +142,17 @@ class Transaction:
             target.schedule(list(numbered), now_ms, facts, list(numbered.values()))
 
     def held(self) -> list[Work] | None:
-        """Where to wait for a topic that it sends to."""
+        """The list in which to wait if one of its topics is held; otherwise None."""
         return next((target.held for target in (*self._sends, *self._schedules) if target.held is not None), None)
 
     def roll_back(self, now_ms: int, facts: Facts) -> None:
-        """Give back what nobody else can: each counts a delivery."""
+        """Return messages that nobody else can return; each counts a delivery."""
         for token in self._forgotten:
             with contextlib.suppress(ServiceError):
                 self._settlements[token][0].abandon(token, now_ms, facts)
 
     def count(self, meter: Meter) -> None:
-        """Count what was done."""
+        """Count the completed work."""
         for queue, state in self._settlements.values():
             meter.entity(queue.path).counter(kind_of(state)).count += 1
         for target, messages in self._sends.items():
@@ -161,14 +161,14 @@ class Transaction:
             meter.entity(target.path).counter(Kind.SCHEDULE).add_many([message.size for message in numbered])
 
     def let_go(self) -> None:
-        """It is over: what it held is somebody else's, or nobody's. Settling and sending end with an error."""
+        """The transaction is over: release the memory. Later use fails."""
         self._account.give(self._held_bytes)
         self._held_bytes = 0
         self._sends = {}
         self._schedules = {}
 
     def expire(self, now_ms: int, facts: Facts) -> None:
-        """Nobody has discharged it in time: nothing of it is kept but that it was there."""
+        """Roll back, because nobody discharged it in time; remember only that it existed."""
         self.roll_back(now_ms, facts)
         self._forgotten = []
         self.let_go()
@@ -195,11 +195,11 @@ class ConnectionTransactions:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        # By id, with the control link each lives on.
+        # By id, with the control link of each.
         self._open: dict[bytes, tuple[Link, Transaction]] = {}
-        # The ids of each control link: many links must not cost a look at all transactions.
+        # Ids by control link, so that detaching a link need not search all transactions.
         self._by_link: dict[Link, dict[bytes, None]] = {}
-        # Makes ids; never used twice on one connection.
+        # For ids, which are never reused on a connection.
         self._count = 0
 
     def declare(self, link: Link, steady_ms: int) -> bytes:
@@ -220,14 +220,14 @@ class ConnectionTransactions:
         return found[1]
 
     def discharge(self, txn_id: bytes) -> Transaction:
-        """Take a transaction out, to commit it or to forget it."""
+        """Remove a transaction, to commit it or roll it back."""
         transaction = self.get(txn_id)
         link, _ = self._open.pop(txn_id)
         del self._by_link[link][txn_id]
         return transaction
 
     def abandon(self, link: Link) -> list[Transaction]:
-        """The control link is gone: take out its transactions, to roll them back."""
+        """Remove the transactions of a detached control link, to roll them back."""
         return [self._open.pop(txn_id)[1] for txn_id in self._by_link.pop(link, ())]
 
 
@@ -269,7 +269,7 @@ class ControlLink:
         return self._commit_later(transaction, event.delivery_id)
 
     def _commit_later(self, transaction: Transaction, delivery_id: int) -> Work:
-        """A topic is in the middle of a large batch: what is sent now comes after it."""
+        """Commit after a topic's large batch: what is sent now comes after it."""
         while (held := transaction.held()) is not None:
             yield held
         self._commit(transaction, delivery_id)

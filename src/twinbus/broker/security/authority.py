@@ -1,9 +1,8 @@
-"""The development authority: makes the CA and the certificates it signs. Imported only when one must be made.
+"""The development CA: creates it and the certificates it signs. Imported only when one is needed.
 
-Rules:
-- Keys are EC P-256: made in a millisecond, and every client of today takes them.
-- A CA that nears its end is signed anew with the same key, so that clients which trust the old one go on.
-- A certificate starts a day early: the clock of a client may be behind ours.
+- Keys are EC P-256: they take a millisecond to generate, and every current client accepts them.
+- A CA about to expire is signed again with the same key, so clients that trust the old certificate continue to work.
+- A certificate is valid from one day before its creation, because a client's clock may be behind ours.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twinbus.errors import ConfigError
 
 CA_DAYS = 3650
-# What browsers and Apple's libraries accept at most is a little more.
+# Just below the maximum that browsers and Apple's libraries accept.
 SERVER_DAYS = 397
 _EARLY = timedelta(days=1)
 
 
 def make_key() -> str:
-    """A new private key, PEM."""
+    """Generate a private key; PEM."""
     return _text(ec.generate_private_key(ec.SECP256R1()))
 
 
 def make_ca(key_pem: str, now_ms: int, name: str) -> str:
-    """A self-signed CA certificate, PEM."""
+    """Create a self-signed CA certificate; PEM."""
     key = _key(key_pem)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     public = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -56,7 +55,7 @@ def make_ca(key_pem: str, now_ms: int, name: str) -> str:
 
 
 def make_server(ca_pem: str, ca_key_pem: str, key_pem: str, now_ms: int, names: Iterable[str]) -> str:
-    """A server's certificate for these names and addresses, PEM."""
+    """Create a server certificate for these names and addresses; PEM."""
     ca = x509.load_pem_x509_certificate(ca_pem.encode())
     key = _key(key_pem)
     alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
@@ -82,7 +81,7 @@ def make_server(ca_pem: str, ca_key_pem: str, key_pem: str, now_ms: int, names: 
 
 
 def lasts_ms(ca_pem: str, ca_key_pem: str) -> int:
-    """Until when a CA certificate is good; 0 when it is none, or not one of that key."""
+    """When a CA certificate expires; 0 if it is invalid or belongs to another key."""
     try:
         ca = x509.load_pem_x509_certificate(ca_pem.encode())
         ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)

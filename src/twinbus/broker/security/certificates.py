@@ -1,11 +1,10 @@
-"""What the broker shows to TLS clients: a certificate of the owner's, or one made by its own development CA.
+"""The broker's TLS certificate: yours, or one signed by its own development CA.
 
-Rules:
-- Nothing is made, and `cryptography` is not imported, until the first TLS client or `twinbus trust` needs it.
-- `ca.pem` in the data folder is for everybody, the keys beside it are 0600. The server's key and certificate are one
-  file, so that they always fit.
-- A certificate is made anew 30 days before its end, when a name is missing in it, or when the CA is another one.
-- A certificate of the owner's is read again when its file has changed: whoever renews it need not stop the broker.
+- Nothing is generated, and `cryptography` is not imported, until the first TLS client or `twinbus trust` needs it.
+- `ca.pem` in the data folder is public; the keys beside it have mode 0600. The server's key and certificate share one
+  file, so that they always match.
+- A generated certificate is renewed 30 days before it expires, when a name is added, and when the CA changes.
+- Your own certificate is reloaded when its file changes, so renewing it needs no restart.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _CA, _CA_KEY, _SERVER = "ca.pem", "ca-key.pem", "server.pem"
-# What a copy of a data folder needs for its clients to go on trusting it.
+# Files that a copy of the data folder needs, so that clients keep trusting it.
 PRIVATE_FILES = (_CA, _CA_KEY, _SERVER)
 _DAY_MS = 86_400_000
 _RENEW_BEFORE_MS = 30 * _DAY_MS
-# How long after a look at the owner's files the next one may wait.
+# How often your own certificate files are checked.
 _LOOK_AGAIN_MS = 60_000
 
 
 class Certificates:
-    """The TLS side of one broker. `load` may take a while, so it belongs on a thread; `ready` never waits."""
+    """The TLS side of one broker. `load` may take a while and belongs on a thread; `ready` never blocks."""
 
     def __init__(
         self,
@@ -51,37 +50,37 @@ class Certificates:
         clock: Clock | None = None,
     ) -> None:
         self._folder = data
-        # Whom the certificate is for.
+        # Names in the certificate.
         self.names = served_names(names)
-        # The owner's certificate, None for the development CA's.
+        # Your own certificate; None uses the development CA's.
         self._certificate = certificate
-        # Its key; None when it is in the same file.
+        # Its key; None if it is in the same file.
         self._key = key
-        # Clients go by the real time when they judge a certificate, so a broker with a stepped clock does too.
+        # Clients check certificates by real time, so a broker with a stepped clock uses real time here too.
         self._clock: Clock = clock if clock is not None else SystemClock()
-        # One thread at a time reads and makes.
+        # One thread at a time reads or generates files.
         self._lock = threading.Lock()
-        # What connections use, None until the first load.
+        # The current context; None until the first load.
         self._context: ssl.SSLContext | None = None
-        # From that date on it must be looked at again.
+        # When it must be checked again, by date ...
         self._until_ms = 0
-        # The same on the steady clock: it must be looked at now and then, whatever the date.
+        # ... and on the steady clock, which does not depend on the date.
         self._look_ms = 0
-        # The owner's files as they were read last.
+        # Modification times and inodes of your own files when last read.
         self._seen: tuple[tuple[int, int], ...] = ()
 
     @property
     def own(self) -> bool:
-        """Whether the owner gave a certificate."""
+        """Whether a certificate was given."""
         return self._certificate is not None
 
     def ready(self) -> ssl.SSLContext | None:
-        """The context, unless `load` has to be called first."""
+        """The context; None if `load` must be called first."""
         fresh = self._clock.now_ms() < self._until_ms and self._clock.steady_ms() < self._look_ms
         return self._context if fresh else None
 
     def load(self) -> ssl.SSLContext:
-        """The context; reads, and makes what is missing. ConfigError when that is not possible."""
+        """Load the context, generating what is missing; raises ConfigError if that fails."""
         with self._lock:
             context = self.ready()
             if context is None:
@@ -90,7 +89,7 @@ class Certificates:
             return context
 
     def ca_file(self) -> Path:
-        """The development CA's certificate, made if it is missing."""
+        """The development CA's certificate, generated if missing."""
         return ensure_ca(self._folder, self._clock)
 
     def _read_own(self) -> ssl.SSLContext:
@@ -107,7 +106,7 @@ class Certificates:
                     f"The certificate {files[0]} with the key {files[1]} cannot be used: {_reason(error)}. "
                     "Both must be PEM, the key without a password."
                 ) from None
-            # A renewal may be half done: the certificate at hand is better than none.
+            # A renewal may be half done; keep the current certificate.
             logger.warning("the certificate %s cannot be read again: %s", files[0], _reason(error))
             context, seen = self._context, self._seen
         self._seen = seen
@@ -126,13 +125,13 @@ class Certificates:
             context = _context(path, None)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{path} cannot be used: {_reason(error)}. Remove it: a new one is made then.") from None
-        # A look once a day: the names never change while we run, the CA's file may.
+        # Check once a day: the names never change while the broker runs, but the CA file may.
         self._until_ms = min(until_ms, self._clock.now_ms() + _DAY_MS)
         self._look_ms = self._clock.steady_ms() + _DAY_MS
         return context
 
     def _fit_until_ms(self, path: Path) -> int:
-        """When the kept certificate must be replaced; 0 when it must be now."""
+        """When the stored certificate must be replaced; 0 means now."""
         told = _label(path)
         try:
             fits = set(self.names) <= set(told["names"]) and told["ca"] == _fingerprint(self._folder / _CA)
@@ -149,13 +148,13 @@ class Certificates:
         made = authority.make_server(ca.read_text(), (self._folder / _CA_KEY).read_text(), key, now_ms, self.names)
         until_ms = now_ms + authority.SERVER_DAYS * _DAY_MS - _RENEW_BEFORE_MS
         label = {"names": list(self.names), "ca": _fingerprint(ca), "until_ms": until_ms}
-        # What stands before the first PEM block is for people, and for us: TLS libraries skip it.
+        # TLS libraries skip text before the first PEM block, so the label can go there.
         write_private(path, f"{json.dumps(label)}\n{key}{made}")
         return until_ms
 
 
 def ensure_ca(folder: Path, clock: Clock | None = None) -> Path:
-    """The development CA's certificate in a data folder: made at first, signed anew in time, else as it is."""
+    """The development CA's certificate in a data folder: created if missing, renewed in time."""
     now_ms = (clock if clock is not None else SystemClock()).now_ms()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca, key = folder / _CA, folder / _CA_KEY
@@ -177,7 +176,7 @@ def ensure_ca(folder: Path, clock: Clock | None = None) -> Path:
 
 
 def served_names(names: Iterable[str]) -> tuple[str, ...]:
-    """This machine's names and the given ones, each once; names no certificate can hold are left out."""
+    """This machine's names and the given ones, without duplicates and names that no certificate can contain."""
     found = dict.fromkeys(
         name.strip("[]").lower() for name in (*LOCAL_NAMES, socket.gethostname(), *names) if is_name(name)
     )
@@ -187,7 +186,7 @@ def served_names(names: Iterable[str]) -> tuple[str, ...]:
 def _context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Without a password of ours OpenSSL would ask for one on the terminal.
+    # Without a password OpenSSL would prompt on the terminal.
     context.load_cert_chain(certificate, key, password=lambda: "")
     return context
 

@@ -1,4 +1,4 @@
-"""The public keys for JSON web tokens, read from the files that the configuration names; no network is asked."""
+"""Public keys for JSON web tokens, read from files named in the configuration, never from the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def jwt_verifier(config: JwtConfig) -> JwtVerifier:
-    """What decides on tokens as the configuration says; ConfigError names the file that is wrong."""
+    """The token verifier for a configuration; a ConfigError names the bad file."""
     keys: list[JwtKey] = []
     if config.jwks is not None:
         keys += _read(config.jwks, keys_of_jwks)

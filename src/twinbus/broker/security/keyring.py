@@ -1,12 +1,13 @@
-"""The policies of a running namespace, and how they change: made, rotated, deleted, without a restart.
+"""The policies of a running namespace, and creating, rotating and deleting them without a restart.
 
-Where a policy lives decides where its change is kept, and each has one place only:
-- keys in the configuration file: there, so it can only be changed there;
-- named by the configuration without keys, and the namespace's own root policy: `keys.json` (broker/security/keys.py);
-- made in the running broker, on the namespace or on an entity: a row of the store (broker/security/stored_policies.py).
+Each policy has one home, where its changes are stored:
 
-A change counts from the moment it is made: a token signed with a key that is gone is refused. What was granted before
-lasts until it expires.
+- Keys in the configuration file: change them there.
+- Named in the configuration without keys, and the namespace's root policy: `keys.json` (broker/security/keys.py).
+- Created at run time on the namespace or an entity: a row in the store (broker/security/stored_policies.py).
+
+A change takes effect at once: a token signed with a removed key is rejected. What was granted before lasts until the
+token expires.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Which = Literal["primary", "secondary", "swap"]
 WHICH: tuple[Which, ...] = ("primary", "secondary", "swap")
 _KEY_BYTES = 32
 
-# What a policy is known by: its scope, and its name in lower case.
+# Identifies a policy: its scope and its lower-case name.
 _Label = tuple[str, str]
 
 
 class Keyring:
-    """The policies of one namespace and its entities, with their places."""
+    """The policies of one namespace and its entities, and where each is stored."""
 
     def __init__(
         self,
@@ -50,35 +51,35 @@ class Keyring:
     ) -> None:
         given = list(configured)
         self.policies = Policies(given)
-        # The namespace's name, for its part of `keys.json`.
+        # For its section of `keys.json`.
         self._namespace = namespace
-        # Policies that the configuration names: they cannot be deleted here.
+        # Policies named in the configuration, which cannot be deleted here.
         self._configured: set[_Label] = {_label(policy) for policy in given}
         # Those of them whose keys are in `keys.json`.
         self._kept: set[_Label] = {(normalised(scope), name.lower()) for scope, name in kept}
-        # Where `keys.json` is; None where there is none, as in development mode.
+        # The folder of `keys.json`; None if there is none, as in development mode.
         self._folder = folder
         self._random = random
-        # Told of each policy that changed.
+        # Called with each changed policy.
         self.on_change: Callable[[Policy], None] | None = None
-        # Writes rows; set when the store's writer is there.
+        # Writes rows; set once the store's writer exists.
         self.commits: CommitLoop
         for policy in read_policies(stored):
-            # Of two with one name, the configuration's counts.
+            # The configuration wins over a stored policy of the same name.
             if _label(policy) not in self._configured:
                 self.policies.add(policy)
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def find(self, scope: str, name: str) -> Policy:
-        """The policy of that name on exactly that scope."""
+        """The policy of that name on exactly that scope; raises if there is none."""
         for policy in self.policies.scoped(scope):
             if policy.name.lower() == name.lower():
                 return policy
         raise EntityNotFoundError(f"There is no policy {name[:64]!r} on {_where(scope)}.")
 
     def check(self, scope: str, policies: Sequence[Policy] | None) -> None:
-        """Refuse what could not become a scope's whole set of policies; None changes nothing."""
+        """Raise if these cannot be all policies of a scope; None changes nothing."""
         if policies is None:
             return
         self.policies.check(scope, policies)
@@ -105,7 +106,7 @@ class Keyring:
         secondary_key: str | None = None,
         new: bool = False,
     ) -> Policy:
-        """Make a policy, or change its rights and those of its keys that are given; `new`: it must not exist."""
+        """Create a policy, or change its rights and the given keys; with `new`, raise if it exists."""
         others = self.policies.scoped(scope)
         old = next((policy for policy in others if policy.name.lower() == name.lower()), None)
         if old is not None and new:
@@ -120,7 +121,7 @@ class Keyring:
         return made
 
     def rotate(self, scope: str, name: str, which: Which, now_ms: int) -> Policy:
-        """A new key in the place of one of the two; or swap them, to retire the primary one step later."""
+        """Replace one of the two keys, or swap them so that the primary can be retired one step later."""
         old = self.find(scope, name)
         if which == "swap":
             if not old.secondary_key:
@@ -135,18 +136,18 @@ class Keyring:
         return new
 
     def delete(self, scope: str, name: str) -> None:
-        """Remove a policy that was made here."""
+        """Delete a policy that was created at run time."""
         gone = self.find(scope, name)
         self.replace(scope, [policy for policy in self.policies.scoped(scope) if policy is not gone])
 
     def replace(self, scope: str, policies: Sequence[Policy]) -> None:
-        """Give a scope these policies in place of those it has, for good: all of it, or nothing."""
+        """Replace all policies of a scope permanently: all or nothing."""
         self.check(scope, policies)
         before = {_label(policy): policy for policy in self.policies.scoped(scope)}
         changed = [policy for policy in policies if before.get(_label(policy)) != policy]
         kept = {_label(policy): list(policy.keys) for policy in changed if _label(policy) in self._kept}
         if kept and self._folder is not None:
-            # First the file: what it cannot keep must not count either.
+            # The file first: a key that cannot be saved must not take effect.
             change_keys(self._folder, self._namespace, kept)
         self.policies.replace_scope(scope, policies)
         made = [policy for policy in policies if _label(policy) not in self._configured]
@@ -160,7 +161,7 @@ class Keyring:
                 self.on_change(policy)
 
     def drop(self, scope: str) -> None:
-        """An entity is gone, and its policies with it: one of the same name later must not inherit its keys."""
+        """Delete the policies of a deleted entity: a later entity of the same name must not inherit its keys."""
         self.policies.remove_scope(scope)
         gone = {label for label in self._configured if label[0] == normalised(scope)}
         self._configured -= gone
@@ -168,7 +169,7 @@ class Keyring:
         self.commits.facts.delete(Table.META, policies_key(scope))
 
     def _check_keys_only(self, old: Policy, new: Policy) -> None:
-        """What the configuration says of a policy is not changed here; keys it does not hold are."""
+        """Raise if a change touches what the configuration says; keys that it does not contain may change."""
         if new.rights != old.rights:
             raise NotAllowedError(f"The rights of policy {old.name!r} stand in the configuration: change them there.")
         if _label(old) not in self._kept:

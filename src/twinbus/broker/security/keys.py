@@ -1,10 +1,9 @@
-"""The namespaces' keys: made at the first start, kept in the data folder, reused afterwards.
+"""The namespaces' keys: generated at the first start, stored in the data folder, and reused.
 
-Rules:
-- The file is 0600, and written whole or not at all.
-- Development mode uses the official emulator's well-known key instead, and touches no file.
-- Reading and writing happen under a lock on the folder, so that two starts at once agree on the keys.
-- A rotated key takes the place of the old one here too: a file that keeps a dead key would only mislead.
+- The file has mode 0600 and is written atomically.
+- Development mode uses the official emulator's well-known key instead and touches no file.
+- A lock on the folder makes two simultaneous starts agree on the keys.
+- Rotating a key replaces it here, too: a file with a dead key would only mislead.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _Keys = dict[str, dict[str, list[str]]]
 
 
 def with_keys(config: BrokerConfig, random: Random = secrets.token_bytes) -> BrokerConfig:
-    """The configuration with a root policy in every namespace and no policy without keys.
+    """The configuration with a root policy in every namespace and keys for every policy.
 
-    Calling it again changes nothing.
+    Idempotent.
     """
     if config.dev:
         namespaces = [_filled(namespace, {}, _development_key) for namespace in config.namespaces]
@@ -74,7 +73,7 @@ def _filled(namespace: NamespaceConfig, keys: dict[str, list[str]], make: Callab
 
 
 def change_keys(folder: Path, namespace: str, changes: Mapping[tuple[str, str], list[str]]) -> None:
-    """Keep other keys for policies of a namespace, given by scope and name. On an error the file is as it was."""
+    """Store new keys for policies of a namespace, given by scope and name. On an error the file is unchanged."""
     try:
         with locked(folder):
             path = folder / KEYS_FILE
@@ -84,12 +83,12 @@ def change_keys(folder: Path, namespace: str, changes: Mapping[tuple[str, str], 
                 own[_label(scope, name)] = [*pair, ""][:2]
             _write(path, keys)
     except (OSError, ConfigError):
-        # The cause may hold what the file does; its path is for the log of whoever owns the folder, not for a client.
+        # The cause may contain keys, and the path is none of a client's business.
         raise InternalError("The new keys could not be kept, so nothing was changed.") from None
 
 
 def copy_keys(folder: Path, to: Path, namespace: str) -> None:
-    """Have the keys of one namespace in another data folder too; those of its other namespaces stay."""
+    """Copy the keys of one namespace to another data folder, keeping those of the folder's other namespaces."""
     own = _read(folder / KEYS_FILE).get(namespace.lower())
     if own:
         with locked(to):
@@ -110,7 +109,7 @@ def _development_key() -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder against other processes that make keys in it."""
+    """Lock the folder against other processes that generate keys in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -128,7 +127,7 @@ def _read(path: Path) -> _Keys:
         raise ConfigError(f"The keys in {path} cannot be read: {error.strerror}.") from None
     with os.fdopen(descriptor, "rb") as file:
         if os.fstat(file.fileno()).st_mode & 0o077:
-            # Somebody copied it without its mode: others must not go on reading it.
+            # It was copied without its mode: stop others from reading it.
             os.fchmod(file.fileno(), 0o600)
         data = file.read()
     try:
@@ -150,7 +149,7 @@ def _write(path: Path, keys: _Keys) -> None:
 
 
 def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Put `text` into a file, by default 0600, whole or not at all, even when the machine stops in between."""
+    """Write a file atomically, mode 0600 by default, even if the machine stops in between."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

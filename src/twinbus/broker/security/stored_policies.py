@@ -1,7 +1,7 @@
-"""Policies that admin clients put on entities, as rows of the META table: one row for each entity.
+"""Policies that admin clients put on entities: one row of the META table per entity.
 
-They belong to the broker and not to the rules, which know nothing of rights. The rows hold keys in the clear, as the
-folder does elsewhere (0700): an admin client may ask for them, so they cannot be hashed.
+They belong to the broker: the entities know nothing of rights. The rows contain keys in clear text (the folder has
+mode 0700), because admin clients may ask for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def policies_key(path: str) -> bytes:
 
 
 def policies_value(policies: Sequence[Policy]) -> bytes:
-    """What the row of an entity's policies holds."""
+    """The value of the row of an entity's policies."""
     fields = [
         {
             "name": policy.name,
@@ -37,7 +37,7 @@ def policies_value(policies: Sequence[Policy]) -> bytes:
 
 
 def read_policies(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Policy]:
-    """The policies in the META table; rows of others are passed over."""
+    """The policies in the META table; skips other rows."""
     for key, value in rows:
         if key.startswith(_PREFIX):
             yield from _read(key, value)
@@ -59,5 +59,5 @@ def _read(key: bytes, value: bytes) -> list[Policy]:
             for fields in json.loads(value)
         ]
     except (ValueError, KeyError, TypeError, AttributeError, ServiceError):
-        # Neither the row nor the cause: both hold keys.
+        # Show neither the row nor the cause: both contain keys.
         raise StoreCorruptError(f"The policies of {key[len(_PREFIX) :]!r} do not read back.") from None
