@@ -1,1 +1,1 @@
-"""The command `twinbus`, one file for each of its commands."""
+"""The `twinbus` command, one file per subcommand."""

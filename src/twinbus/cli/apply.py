@@ -1,12 +1,12 @@
-"""`twinbus apply`: makes a running namespace equal to a configuration file.
+"""`twinbus apply`: update a running namespace to match a configuration file.
 
 Rules:
-- What the file has and the namespace lacks is created, what differs is updated, and what only the namespace has is
-  deleted with --prune alone.
-- Forwarding is set last, when every target is there; deleting comes after everything else.
-- Nothing is done when something cannot be: a setting that is fixed at creation is found before the first change.
-- Each step is durable by itself. A run that breaks off is completed by running it again.
-- Policies and keys are left alone: `twinbus policy` is for them.
+- Entities missing from the namespace are created and those that differ are updated. Entities missing from the file are
+  deleted only with --prune.
+- Forwarding is set last, once every target exists; deletions come after everything else.
+- A change to a setting that is fixed at creation is detected before the first change, and stops the run.
+- Each step is durable by itself. To complete an interrupted run, run it again.
+- Policies and keys are not changed; use `twinbus policy` for them.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _FORWARDS = ("forward_to", "forward_dead_letters_to")
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _ORDER = ("queue", "topic", "subscription", "rule")
 
-# What is called by a name: kind, and the names from the outermost on, in lower case.
+# Identifies an entity: its kind, then the names from the outermost on, in lower case.
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change."""
+    """One change to the namespace."""
 
     verb: str
     kind: str
     name: str
     request: dict[str, Any]
-    # Settings that change: before and after.
+    # Changed settings: before and after.
     changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def apply(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Make a running namespace equal to a configuration file. What FILE does not have stays, unless --prune.
+    """Update a running namespace to match a configuration file. Entities missing from FILE stay unless --prune.
 
-    Policies and keys are left alone.
+    Policies and keys are not changed.
 
     \b
     Example:
@@ -143,7 +143,7 @@ def _present(namespace: Any) -> dict[Key, dict[str, Any]]:
 
 
 def difference(present: dict[Key, dict[str, Any]], wanted: dict[Key, dict[str, Any]]) -> list[Step]:
-    """The changes in the order in which they can be made."""
+    """Return the changes in an order in which they can be applied."""
     create: list[Step] = []
     update: list[Step] = []
     delete: list[Step] = []
@@ -208,7 +208,7 @@ def _named(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rule_fields(rule: dict[str, Any], name: str = "name") -> dict[str, Any]:
-    """A rule as requests have it."""
+    """Return a rule in the form that requests use."""
     selects = dict(rule["filter"])
     kind = selects.pop("type")
     if kind == "correlation":

@@ -1,9 +1,9 @@
-"""Entities of Azure's own service, by the official SDK's administration client, in the directory's terms.
+"""Entities of Azure Service Bus, through the official SDK's administration client.
 
 Rules:
-- Questions and answers are those of a Twinbus directory, so that commands need not know whom they ask. What Azure does
-  not tell (deferred messages) is None.
-- The SDK's errors become ours by their status.
+- Requests and responses are those of a Twinbus directory, so commands need not know which service they talk to. What
+  Azure does not report (deferred messages) is None.
+- The SDK's errors are mapped to ours by their status.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _STATUSES: dict[int, type[ServiceError]] = {
 
 
 def answer(broker: ConnectionString, ca_file: Path | None, operation: str, body: dict[str, Any]) -> Answer:
-    """The answer to a directory's question."""
+    """Answer a directory request."""
     try:
         from azure.core.exceptions import AzureError, HttpResponseError
         from azure.servicebus.management import ServiceBusAdministrationClient

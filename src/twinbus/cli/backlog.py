@@ -1,9 +1,9 @@
-"""`twinbus backlog list|peek|resubmit|remove-unused`: what lies in the backlog queues of a secondary.
+"""`twinbus backlog list|peek|resubmit|remove-unused`: inspect and repair the backlog queues of a secondary.
 
 Rules:
-- Looking locks nothing; only `resubmit` and `remove-unused --yes` change anything.
-- A dead letter that goes back is completed only when the backlog queue has accepted its copy.
-- A queue is unused when the pair does not use its number and nothing at all is in it.
+- Listing and peeking lock nothing; only `resubmit` and `remove-unused --yes` change anything.
+- A resubmitted dead letter is completed only after the backlog queue has accepted its copy.
+- A queue is unused if the pair does not use its number and it holds no messages of any kind.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def list_backlog(
 
 
 def show_looks(looks: list[QueueLook]) -> None:
-    """The backlog queues as a table."""
+    """Print the backlog queues as a table."""
     if not looks:
         typer.echo("No backlog queues found.")
         return
@@ -108,7 +108,7 @@ def peek(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Look at diverted messages without locking them.
+    """Peek at diverted messages without locking them.
 
     \b
     Example:
@@ -153,7 +153,7 @@ def resubmit(
     ca_file: CaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put dead letters back into their backlog queue, for the syphon to try again.
+    """Return dead-lettered messages to their backlog queue, so that the syphon retries them.
 
     \b
     Example:
@@ -229,7 +229,7 @@ def remove_unused(
         typer.echo("No backlog queue is unused.")
 
 
-# --- what the commands share ------------------------------------------------------------------------------------------
+# --- shared by the commands -------------------------------------------------------------------------------------------
 
 
 def _client(text: str, ca_file: Any) -> BusClient:
@@ -281,13 +281,13 @@ async def _resubmit(client: BusClient, queue: str, to: str | None, count: int | 
         if refused:
             receiver.release([*kept, *(one for one, error in zip(ready, outcomes, strict=True) if error is not None)])
             raise ServiceError(f"{queue} does not take them: {refused[0]}")
-    # Held until now, or they would have come again and again.
+    # Held until now, or they would have been delivered again and again.
     receiver.release(kept)
     return {"resubmitted": done, "left": len(kept)}
 
 
 def age(since_ms: int | None, now_ms: int) -> str:
-    """How long ago, in the largest unit that fits."""
+    """Format an age in the largest unit that fits."""
     if since_ms is None:
         return "-"
     seconds = max(now_ms - since_ms, 0) // 1000

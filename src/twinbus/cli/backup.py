@@ -1,9 +1,9 @@
-"""`twinbus backup`: a verified copy of a namespace that is served, or of a data folder at rest.
+"""`twinbus backup`: a verified copy of a running namespace, or of the data folder of a stopped broker.
 
 Rules:
-- A running broker writes the copy itself, as of one commit, and serves its clients meanwhile.
-- Every checksum, reference and owner of the copy is verified before the command says that it is done.
-- A copy that failed is removed: half of a backup must not look like one.
+- A running broker writes the copy itself, as of one commit, while it serves its clients.
+- Every checksum, reference and owner in the copy is verified before the command reports success.
+- A failed copy is removed: half a backup must not look like one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def backup(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a verified copy of a namespace, while its broker runs. Run it on the broker's machine as its user.
+    """Write a verified copy of a namespace while its broker runs. Run it on the broker's machine as the broker's user.
 
     With --data it copies the folder of a stopped broker, with all its namespaces. A backup contains keys: protect it.
 
@@ -118,7 +118,7 @@ def _cold(data: Path, to: Path) -> None:
 
 
 def verified(folder: Path) -> dict[str, CheckReport]:
-    """A report of each namespace in a backup; StoreError when one is not whole."""
+    """Verify each namespace in a backup and return the reports; raise StoreError if one is damaged."""
     from twinbus.cli.check import body_of
     from twinbus.cli.folders import namespaces_in
     from twinbus.entities.audit import audit

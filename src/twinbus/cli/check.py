@@ -1,4 +1,4 @@
-"""`twinbus check`: reads every record of a data folder and tells whether all of it is whole."""
+"""`twinbus check`: verify every record of a data folder."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _row(name: str, report: CheckReport) -> list[str]:
 
 
 def body_of(value: bytes) -> int:
-    """The number of the body that an index record points to."""
+    """Return the number of the body that an index record refers to."""
     from twinbus.entities import records
 
     return records.unpack(value).body_number

@@ -1,4 +1,4 @@
-"""`twinbus compact`: writes a copy of a data folder without the space that deleted messages left."""
+"""`twinbus compact`: copy a data folder without the space that deleted messages left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def compact(
     to: Annotated[Path, typer.Argument(metavar="NEW_DIR", help="Folder to create.")],
     json: Json = False,
 ) -> None:
-    """Write a compact copy of a data folder. The broker must be stopped; the original is left as it is.
+    """Write a compact copy of a data folder. The broker must be stopped; the original is not changed.
 
     \b
     Example:

@@ -1,9 +1,9 @@
-"""Names for the shell's completion, asked of the namespace that TWINBUS_CONNECTION_STRING names.
+"""Shell completion of names from the namespace in TWINBUS_CONNECTION_STRING.
 
 Rules:
-- A person waits for it with a finger on the tab key: a short time, then nothing.
-- Nothing is said, whatever goes wrong: a shell shows it in the middle of the line.
-- Azure is not asked: its administration client alone takes longer to load than anybody waits.
+- The user is waiting at the tab key, so the lookup gives up after a short time.
+- Errors are never printed: the shell would show them in the middle of the line.
+- Azure is not asked: loading its administration client alone takes too long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PATIENCE_S = 1.0
 
 
 def entity_names(incomplete: str) -> list[str]:
-    """Queues and topics."""
+    """Complete queues and topics."""
     return _starting([*_found("queues", "path"), *_found("topics", "path")], incomplete)
 
 
@@ -32,7 +32,7 @@ def topic_names(incomplete: str) -> list[str]:
 
 
 def subscription_names(ctx: Context, incomplete: str) -> list[str]:
-    """Subscriptions of the topic that the line names."""
+    """Complete subscriptions of the topic on the command line."""
     topic = ctx.params.get("topic") or ctx.params.get("entity") or _first_word(str(ctx.info_name))
     return _starting(_found("subscriptions", "name", topic=topic), incomplete) if topic else []
 
@@ -42,7 +42,7 @@ def policy_names(incomplete: str) -> list[str]:
 
 
 def _first_word(command: str) -> str | None:
-    """What stands behind a command on the line: while an option has no value yet, its arguments are not parsed."""
+    """Return the first argument after a command. Click has not parsed it while an option still lacks its value."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     words = line.split()
     behind = words[words.index(command) + 1 :] if command in words else []
@@ -57,7 +57,7 @@ def _found(kind: str, field: str, **body: Any) -> list[str]:
     answers: list[str] = []
 
     def look() -> None:
-        # Whatever it is, the completion is not the place to tell it.
+        # Completion must stay silent whatever goes wrong.
         with contextlib.suppress(Exception):
             answers.extend(str(each[field]) for each in _asked(kind, body))
 
@@ -68,7 +68,7 @@ def _found(kind: str, field: str, **body: Any) -> list[str]:
 
 
 def _patience_s() -> float:
-    """A second, unless a slow line needs more."""
+    """One second, unless TWINBUS_COMPLETION_S allows more for a slow connection."""
     try:
         return float(os.environ.get("TWINBUS_COMPLETION_S", _PATIENCE_S))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Asking before something is deleted for good."""
+"""Ask before deleting for good."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from twinbus.errors import ConfigError
 
 
 def confirm(question: str) -> None:
-    """Go on when the answer is yes. Without a terminal nobody can answer: that needs --yes.
+    """Continue only if the answer is yes. Without a terminal nobody can answer, so --yes is required.
 
-    An interrupt at the question ends the command as an interrupt anywhere else does.
+    An interrupt at the prompt ends the command like an interrupt anywhere else.
     """
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} Nobody can be asked here: pass --yes.")

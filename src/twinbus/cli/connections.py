@@ -1,4 +1,4 @@
-"""`twinbus connections list|close`: who is connected to a namespace, and ending it."""
+"""`twinbus connections list|close`: list and close the connections to a namespace."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show_connections(target: TargetNamespace, filter: Pattern = None, json: Json
             str(each["senders"]),
             str(each["receivers"]),
             plain(", ".join(_entities(each)) or "-"),
-            # Agents go on with the versions of Python and of the machine.
+            # The rest of a user agent names versions of Python and the operating system.
             plain((each["client"] or each["container"]).partition(" ")[0]),
         ]
         for each in found
@@ -93,7 +93,7 @@ def close(
 
 
 def listed(target: TargetNamespace) -> list[dict[str, Any]]:
-    """Every connection, page by page."""
+    """Return all connections, fetched page by page."""
     if target.azure:
         raise ConfigError("Azure does not list connections: this command asks a Twinbus namespace.")
 

@@ -1,6 +1,6 @@
-"""`twinbus context`: connection strings under names, so that commands need no key on their line.
+"""`twinbus context`: named connection strings, so that commands need no key on the command line.
 
-Keys are never printed: a list shows the host, the policy's name and the CA.
+Keys are never printed: the list shows the host, the policy's name and the CA.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def add(
     ca_file: Annotated[Path | None, typer.Option(metavar="FILE", help="CA certificate to trust.")] = None,
     json: Json = False,
 ) -> None:
-    """Add a context, or replace it. The connection string comes from a file or from standard input.
+    """Add or replace a context. The connection string is read from a file or from standard input.
 
     \b
     Example:
@@ -92,7 +92,7 @@ def list_contexts(json: Json = False) -> None:
 
 @contexts.command()
 def use(name: Name, json: Json = False) -> None:
-    """Use a context where no other is named.
+    """Use a context by default.
 
     \b
     Example:

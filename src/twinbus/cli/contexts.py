@@ -1,8 +1,8 @@
-"""The file of contexts: connection strings under names.
+"""The file that holds the contexts: named connection strings.
 
 Rules:
-- It is `contexts.json` in the user's configuration folder, 0600 in a folder 0700, written whole or not at all.
-- One that others can read is refused: it holds keys.
+- It is `contexts.json` in the user's configuration folder, mode 0600 in a folder of mode 0700, replaced atomically.
+- A file that others can read is refused, because it holds keys.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from twinbus.spelling import did_you_mean
 
 
 def contexts_file() -> Path:
-    """By the desktop convention; a relative setting counts as none."""
+    """Return the path by the XDG convention; a relative XDG_CONFIG_HOME is ignored."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     folder = Path(base) if os.path.isabs(base) else Path.home() / ".config"
     return folder / "twinbus" / "contexts.json"
 
 
 def found_context(name: str | None) -> tuple[str, Path | None] | None:
-    """The connection string and CA file of a context, or of the one in use; None when there is none."""
+    """Return the connection string and CA file of a context, or of the one in use; None if there is none."""
     if name is None and not contexts_file().exists():
         return None
     kept = read_contexts()

@@ -1,6 +1,6 @@
-"""`twinbus demo`: the whole of Twinbus in about a minute and a half.
+"""`twinbus demo`: all of Twinbus in about a minute and a half.
 
-Exit codes: 0 every message was accounted for; 1 something was lost, or did not work; 2 the command line is wrong.
+Exit codes: 0 every message is accounted for; 1 a message was lost or something failed; 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def demo(
     """Kill a message bus under load, and lose nothing.
 
     Two namespaces start as separate processes. A paired client sends orders to a queue and events to a topic of the
-    primary, receivers take them out. The primary is killed with -9: sends go on, into the backlog queues of the
-    secondary. It is started again, the syphon brings the backlog home, every message is accounted for, and the ledgers
-    become a report.
+    primary, and receivers consume them. The primary is killed with -9: sends continue, into the backlog queues of the
+    secondary. After a restart the syphon moves the backlog to the primary, every message is accounted for, and the
+    ledgers become a report.
 
     Example: twinbus demo --rate 100 --outage 30
     """
@@ -58,7 +58,7 @@ def demo(
         from twinbus.spark.session import need_pyspark
 
         need_pyspark()
-    # Connections that break are what this is about: the SDK need not tell of each.
+    # Broken connections are the point of the demo: the SDK need not log each one.
     for name in ("azure", "twinbus.paired"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     from twinbus.demo.story import DemoOptions
@@ -103,13 +103,13 @@ async def _run(folder: Path, plan: DemoOptions, as_json: bool) -> Story:
     from twinbus.demo.screen import Screen
     from twinbus.demo.story import Story
 
-    # Told to stop, or with nobody left who looks, it takes its processes with it.
+    # When told to stop, or when its output is closed, it ends its processes too.
     running = asyncio.current_task()
     assert running is not None
     stopping = False
 
     def stop() -> None:
-        # Once: a second cancellation would end the tidying up that the first one began.
+        # Only once: a second cancellation would interrupt the cleanup that the first one started.
         nonlocal stopping
         if not stopping:
             stopping = True
@@ -119,7 +119,7 @@ async def _run(folder: Path, plan: DemoOptions, as_json: bool) -> Story:
 
     class Watched(Console):
         def on_broken_pipe(self) -> None:
-            # Rich would end the process here and now.
+            # Rich would exit the process immediately.
             self.quiet = True
             stop()
 

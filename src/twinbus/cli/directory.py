@@ -1,4 +1,4 @@
-"""Which broker a command talks to, and one question to its directory, the namespace's own `$management` node."""
+"""Find the broker for a command, and send requests to its directory, the namespace's `$management` node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find(
     namespace: str | None,
     connection_file: Path | None = None,
 ) -> ConnectionString:
-    """The broker to ask; a file wins over a string from the environment."""
+    """Return the broker to talk to; a file takes precedence over a string from the environment."""
     if ready_file is not None:
         return ConnectionString.parse(_from_ready_file(ready_file, namespace))
     if namespace is not None:
@@ -46,7 +46,7 @@ def find(
 
 
 def client_of(broker: ConnectionString, ca_file: Path | None, patience_s: float) -> BusClient:
-    """A client that trusts the CA of `ca_file`, if one is given."""
+    """Create a client that trusts the CA in `ca_file`, if given."""
     from twinbus.client import BusClient, tls_context
 
     tls = None if ca_file is None or broker.emulator else tls_context(ca_file)
@@ -61,7 +61,7 @@ def ask(
     ca_file: Path | None = None,
     patience_s: float | None = None,
 ) -> dict[str, Any]:
-    """One request; ServiceError when the broker refuses it."""
+    """Send one request; raise ServiceError if the broker refuses it."""
     return in_conversation(broker, lambda node: node.ask(operation, body), ca_file=ca_file, patience_s=patience_s)
 
 
@@ -72,8 +72,8 @@ def in_conversation(
     ca_file: Path | None = None,
     patience_s: float | None = None,
 ) -> T:
-    """Requests to the namespace's own node, over one connection. The first has `patience_s` to be answered."""
-    # Help and completion do without.
+    """Send requests to the namespace's node over one connection; the first must be answered within `patience_s`."""
+    # Imported here, because help and completion do not need it.
     import asyncio
 
     patience = PATIENCE_S if patience_s is None else patience_s

@@ -1,4 +1,4 @@
-"""Which entity a command about messages means, as arguments and as a path.
+"""The entity that a message command works on, as arguments and as a path.
 
 A subscription is `TOPIC --subscription NAME`, or its path `TOPIC/Subscriptions/NAME`.
 """
@@ -29,7 +29,7 @@ Dead = Annotated[bool, typer.Option("--dead", help="Use its dead-letter queue.")
 
 
 def path_of(entity: str, subscription: str | None, *, dead: bool = False) -> str:
-    """Where messages are received from."""
+    """Return the path to receive from."""
     if subscription is not None:
         if SUBSCRIPTIONS.lower() in entity.lower():
             raise ConfigError(f"{entity} is a subscription already: leave --subscription out, or give the topic alone.")
@@ -38,6 +38,6 @@ def path_of(entity: str, subscription: str | None, *, dead: bool = False) -> str
 
 
 def source_of(path: str) -> str:
-    """The queue or topic that messages of a path were sent to."""
+    """Return the queue or topic to which the messages of a path were sent."""
     at = path.lower().find(SUBSCRIPTIONS.lower())
     return path if at < 0 else path[:at]

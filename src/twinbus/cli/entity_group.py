@@ -1,8 +1,7 @@
-"""`create|list|show|update|status|delete` for one kind of entity.
+"""The commands `create|list|show|update|status|delete` for one kind of entity.
 
-The connection string's policy needs the right Manage.
-Queues, topics and subscriptions differ in their arguments, their settings, the counts that a list shows, and their
-examples; each has a file that says those.
+The connection string's policy needs the Manage right. Queues, topics and subscriptions differ in their arguments,
+settings, examples and the counts in a list; each kind has a file that defines those.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from twinbus.errors import ConfigError
 from twinbus.spelling import did_you_mean
 
 DURATIONS = "Durations are PT30S, P14D, or 30s, 5m, 14d."
-# The columns of a list, and the fields they show.
+# Columns of a list, and the fields they show.
 MESSAGE_COUNTS = {
     "active": "active_messages",
     "scheduled": "scheduled_messages",
@@ -35,21 +34,21 @@ MESSAGE_COUNTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class EntityGroup:
-    """What is said of one kind of entity."""
+    """The definition of one kind of entity."""
 
     kind: str
-    # The arguments that name one, and the one of them that names a new one.
+    # The arguments that identify an entity, and the one that names a new entity.
     arguments: dict[str, Any]
     new_name: Any
-    # What a list is called by, and the columns of counts in it, with the fields they show.
+    # The heading of the name column, and the count columns with the fields they show.
     title: str
     counts: dict[str, str]
-    # What goes with it when it is deleted: a word, and the fields that count it.
+    # What is deleted with the entity: a noun, and the fields that count it.
     owned: str
     owned_counts: tuple[str, ...]
-    # What is said of a command besides what it does.
+    # Additional help text by command.
     notes: dict[str, str]
-    # Command lines by command; the group's own are under the empty name.
+    # Example command lines by command; those of the group are under the empty name.
     examples: dict[str, tuple[str, ...]]
     statuses: str
 
@@ -58,7 +57,7 @@ class EntityGroup:
         return found
 
     def name_of(self, described: dict[str, Any]) -> str:
-        """An entity in a sentence."""
+        """Name an entity in a sentence."""
         own = f"{described['name']} of {described['topic']}" if "topic" in described else described["path"]
         return f"{self.kind} {own}"
 
@@ -181,7 +180,7 @@ def _known(option: str, given: str | None, columns: dict[str, str]) -> None:
 def _with_parameters(
     run: Callable[..., None], required: dict[str, Any], options: dict[str, Any]
 ) -> Callable[..., None]:
-    """A command with these parameters and `--json`, which is last of its own."""
+    """Create a command with these parameters and `--json` as the last one."""
 
     def command(target: TargetNamespace, **values: Any) -> None:
         run(target, **values)

@@ -1,7 +1,7 @@
-"""`twinbus export`: a running namespace's entities as a configuration file, the emulator's or ours.
+"""`twinbus export`: write a running namespace's entities as a configuration file, the emulator's or ours.
 
-`twinbus serve --config FILE` makes them again. Keys are not in it unless `--show-keys` asks for them; what a format
-cannot say is told on the error stream.
+`twinbus serve --config FILE` recreates them. Keys are included only with `--show-keys`. What a format cannot express is
+reported on standard error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def export(
         bool, typer.Option("--show-keys", help="Include the keys of policies (TOML only); keep the file safe.")
     ] = False,
 ) -> None:
-    """Write a namespace's entities as a configuration file. `twinbus serve --config` makes them again.
+    """Write a namespace's entities as a configuration file. `twinbus serve --config` recreates them.
 
     \b
     Example:
@@ -68,7 +68,7 @@ def export(
 
 
 def exported(target: TargetNamespace, *, show_keys: bool = False) -> ExportedNamespace:
-    """Everything the namespace has, asked for page by page."""
+    """Fetch everything the namespace has, page by page."""
     from twinbus.broker.configuration.export_tree import tree_of
 
     if target.azure:

@@ -1,6 +1,6 @@
-"""`twinbus fault set|clear|list`: outages on purpose in a running broker that allows them.
+"""`twinbus fault set|clear|list`: cause outages in a running broker that allows them.
 
-Faults are set by HTTP on the namespace's port, which no fault touches, so that what was set can be cleared.
+Faults are managed over HTTP on the namespace's port, which no fault affects, so they can always be cleared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where data lies: the default folder, and the namespaces in a folder."""
+"""Find data: the default folder, and the namespaces in a folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from twinbus.store.folder import DATA_NAME, had_store
 
 
 def default_data() -> Path:
-    """The user's state folder, by the desktop convention; a relative setting counts as none."""
+    """Return the user's state folder by the XDG convention; a relative XDG_STATE_HOME is ignored."""
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
     return base / "twinbus"
 
 
 def namespaces_in(folder: Path) -> dict[str, Path]:
-    """The namespaces of a data folder by name; the folder of one namespace is taken too."""
+    """Return the namespaces of a data folder by name; the folder of a single namespace works too."""
     if _has_store(folder):
         return {folder.name: folder}
     found = {path.name: path for path in sorted(folder.glob("*")) if _has_store(path)}
@@ -31,10 +31,10 @@ def namespaces_in(folder: Path) -> dict[str, Path]:
 
 @contextmanager
 def copies_in(folder: Path, to: Path | None) -> Iterator[dict[str, Path]]:
-    """Where the copies of a data folder's namespaces go in a new folder, which is made with the folder's keys; None: no
-    copies are wanted.
+    """Create a new folder with the original's keys and yield the path of each namespace's copy in it; yield nothing if
+    `to` is None.
 
-    The new folder goes when the block fails: half of a data folder must not look like one.
+    If the block fails, the new folder is removed: half a data folder must not look like one.
     """
     from twinbus.broker.security.keys import KEYS_FILE, write_private
 
@@ -51,7 +51,7 @@ def copies_in(folder: Path, to: Path | None) -> Iterator[dict[str, Path]]:
     try:
         keys = folder / KEYS_FILE
         if keys.is_file():
-            # Without its keys the copy would make new ones, and every client's connection string would stop working.
+            # Without these the copy would get new keys, and every client's connection string would stop working.
             write_private(to / KEYS_FILE, keys.read_text())
         yield {name: to / name for name in namespaces}
     except BaseException:
@@ -60,5 +60,5 @@ def copies_in(folder: Path, to: Path | None) -> Iterator[dict[str, Path]]:
 
 
 def _has_store(folder: Path) -> bool:
-    """One that was lost counts: whoever opens it is told."""
+    """A lost store counts too, so that opening it reports the loss."""
     return (folder / DATA_NAME).is_file() or had_store(folder)

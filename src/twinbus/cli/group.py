@@ -1,9 +1,9 @@
-"""How commands are put into groups, and how a group's help looks: by purpose, in plain text.
+"""Command groups and their help: grouped by purpose, in plain text.
 
 Rules:
-- A command belongs to the panel that it was registered with; one without a panel stands under "Commands".
-- The first sentence of a command's help is shown whole.
-- `\\b` before an example keeps its lines as they are.
+- A command is listed in the panel it was registered with, or under "Commands".
+- The first sentence of a command's help is shown in full.
+- `\\b` before an example preserves its line breaks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-# The purposes of commands, in the order in which help shows them.
+# The panels of the help, in order.
 BROKER = "Broker"
 ENTITIES = "Entities"
 MESSAGES = "Messages"
@@ -21,7 +21,7 @@ PAIRING = "Paired namespaces"
 PIPELINE = "Pipeline and costs"
 _PANELS = (BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE)
 _REST = "Commands"
-# Commands of the program in the order in which they are first needed; others stand behind them.
+# Commands in the order in which users first need them; all others follow.
 _ORDER = (
     *("demo", "serve", "trust", "check", "compact", "backup", "restore", "top", "connections", "context", "fault"),
     *("queue", "topic", "subscription", "rule", "policy", "export", "apply"),
@@ -32,7 +32,7 @@ _ORDER = (
 
 
 class Group(TyperGroup):
-    """A group whose help lists its commands panel by panel."""
+    """A group whose help lists its commands by panel."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -45,7 +45,7 @@ class Group(TyperGroup):
         for panel in (*_PANELS, *(one for one in panels if one not in _PANELS)):
             if panel in panels:
                 with formatter.section(panel):
-                    # The panels' second columns stand under each other.
+                    # Align the second columns of all panels.
                     formatter.write_dl([(name.ljust(longest), text) for name, text in panels[panel]])
 
 
@@ -54,12 +54,12 @@ def _place(name: str) -> int:
 
 
 def sentence(command: Any) -> str:
-    """The first sentence of a command's help."""
+    """Return the first sentence of a command's help."""
     text = " ".join((command.help or "").partition("\n\n")[0].split())
     head, stop, _ = text.partition(". ")
     return head + "." if stop else text
 
 
 def group(help: str) -> typer.Typer:
-    """A group of commands; `help` has an example at its end."""
+    """Create a group of commands; `help` ends with an example."""
     return typer.Typer(cls=Group, help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False)

@@ -1,6 +1,6 @@
-"""`twinbus ledger`: what the operations ledger of a data folder adds up to, and its way into tables.
+"""`twinbus ledger`: sum up the operations ledger of a data folder, and load it into tables.
 
-Only complete files are read, so what a running broker did in the last minute may be missing; the command says so.
+Only complete files are read, so the last minute of a running broker may be missing; the command says so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Example:
 )
 
 _NUMBERS = ("operations", "bytes", "units")
-# The tables' folder, beside the ledger's.
+# The folder of the tables, next to the ledger.
 TABLES_NAME = "tables"
 
 
@@ -98,9 +98,9 @@ def run(
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of Spark on this machine.")] = "2g",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Bring what is new in ledgers into the tables of operations, charges, failovers, backlog and latency.
+    """Load new ledger records into the tables of operations, charges, failovers, backlog and latency.
 
-    Each record goes in once, however often a run is killed or a file comes again.
+    Each record is loaded once, even if a run is killed or a file appears again.
 
     \b
     Example:
@@ -147,9 +147,9 @@ def _run(
         "twinbus ledger", master=master, settings=settings, brisk=brisk, archived=archived, progress=progress
     ) as spark:
         if every_s is None:
-            # Stopped at any moment, it loses nothing but its work since the last commit.
+            # Stopping it at any moment loses only the work since the last commit.
             return pipeline.run(spark, folders, place, sheet, progress=progress)
-        # Spark has set its own answer to Ctrl-C by now, which would kill the batch in hand.
+        # By now Spark has installed its own Ctrl-C handler, which would kill the current batch.
         with _stopping() as stopping:
             return pipeline.follow(
                 spark, folders, place, sheet, stopping=stopping, told=told, every_s=every_s, progress=progress
@@ -158,7 +158,7 @@ def _run(
 
 @contextmanager
 def _spark_errors() -> Iterator[None]:
-    """What Spark has to say of a failure in one line, and what to do."""
+    """Turn a failure of Spark into one line and the next step."""
     from twinbus.spark.session import need_pyspark
 
     need_pyspark()
@@ -183,7 +183,7 @@ def _told(summary: RunSummary) -> str:
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """Set by the first signal to end; the second one does not wait."""
+    """Yield an event that the first signal sets; a second signal interrupts at once."""
     event = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
@@ -200,7 +200,7 @@ def _stopping() -> Iterator[threading.Event]:
 
 
 def find_ledger(folder: Path) -> Path:
-    """The ledger in a data folder; the ledger's own folder is taken too."""
+    """Return the ledger in a data folder; the ledger's own folder works too."""
     from twinbus.broker.configuration.config import LEDGER_NAME
 
     for found in (folder / LEDGER_NAME, folder):

@@ -1,7 +1,7 @@
-"""`twinbus`: puts the commands together, and turns our errors into one line and an exit code.
+"""`twinbus`: assemble the commands, and turn our errors into one line and an exit code.
 
-Exit codes: 0 done; 1 the service, the disk or a check says no; 2 the command line or a configuration file is wrong;
-130 interrupted.
+Exit codes: 0 success; 1 the service, the disk or a check failed; 2 invalid command line or configuration file; 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ app.command(rich_help_panel=PIPELINE)(release)
 
 # Options that take a connection string.
 _HOLDERS = ("-c", "--connection-string", "--primary", "--secondary")
-# What the command line's own errors are; typer has them from a copy of click that is its own business.
+# The base class of command-line errors, found through typer, which bundles its own copy of click.
 _MISUSE: type[Any] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 _INTERRUPTED = 130
 
@@ -132,7 +132,7 @@ def _top(
 
 
 def _check_secrets(arguments: Sequence[str]) -> None:
-    """Refuse a connection string in the wrong place: the complaint about it would quote it, key and all."""
+    """Reject a misplaced connection string, because the error about it would quote it, including the key."""
     for before, each in zip(("", *arguments), arguments, strict=False):
         named = before in _HOLDERS or each.startswith(tuple(f"{holder}=" for holder in _HOLDERS))
         if any(f"sharedaccess{secret}=" in each.lower() for secret in ("key", "signature")) and not named:
@@ -140,12 +140,12 @@ def _check_secrets(arguments: Sequence[str]) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The entry point. Ends the process with the exit code."""
+    """The entry point. Exits the process with the exit code."""
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         _check_secrets(given)
         code = _built(*given[:2])(args=given, prog_name="twinbus", standalone_mode=False)
-        # What is still buffered must not fail after we have said that all is done.
+        # Flush here, because buffered output must not fail after success was reported.
         sys.stdout.flush()
     except TwinbusError as error:
         _say(str(error))
@@ -156,7 +156,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away, as `head` does: nobody is left to tell.
+        # The reader of our output is gone, as with `head`.
         _drop_output()
         sys.exit(1)
     except OSError as error:
@@ -171,12 +171,12 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
 
 @functools.cache
 def _built(*words: str) -> Any:
-    """The commands, or only the one that is named: building the others takes longer than most of them run."""
+    """Build all commands, or only the named one: building the others takes longer than most of them run."""
     return typer.main.get_command(named(app, words))
 
 
 def named(commands: typer.Typer, words: Sequence[str]) -> typer.Typer:
-    """The group with nothing but the command that the words name; the whole of it when they name none."""
+    """Return the group reduced to the command that the words name; the whole group if they name none."""
     name = words[0] if words else ""
     leaves = [each for each in commands.registered_commands if (each.name or each.callback.__name__) == name]  # type: ignore[union-attr]
     groups = [shallow(each) for each in commands.registered_groups if each.name == name]
@@ -191,8 +191,8 @@ def named(commands: typer.Typer, words: Sequence[str]) -> typer.Typer:
 
 
 def _drop_output() -> None:
-    """What is still buffered goes nowhere: Python would try it again at exit, complain, and end with 120."""
-    # Whoever runs a command inside a process may have put something without a file in its place.
+    """Discard buffered output: Python would try to write it at exit, complain, and exit with 120."""
+    # A caller in the same process may have replaced stdout with an object without a file.
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -202,7 +202,7 @@ def _say(text: str) -> None:
 
 
 def _misused(error: Any) -> None:
-    """One line that says what is wrong with the command line, and where its help is."""
+    """Print one line that says what is wrong with the command line and where to find its help."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return

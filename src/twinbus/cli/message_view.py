@@ -1,9 +1,8 @@
 """Messages as JSON lines and as text, and back from JSON lines.
 
 Rules:
-- What `receive --json` and `peek --json` write, `send --lines` reads; what a broker adds is left out of what is sent.
-- Nothing of a message reaches a terminal that could steer it: control characters are written as escapes, and a body
-  that holds some is shown in hex.
+- `send --lines` reads what `receive --json` and `peek --json` write; fields that the broker added are not sent.
+- A message cannot control the terminal: control characters are escaped, and a body that contains some is shown in hex.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 _STATES = {0: "active", 1: "deferred", 2: "scheduled"}
 _MARKS = {"DeadLetterReason": "dead_letter_reason", "DeadLetterErrorDescription": "dead_letter_description"}
-# Fields of a line that a sender chooses.
+# Fields that the sender sets.
 _SENT = (
     "message_id",
     "session_id",
@@ -39,7 +38,7 @@ _SENT = (
     "application_properties",
 )
 _BODIES = ("body", "body_base64")
-# Fields of a line that a broker gave.
+# Fields that the broker sets.
 _GIVEN = (
     "sequence_number",
     "enqueued_ms",
@@ -55,7 +54,7 @@ _HEX_BYTES = 16
 
 
 class Body(StrEnum):
-    """How bodies are shown."""
+    """How to show bodies."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -65,8 +64,8 @@ class Body(StrEnum):
 
 
 def message_fields(message: ReceivedMessage, body: Body = Body.AUTO) -> dict[str, Any]:
-    """A message as a JSON object; fields without a value are left out. A section that cannot be decoded is in
-    `unreadable`, encoded."""
+    """Return a message as a JSON object without empty fields. Sections that cannot be decoded are in `unreadable`,
+    encoded."""
     unreadable = message.decode_readable()
     amqp = message.amqp
     annotations = amqp.message_annotations or {}
@@ -98,17 +97,17 @@ def message_fields(message: ReceivedMessage, body: Body = Body.AUTO) -> dict[str
 
 
 def _name(value: Any) -> Any:
-    """An id; AMQP has four kinds, and a program compares texts."""
+    """Return an id as a string: AMQP has four kinds, but programs compare strings."""
     return value if value is None else str(value)
 
 
 def _text(value: Any) -> Any:
-    """A property that is text; a sender can write anything in its place."""
+    """Return a text property; a sender can write anything there."""
     return value if value is None or isinstance(value, str) else to_json(value)
 
 
 def content_of(message: ReceivedMessage) -> Any:
-    """A body; the encoded bytes of one that cannot be decoded."""
+    """Return the body, or its encoded bytes if it cannot be decoded."""
     raw = message.decode_readable().get("body")
     return message.body if raw is None else raw
 
@@ -129,7 +128,7 @@ def _body_fields(message: ReceivedMessage, body: Body) -> dict[str, Any]:
         try:
             return {"body": json.loads(text)}
         except (ValueError, RecursionError):
-            pass  # it is no JSON: the text is what there is
+            pass  # not JSON: keep the text
     return {"body": text}
 
 
@@ -137,7 +136,7 @@ def _body_fields(message: ReceivedMessage, body: Body) -> dict[str, Any]:
 
 
 def block(message: ReceivedMessage, body: Body = Body.AUTO) -> str:
-    """A message for people: a heading, its properties, its body."""
+    """Format a message for reading: a heading, its properties, its body."""
     fields = message_fields(message, Body.NONE)
     heading = [f"#{fields.pop('sequence_number')}", plain(str(fields.pop("message_id", "-")))]
     heading.append(time_text(fields.pop("enqueued_ms", None)))
@@ -161,7 +160,7 @@ def _field(name: str, value: Any) -> str:
 
 
 def body_text(message: ReceivedMessage, body: Body) -> str:
-    """The body for people."""
+    """Format the body for reading."""
     if body is Body.NONE:
         return ""
     content = content_of(message)
@@ -182,7 +181,7 @@ def body_text(message: ReceivedMessage, body: Body) -> str:
 
 
 def excerpt(message: ReceivedMessage, chars: int) -> str:
-    """The start of the body in one line."""
+    """Return the start of the body on one line."""
     content = content_of(message)
     if not isinstance(content, bytes):
         text = json.dumps(to_json(content), ensure_ascii=False)
@@ -193,7 +192,7 @@ def excerpt(message: ReceivedMessage, chars: int) -> str:
 
 
 def hex_text(content: bytes) -> str:
-    """Lines of offset, bytes and letters."""
+    """Return a hex dump: offset, bytes and letters."""
     lines = []
     for at in range(0, len(content), _HEX_BYTES):
         part = content[at : at + _HEX_BYTES]
@@ -207,7 +206,7 @@ def _printable(text: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """A text that cannot steer a terminal."""
+    """Escape everything that could control a terminal."""
     return "".join(each if each.isprintable() or each in "\t\n" else _escaped(each) for each in text)
 
 
@@ -215,11 +214,11 @@ def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape").decode()
 
 
-# --- back -------------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def message_of(line: str | bytes, number: int, defaults: dict[str, Any]) -> Message:
-    """The message of a JSON line; `defaults` stand for what it does not say."""
+    """Return the message of a JSON line; `defaults` fill in missing fields."""
     from twinbus.client import Message
 
     try:

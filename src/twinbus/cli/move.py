@@ -1,9 +1,9 @@
 """`twinbus move` and `twinbus copy`: messages from one entity to another.
 
 Rules:
-- Within one Twinbus namespace a move is a transaction: wherever it is killed, each message is in one place.
-- Between namespaces the original goes when its copy has been accepted: a crash may leave both, and loses none.
-- What was there at the start is moved or copied; what comes meanwhile may stay.
+- Within one Twinbus namespace a move is a transaction: even if it is killed, each message is in exactly one place.
+- Between namespaces the original is deleted once its copy has been accepted: a crash may leave both, but loses none.
+- Messages present at the start are moved or copied; those that arrive later may stay.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ ToContext = Annotated[
 
 @dataclass(slots=True)
 class MoveResult:
-    """What went over."""
+    """The outcome of a move or copy."""
 
     done: int = 0
-    # Whether each was removed in one transaction with its copy.
+    # Whether each copy and the removal of its original were one transaction.
     atomic: bool = False
     interrupted: bool = False
     error: ServiceError | None = None
-    # The last sequence number that was copied.
+    # The last sequence number copied.
     last: int = 0
 
 
@@ -73,7 +73,7 @@ def move(
     to_context: ToContext = None,
     json: Json = False,
 ) -> None:
-    """Move messages to another entity. None is lost, and within one namespace none is repeated.
+    """Move messages to another entity. No message is lost, and within one namespace none is duplicated.
 
     Locked, deferred and scheduled messages stay. Sessions are moved one after the other.
 
@@ -105,9 +105,9 @@ def copy(
     to_context: ToContext = None,
     json: Json = False,
 ) -> None:
-    """Copy messages to another entity. The originals stay as they are, unlocked; only active ones are copied.
+    """Copy active messages to another entity. The originals are neither locked nor changed.
 
-    A copy that was interrupted says where to go on with --from.
+    If interrupted, it prints the --from value to continue with.
 
     \b
     Example:
@@ -128,7 +128,7 @@ def copy(
 def _other(
     target: TargetNamespace, path: str, to: str, file: Path | None, context: str | None
 ) -> TargetNamespace | None:
-    """The namespace to send to when it is another one."""
+    """Return the namespace to send to, if it is another one."""
     if file is not None or context is not None:
         return found_target(None, file, None, None, context, None if context is not None else target.ca_file)
     if path.lower() == to.lower():
@@ -137,7 +137,8 @@ def _other(
 
 
 def _goal(target: TargetNamespace, entity: str, subscription: str | None, dead: bool, wanted: int | None) -> int | None:
-    """How many are to go: what is sent to the source meanwhile, by ourselves even, must not keep us busy for ever."""
+    """How many messages to move: those sent to the source meanwhile, even by ourselves, must not keep us busy
+    forever."""
     from twinbus.cli.purge import message_count
 
     count = message_count(target, entity, subscription, dead)
@@ -186,7 +187,7 @@ async def _moved(
 
 
 async def _receivers(client: BusClient, path: str, stop: work.Stop) -> AsyncIterator[Receiver]:
-    """A receiver of the entity; where it requires sessions, one of each session that has messages."""
+    """Yield a receiver of the entity or, if it requires sessions, one for each session with messages."""
     try:
         yield await client.receiver(path)
         return

@@ -1,7 +1,7 @@
-"""How messages go from one entity to another, for the commands that do it.
+"""Move messages between entities, for the commands that do so.
 
 A Twinbus broker sends the copy and removes the original in one transaction. Elsewhere, and between namespaces, the
-original is removed when its copy has been accepted, and not before: a crash in between leaves both.
+original is removed only after its copy has been accepted: a crash in between leaves both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ID_CHARS_MAX = 128
 
 
 def ids_of(target: TargetNamespace, destination: str, new_ids: bool | None) -> bool:
-    """Whether copies get new ids; ConfigError where the old ones might lose them, or nobody can know."""
+    """Whether copies get new ids; raise ConfigError if keeping them could lose copies, or if that is unknown."""
     detects: Any = None
     missing: ServiceError | None = None
     for kind in ("queue", "topic"):
@@ -30,7 +30,7 @@ def ids_of(target: TargetNamespace, destination: str, new_ids: bool | None) -> b
         except EntityNotFoundError as error:
             missing = error
         except ServiceError:
-            break  # not for this key to know
+            break  # this key may not read the settings
     else:
         if missing is not None:
             raise missing
@@ -51,7 +51,7 @@ async def transactions_of(client: BusClient) -> Transactions | None:
     try:
         return await client.transactions()
     except ServiceError:
-        return None  # a service without them
+        return None  # the service has no transactions
 
 
 async def moved(
@@ -60,7 +60,7 @@ async def moved(
     transactions: Transactions | None,
     ready: list[tuple[ReceivedMessage, bytes]],
 ) -> set[int]:
-    """Sequence numbers of those that went; the others raise."""
+    """Move messages and return the sequence numbers of those moved; raise if any was refused."""
     if not ready:
         return set()
     if transactions is not None:

@@ -1,8 +1,8 @@
-"""Where messages are written before they are settled.
+"""Write messages before they are settled.
 
 Rules:
-- What is written is flushed, and in a file also on the disk, before anybody is told that it is done: a message whose
-  output failed is not settled, and comes again.
+- Output is flushed, and in a file also synced to disk, before it counts as written. A message whose output failed is
+  not settled and will be delivered again.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """Writes messages to the standard output."""
+    """Writes messages to standard output."""
 
     def __init__(self, *, as_json: bool, raw: bool = False, body: Body = Body.AUTO, one: bool = False) -> None:
         self._as_json = as_json
-        # Bodies alone, as they are.
+        # Write the bodies alone, unchanged.
         self._raw = raw
-        # Behind a raw body: one alone is written byte for byte, of several each ends its line.
+        # After a raw body: nothing after a single one, a newline after each of several.
         self._separator = b"" if one else b"\n"
         self._body = body
-        # The stream below the text.
+        # The binary stream below the text stream.
         self._stream = sys.stdout.buffer
 
     def write(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Have messages out of our hands; OSError when that fails."""
+        """Write messages and flush them; raise OSError if that fails."""
         sys.stdout.flush()
         for message in messages:
             self._stream.write(self._shown(message))
@@ -44,7 +44,7 @@ class Output:
             if stat.S_ISREG(os.fstat(number).st_mode):
                 os.fsync(number)
         except ValueError:
-            pass  # no file at all, as in a test
+            pass  # not a real file, as in a test
 
     def _shown(self, message: ReceivedMessage) -> bytes:
         if self._as_json:

@@ -1,4 +1,5 @@
-"""`twinbus pair status`: whether the primary can be reached, what is diverted, where it sits, how old, what is dead."""
+"""`twinbus pair status`: is the primary reachable, and how many messages are diverted, where, how old, how many
+dead?"""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def status(
 
 
 async def _outage(text: str, ca_file: Any) -> str:
-    """Why the namespace cannot be reached; empty when it can."""
+    """Return why the namespace is unreachable, or an empty string."""
     from twinbus.client import BusClient
 
     client = BusClient.from_connection_string(text, tls=tls_of(text, ca_file), timeout_ms=_REACH_MS)
@@ -102,7 +103,7 @@ async def _outage(text: str, ca_file: Any) -> str:
 
 
 async def _refusals(text: str, ca_file: Any, paths: Iterable[str]) -> dict[str, str]:
-    """Why destinations of diverted messages take nothing, as pings to them find out."""
+    """Ping the destinations of diverted messages; return why they refuse messages."""
     from twinbus.client import BusClient
 
     found = {}

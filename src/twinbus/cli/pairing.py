@@ -1,8 +1,8 @@
-"""How commands about paired namespaces are told which two: options, the environment, or files.
+"""How commands find the two namespaces of a pair: options, environment variables or files.
 
 Rules:
-- A connection string holds a secret: it comes by an option, a variable or a file, and is never shown.
-- The primary's name in the backlog queues' names is `--primary-name`, else the one that the namespace has.
+- A connection string holds a secret: it comes from an option, a variable or a file, and is never shown.
+- The primary's name in the names of the backlog queues is `--primary-name`, or else the namespace's own name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 def connection_string(which: str, text: str | None, file: Path | None) -> str:
-    """The connection string of the primary or the secondary; ConfigError when there is none, or it is not one."""
+    """Return the connection string of the primary or secondary; raise ConfigError if it is missing or invalid."""
     if file is not None:
         try:
             with file.open() as opened:
@@ -57,7 +57,7 @@ def connection_string(which: str, text: str | None, file: Path | None) -> str:
 
 
 def need_sdk() -> None:
-    """Paired namespaces use the official SDK; say so when it is not there."""
+    """Check that the official SDK is installed, which paired namespaces need."""
     try:
         import azure.servicebus  # noqa: F401
     except ImportError:
@@ -65,7 +65,7 @@ def need_sdk() -> None:
 
 
 def tls_of(text: str, ca_file: Path | None) -> ssl.SSLContext | None:
-    """What our client is told about TLS for a connection string; None is its own choice."""
+    """Return the TLS context for a connection string; None lets the client choose."""
     from twinbus.client import tls_context
 
     if ca_file is None or ConnectionString.parse(text).emulator:
@@ -74,12 +74,12 @@ def tls_of(text: str, ca_file: Path | None) -> ssl.SSLContext | None:
 
 
 def admin_options(ca_file: Path | None) -> dict[str, Any]:
-    """What administration clients of the SDK are told."""
+    """Return options for the SDK's administration clients."""
     return {} if ca_file is None else {"connection_verify": str(ca_file)}
 
 
 def primary_name(given: str | None, primary: str, ca_file: Path | None) -> str:
-    """The name that stands in the names of the backlog queues, as the paired client finds it."""
+    """Return the primary's name as used in the names of the backlog queues, like the paired client does."""
     from twinbus.paired._async.namespaces import AsyncPairedNamespace
     from twinbus.paired._async.provision import async_name_of
     from twinbus.paired.options import check_name

@@ -1,4 +1,4 @@
-"""`twinbus peek`: a look at messages that neither locks nor removes them."""
+"""`twinbus peek`: show messages without locking or removing them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def peek(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Look at messages without locking them. Active, scheduled and deferred ones are shown.
+    """Peek at messages without locking them. Shows active, scheduled and deferred messages.
 
     \b
     Example:
@@ -72,7 +72,7 @@ def peek(
 async def peeked(
     client: BusClient, path: str, first: int, count: int | None, session: str | None = None
 ) -> AsyncIterator[list[ReceivedMessage]]:
-    """Messages page by page, from a sequence number on; all of them when there is no `count`."""
+    """Yield messages page by page from a sequence number on; all of them if `count` is None."""
     node = await client.management(path)
     while count is None or count > 0:
         wanted = PEEK_MESSAGES_MAX if count is None else min(count, PEEK_MESSAGES_MAX)
@@ -93,9 +93,9 @@ def _show(messages: list[ReceivedMessage], dead: bool) -> None:
         row += [plain(str(fields.get("dead_letter_reason", "-")))] if dead else []
         rows.append([*row, f"{len(message.payload):,}", excerpt(message, _EXCERPT_CHARS)])
     columns = ["number", "message id", "session", "state", "enqueued", *(["reason"] * dead), "bytes", "body"]
-    # A column that says nothing is left out.
+    # Omit a column without values.
     if all(row[2] == "-" for row in rows):
         columns = [*columns[:2], *columns[3:]]
         rows = [[*row[:2], *row[3:]] for row in rows]
-    # A row a message, however narrow the terminal: --json has everything.
+    # One row per message, however narrow the terminal: --json has everything.
     show_table(columns, rows, ("number", "bytes"), ("message id", "session", "enqueued", "reason", "body"))

@@ -1,8 +1,8 @@
 """`twinbus plan`: what an outage of a given length does to a given load, and what it costs.
 
 Rules:
-- The answer comes at once, from closed forms; `--trials` draws the spread at random on Spark besides.
-- What is assumed is printed with the answer.
+- The result is computed at once from closed forms; `--trials` also simulates the spread at random on Spark.
+- The assumptions are printed with the result.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _SIZES = {"k": 1_024, "kb": 1_024, "m": 1_024**2, "mb": 1_024**2, "b": 1, "": 1}
 
 
 def seconds(text: str) -> float:
-    """Of a duration as the other commands take it; a bare number is seconds."""
+    """Parse a duration into seconds, as in the other commands; a bare number is seconds."""
     plain = text.strip()
     return float(plain) if plain.replace(".", "", 1).isdigit() else parse_ms(plain) / 1000
 
 
 def size_bytes(text: str) -> int:
-    """Of a size: `900`, `2KB`, `1MB`."""
+    """Parse a size: `900`, `2KB`, `1MB`."""
     digits = text.strip().rstrip("KMBkmb ")
     factor = _SIZES.get(text.strip()[len(digits) :].strip().lower())
     try:
@@ -128,7 +128,7 @@ def plan(
 
 
 def _drawn(answer: Plan, trials: int, seed: int, master: str | None) -> tuple[Drawn | None, list[str]]:
-    """What the trials gave; without Spark nothing, and why."""
+    """Return the result of the trials; without Spark, none and the reason."""
     if not trials:
         return None, []
     from importlib.util import find_spec
@@ -143,7 +143,7 @@ def _drawn(answer: Plan, trials: int, seed: int, master: str | None) -> tuple[Dr
 
 
 def plan_fields(answer: Plan, drawn: Drawn | None) -> dict[str, Any]:
-    """The answer for programs: seconds, bytes, shares of one, amounts as text so that no digit is lost."""
+    """Return the plan for programs: seconds, bytes, shares of one, and amounts as strings to keep every digit."""
     found = _plain(asdict(answer))
     found["spread"]["probabilities"] = [
         {"share": where, "probability": probability} for where, probability in answer.spread.probabilities
@@ -164,7 +164,7 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Decimal):
         return f"{value:f}"
-    # JSON has no infinity: what never happens is null.
+    # JSON has no infinity: null means never.
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,7 +1,7 @@
-"""`twinbus policy list|show|create|rotate|delete`: who may do what in a running broker, changed without a restart.
+"""`twinbus policy list|show|create|rotate|delete`: access policies of a running broker, changed without a restart.
 
-Keys are shown only with `--show-keys`. To rotate without an outage: give clients the secondary key, rotate the primary,
-give them that, rotate the secondary; each key that goes is refused from then on.
+Keys are shown only with `--show-keys`. To rotate keys without an outage: switch clients to the secondary key, rotate
+the primary, switch clients to the new primary, rotate the secondary. A replaced key is refused at once.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def rotate(
     show_keys: ShowKeys = False,
     json: Json = False,
 ) -> None:
-    """Give a policy a new key in place of one of its two; the old one is refused at once.
+    """Replace one of a policy's two keys; the old key is refused at once.
 
     \b
     Example:
@@ -141,7 +141,7 @@ def rotate(
 @policies.command()
 @connected
 def delete(target: TargetNamespace, name: Name, entity: Entity = None, json: Json = False) -> None:
-    """Delete a policy: both its keys are refused from then on.
+    """Delete a policy. Both its keys are refused at once.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""How a running syphon is shown: a table that renews itself for people, a line of JSON a second for programs."""
+"""Progress of a running syphon: a live table on a terminal, or one JSON line per second for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS = ("depth", "received", "syphoned", "dead-lettered", "tried again", "pe
 
 
 class Shown(Protocol):
-    """What is asked of a syphon, local or on Spark."""
+    """The interface of a syphon, local or on Spark."""
 
     @property
     def tally(self) -> Tally: ...
@@ -39,26 +39,26 @@ class Shown(Protocol):
 
 
 class Progress:
-    """Shows a syphon from time to time; `depths` are filled in by whoever can count."""
+    """Shows a syphon's progress; the caller fills in `depths` if it can count messages."""
 
     def __init__(self, syphon: Shown, *, as_json: bool, quiet: bool = False, clock: Clock | None = None) -> None:
         self._syphon = syphon
         self._as_json = as_json
-        # Whether nothing is shown before the end.
+        # Show nothing before the end.
         self._quiet = quiet
-        # Measures rates.
+        # For rates.
         self._clock = clock or MonotonicClock()
-        # Messages syphoned by queue when it was shown last, and when that was.
+        # Messages syphoned by queue at the last update, and its time.
         self._before: dict[str, int] = {}
         self._at_ms = self._clock.now_ms()
         # Messages in each backlog queue, as far as known.
         self.depths: dict[str, int] = {}
-        # The table on a terminal; None elsewhere.
+        # The live table on a terminal; None elsewhere.
         self._live: Live | None = None
 
     def start(self) -> None:
         if not self._quiet and not self._as_json and sys.stderr.isatty():
-            # Loaded here: they would take longer than most commands.
+            # Imported here, because loading rich takes longer than most commands.
             from rich.console import Console
             from rich.live import Live
 
@@ -66,7 +66,7 @@ class Progress:
             self._live.start()
 
     def show(self) -> None:
-        """Once a second."""
+        """Update; call it once a second."""
         if self._live is not None:
             self._live.update(self._table())
         elif self._as_json and not self._quiet:

@@ -1,9 +1,9 @@
-"""Values on the command line and in JSON: `name=text`, `name:=json`, and what AMQP has and JSON has not.
+"""Values on the command line and in JSON: `name=text`, `name:=json`, and AMQP types that JSON lacks.
 
 Rules:
-- `name=value` is text as it stands; `name:=value` is a JSON number, true or false.
-- A value that JSON has no form for is a map with one key that says what it is, such as {"$uuid": "..."}; read back, it
-  is the same value.
+- `name=value` sets a string; `name:=value` a JSON number, true or false.
+- A value without a JSON form is an object with one key that names its type, such as {"$uuid": "..."}; it is read back
+  as the same value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twinbus.errors import ConfigError
 
 
 def pairs(option: str, texts: Iterable[str]) -> dict[str, Any]:
-    """The values of a repeated option `name=value`."""
+    """Parse the values of a repeated option `name=value`."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -43,7 +43,7 @@ def _scalar(option: str, name: str, text: str) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """A value of AMQP as JSON has it, or as a map that says what it is."""
+    """Convert an AMQP value to JSON, or to an object that names its type."""
     from twinbus.amqp import Described, Timestamp
 
     if isinstance(value, Timestamp):
@@ -70,7 +70,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The value that `to_json` wrote; other maps and lists stay what they are."""
+    """Convert back what `to_json` wrote; other objects and lists are unchanged."""
     from twinbus.amqp import Timestamp
 
     if isinstance(value, dict) and len(value) == 1:

@@ -1,9 +1,9 @@
-"""`twinbus purge`: deletes the messages of a queue, a subscription or a dead-letter queue.
+"""`twinbus purge`: delete the messages of a queue, a subscription or a dead-letter queue.
 
 Rules:
-- It asks first, with the number of messages where it can be known; `--yes` answers.
-- What comes while it runs stays, and so do locked, deferred and scheduled messages.
-- Where the service has no request that deletes many, they are received and deleted.
+- It asks first, with the number of messages if it is known; `--yes` skips the question.
+- Messages that arrive while it runs stay, and so do locked, deferred and scheduled ones.
+- If the service has no batch delete, messages are received and deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from twinbus.limits import BATCH_DELETE_MESSAGES_MAX
 if TYPE_CHECKING:
     from twinbus.client import BusClient
 
-# What was accepted a moment ago is meant too, by whichever clock.
+# Include messages accepted just now, even if the clocks differ slightly.
 _NOW_MS = 1_000
 _RECEIVE_S = 1.0
 
@@ -44,7 +44,7 @@ def purge(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Delete the messages of an entity, or its dead letters. It asks first.
+    """Delete the messages of an entity, or its dead letters. Asks for confirmation.
 
     \b
     Example:
@@ -112,7 +112,7 @@ async def _drain(client: BusClient, path: str, stop: work.Stop, counter: work.Pr
 
 
 def message_count(target: TargetNamespace, entity: str, subscription: str | None, dead: bool) -> int | None:
-    """How many there are; None where the key may not ask."""
+    """Return the number of messages, or None if the key may not read it."""
     topic, _, name = entity.partition(SUBSCRIPTIONS)
     name = subscription or name
     try:

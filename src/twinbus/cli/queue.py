@@ -1,4 +1,4 @@
-"""`twinbus queue create|list|show|update|status|delete`: the queues of a namespace."""
+"""`twinbus queue create|list|show|update|status|delete`: manage the queues of a namespace."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`twinbus receive`: messages out of a queue or subscription, written first and settled then.
+"""`twinbus receive`: receive messages from a queue or subscription; write each before settling it.
 
 Rules:
-- A message is settled only when it is written and flushed. When the output fails, what was not settled is given back.
-- With --delete the broker forgets a message as it sends it: what is lost on the way is lost.
-- Interrupted, it gives back what it holds; with --follow that is how it ends, and no failure. Until then a connection
-  that breaks is made again.
+- A message is settled only after it has been written and flushed. If the output fails, unsettled messages are released.
+- With --delete the broker deletes a message as it sends it, so what is lost on the way is gone.
+- When interrupted, it releases the messages it holds. With --follow, that is the normal end; until then it reconnects
+  after a broken connection.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from twinbus.client import BusClient, ReceivedMessage, Receiver
 
 _BATCH = 100
-# A receive-and-delete may not be cut off in its middle, and a session's lock may be as short as five seconds: these ask
-# in small steps.
+# Use short steps: a receive-and-delete must not be interrupted in the middle, and a session lock may last only five
+# seconds.
 _STEP_S = 1.0
 _FOR_EVER_S = 60.0
-# A session is held anew when its lock has less left than this.
+# Renew a session's lock when less than this is left.
 _RENEW_MS = 15_000
 
 
@@ -48,7 +48,7 @@ class Then(StrEnum):
 
 @dataclass(slots=True)
 class Wish:
-    """What to receive, and what to do with it."""
+    """What to receive, and how to settle it."""
 
     path: str
     count: int | None
@@ -65,11 +65,11 @@ class Wish:
 
 @dataclass(slots=True)
 class ReceiveResult:
-    """What came of it."""
+    """The outcome of a receive."""
 
     written: int = 0
     settled: int = 0
-    # Whether the entity could be reached at all.
+    # Whether the entity was ever reached.
     connected: bool = False
     error: ServiceError | None = None
 
@@ -107,7 +107,7 @@ def receive(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Receive messages. Each is written first and completed then, so that none is lost.
+    """Receive messages. Each is written before it is completed, so none is lost.
 
     \b
     Example:
@@ -178,7 +178,7 @@ async def _received(client: BusClient, wish: Wish, output: Output, received: Rec
 
 
 async def _followed(client: BusClient, wish: Wish, output: Output, received: ReceiveResult, stop: work.Stop) -> None:
-    """On and on: a connection that breaks is made again, once there was one."""
+    """Receive until stopped, reconnecting after a broken connection if there was one."""
     from twinbus.client import Backoff
 
     backoff = Backoff()
@@ -193,7 +193,7 @@ async def _followed(client: BusClient, wish: Wish, output: Output, received: Rec
             continue
         if not received.connected or not error.retryable:
             raise error
-        # What was written and not settled comes again, and is written again.
+        # Messages written but not settled are delivered and written again.
         received.error = None
         if received.written > before:
             backoff.reset()
@@ -208,7 +208,7 @@ async def _opened(client: BusClient, wish: Wish) -> Receiver:
 
 
 async def _sessions(client: BusClient, wish: Wish, output: Output, received: ReceiveResult, stop: work.Stop) -> None:
-    """One session after the other, as long as some have messages."""
+    """Receive from one session after the other, as long as some have messages."""
     while not stop.is_set() and not _enough(wish, received):
         try:
             receiver = await stop.or_done(
@@ -221,7 +221,7 @@ async def _sessions(client: BusClient, wish: Wish, output: Output, received: Rec
         if receiver is None:
             return
         received.connected = True
-        # A session with nothing more gives way to the next one.
+        # An empty session gives way to the next one.
         await _drain(receiver, wish, output, received, stop, follow=False)
         await receiver.close()
 
@@ -247,7 +247,7 @@ async def _drain(
             waited_s += wait_s
             if waited_s >= wish.wait_s:
                 break
-    # Abandoned at the end: they would have come again and again.
+    # Abandon at the end, or they would be delivered again and again.
     for message in held:
         await _settle(receiver, [message], wish, received)
 
@@ -259,7 +259,7 @@ def _enough(wish: Wish, received: ReceiveResult) -> bool:
 async def _done(
     receiver: Receiver, messages: list[ReceivedMessage], wish: Wish, output: Output, received: ReceiveResult
 ) -> list[ReceivedMessage]:
-    """Write messages and settle them; returns those to settle at the end."""
+    """Write messages and settle them; return those to settle at the end."""
     try:
         output.write(messages)
     except BaseException:
@@ -295,14 +295,14 @@ async def _settle(receiver: Receiver, messages: list[ReceivedMessage], wish: Wis
 
 
 class _SessionHold:
-    """Renews the lock of a session before it ends."""
+    """Renews a session's lock before it expires."""
 
     def __init__(self, receiver: Receiver) -> None:
-        # Who holds it; without a session there is nothing to do.
+        # Without a session there is nothing to renew.
         self._receiver = receiver
-        # The end of the lock that was told last.
+        # The lock's expiry as last reported.
         self._until_ms: int | None = None
-        # The same on the steady clock: the time of day may be set meanwhile.
+        # The same on the steady clock, because the time of day may be set meanwhile.
         self._ends_ms = 0
 
     async def keep(self) -> None:
@@ -321,7 +321,7 @@ class _SessionHold:
 
 
 def _ms(seconds: float) -> int:
-    # The service takes a moment to look; nothing at all would never find a session.
+    # The service needs a moment to look; a timeout of zero would never find a session.
     return int(min(max(seconds, 0.1), _FOR_EVER_S) * 1000)
 
 

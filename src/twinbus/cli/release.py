@@ -1,10 +1,10 @@
-"""`twinbus release`: messages that a Spark stream claimed and will never read become messages like others again.
+"""`twinbus release`: make messages available again that a Spark stream has claimed and will never read.
 
 Rules:
-- A claimed message is deferred, and no service makes a deferred message active again: a copy is sent, and the original
-  is removed when the copy has been accepted, and not before.
-- Only messages with the stream's mark are touched. The mark is taken off.
-- A stream that still runs loses its claims by this; that it is dead is for the caller to know.
+- A claimed message is deferred, and no service can make a deferred message active again. So a copy is sent, and the
+  original is removed only after the copy has been accepted.
+- Only messages with the stream's claim property are touched; the property is removed.
+- A stream that is still running loses its claims: the caller must make sure that it is not.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def release(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Make messages active again that a Spark stream with readMode claim has claimed. It asks first.
+    """Make messages active again that a Spark stream (readMode claim) has claimed. Asks for confirmation.
 
-    Stop the stream before: a stream that is started again with the same claimName takes its claims over by itself.
+    Stop the stream first. A stream restarted with the same claimName takes over its claims by itself.
 
     \b
     Example:
@@ -120,7 +120,7 @@ async def _release(
 
 
 async def _claimed(client: BusClient, path: str, claim: str, stop: work.Stop) -> list[int]:
-    """The sequence numbers of what a stream has claimed."""
+    """Return the sequence numbers of the messages that a stream has claimed."""
     from twinbus.cli.peek import peeked
     from twinbus.client import DEFERRED, read_head
     from twinbus.client.resubmission import CLAIM

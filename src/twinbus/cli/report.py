@@ -1,8 +1,8 @@
-"""`twinbus report`: the ledger's tables as a page with charts, and on the terminal.
+"""`twinbus report`: the ledger's tables as an HTML page with charts, and in the terminal.
 
 Rules:
-- With `--ledger` what is new in the ledger goes into the tables first.
-- The page is complete or not there: it is written beside its place and moved.
+- With `--ledger`, new ledger records are loaded into the tables first.
+- The page is written to a temporary file and renamed, so it is always complete.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def report(
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master [this machine].")] = None,
     as_json: Json = False,
 ) -> None:
-    """Report what was done and what it cost: one page of HTML with charts, and tables here.
+    """Report operations and their cost: an HTML page with charts, and tables in the terminal.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def report(
     if not folders and not place.is_dir():
         raise ConfigError(f"There are no tables in {place}: give --tables DIR, or --ledger DIR to make them.")
     need_pyspark()
-    # What is wrong is said before Spark takes its time to start.
+    # Detect mistakes before Spark takes its time to start.
     times = _times(start, end)
     sheet = None if prices is None else Sheet.load(prices)
     _check(output)
@@ -134,7 +134,7 @@ def _found(
 
 
 def _sheet(kept: str) -> Sheet:
-    """The sheet that the charges are by."""
+    """Return the price sheet that the charges are based on."""
     with suppress(ConfigError):
         return Sheet.load(kept or _SHEET)
     raise ConfigError(f"The charges are by the price sheet '{kept}', which is a file: give it with --prices FILE.")
@@ -152,7 +152,7 @@ def _write(output: Path, text: str) -> None:
         try:
             file.write(text)
             file.flush()
-            # As any file that the user makes: the temporary one is for its owner only.
+            # The usual permissions of a new file: the temporary file is readable only by its owner.
             mask = os.umask(0)
             os.umask(mask)
             os.chmod(file.name, 0o666 & ~mask)
@@ -163,7 +163,7 @@ def _write(output: Path, text: str) -> None:
 
 
 def report_fields(found: CostReport) -> dict[str, Any]:
-    """The report for programs: times are seconds since 1970, amounts are texts so that no digit is lost."""
+    """Return the report for programs: times in seconds since 1970, amounts as strings to keep every digit."""
     from twinbus.spark.report.sentence import headline, sentence
 
     plain = cast(dict[str, Any], _plain(asdict(found)))

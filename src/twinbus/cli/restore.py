@@ -1,4 +1,4 @@
-"""`twinbus restore`: a data folder from a backup, verified before it takes its name."""
+"""`twinbus restore`: restore a data folder from a backup and verify it before it takes its name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def restore(
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Data folder to restore to.")],
     json: Json = False,
 ) -> None:
-    """Restore a backup to a data folder. Namespaces that the folder has are left alone: it must not have these.
+    """Restore a backup to a data folder. The folder must not contain its namespaces yet.
 
-    Keys, certificates and the ledger are restored as far as the folder has none. The backup is not changed.
+    Keys, certificates and the ledger are restored only where the folder has none. The backup is not changed.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def restore(
 
 
 def _stores(backup: Path, manifest: str) -> dict[str, int]:
-    """The namespaces in a backup with the sizes of their files."""
+    """Return the namespaces in a backup with the sizes of their files."""
     try:
         told: dict[str, Any] = reader.loads((backup / manifest).read_text())
         stores = {str(name): int(size) for name, size in told["stores"].items()}

@@ -1,13 +1,13 @@
-"""`twinbus resubmit`: dead letters go back to the entity that dead-lettered them, as they were sent.
+"""`twinbus resubmit`: return dead letters to the entity that dead-lettered them, as they were sent.
 
 Rules:
-- A Twinbus broker takes them back itself, as its console does: a subscription's go to that subscription alone, and none
-  is taken for a duplicate of itself.
-- Elsewhere, and with `--to` or `--new-ids`, copies are sent: in one transaction with the removal of the dead letter
-  where there are transactions, else before it.
-- Only what was there at the start goes back: what fails at once and is dead-lettered again stays dead.
-- An entity that drops repeated ids would drop a copy, and the message would be lost. Such copies get new ids, if that
-  is what the caller says.
+- A Twinbus broker moves them itself, like its console: those of a subscription return to that subscription alone, and
+  none is discarded as a duplicate of itself.
+- Elsewhere, and with `--to` or `--new-ids`, copies are sent: in one transaction with the removal of the dead letter if
+  the service has transactions, otherwise before it.
+- Only dead letters present at the start are resubmitted: those that fail again at once stay dead-lettered.
+- An entity with duplicate detection would drop a copy with the same id, and the message would be lost. Such copies get
+  new ids if the caller says so.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from twinbus.client.transaction import Transactions
 
 _RECEIVE_S = 2.0
-# Taken back by one request, in one commit.
+# Resubmitted per request, in one commit.
 _STEP = 500
 
 
 @dataclass(slots=True)
 class ResubmitResult:
-    """What went back."""
+    """The outcome of a resubmission."""
 
     wanted: int = 0
     done: int = 0
-    # Whether each went in one transaction with the removal of its dead letter.
+    # Whether each copy and the removal of its dead letter were one transaction.
     atomic: bool = False
     interrupted: bool = False
     error: ServiceError | None = None
-    # Sequence numbers that were asked for and are not there.
+    # Requested sequence numbers that do not exist.
     missing: list[int] = field(default_factory=list)
 
 
@@ -75,9 +75,9 @@ def resubmit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     json: Json = False,
 ) -> None:
-    """Send dead letters back to their queue or subscription, without the dead-letter properties.
+    """Return dead letters to their queue or subscription, without the dead-letter properties.
 
-    On Azure, dead letters of a subscription go back to its topic, and so to all its subscriptions.
+    On Azure, dead letters of a subscription return to its topic, and so to all its subscriptions.
 
     \b
     Example:
@@ -106,7 +106,7 @@ def resubmit(
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Which dead letters are meant."""
+    """The selection of dead letters."""
 
     numbers: frozenset[int]
     reason: str | None
@@ -118,14 +118,14 @@ class _Chosen:
         return self.reason is None or message.application_properties.get("DeadLetterReason") == self.reason
 
     def missing(self, found: set[int]) -> list[int]:
-        """Numbers that were asked for by themselves and are not there."""
+        """Return explicitly requested sequence numbers that do not exist."""
         return sorted(self.numbers - found) if self.reason is None and self.count is None else []
 
 
 async def _taken_back(
     target: TargetNamespace, path: str, chosen: _Chosen, *, dry_run: bool, stop: work.Stop
 ) -> ResubmitResult | None:
-    """Let the broker take them back; None where it cannot: it is not Twinbus."""
+    """Have the broker move them; return None if it is not a Twinbus broker."""
     result = ResubmitResult(atomic=True)
     dead = f"{path}/$DeadLetterQueue"
     async with target.client() as client:
@@ -178,7 +178,7 @@ async def _resubmit(
 
 
 async def _listed(client: BusClient, dead: str, chosen: _Chosen, stop: work.Stop) -> set[int]:
-    """The sequence numbers of what is there and meant, now."""
+    """Return the sequence numbers of the selected messages."""
     from twinbus.cli.peek import peeked
 
     found: set[int] = set()
@@ -212,7 +212,7 @@ async def _move(
     while left and not stop.is_set():
         messages = await receiver.receive_batch(MOVED_MAX, _RECEIVE_S)
         if all(message.sequence_number in passed for message in messages):
-            # Nothing, or only what we hold and whose locks have lapsed: the others are not to be had.
+            # Nothing, or only messages we already held and whose locks expired: the others cannot be received.
             held += messages
             break
         ready: list[tuple[ReceivedMessage, bytes]] = []
@@ -220,7 +220,7 @@ async def _move(
             if message.sequence_number in left:
                 ready.append((message, sent_again(message.payload, moving.new_id(message) if new_ids else None)))
             else:
-                # Held until the end, or it would come again and again; the lock is all that is needed of it.
+                # Held until the end, or it would be delivered again and again; only its lock is needed.
                 held.append(ReceivedMessage(b"", message.delivery_id, message.tag))
                 passed.add(message.sequence_number)
         try:

@@ -1,8 +1,9 @@
-"""`twinbus rule create|list|show|delete`: which messages a subscription takes, and what is changed on them.
+"""`twinbus rule create|list|show|delete`: which messages a subscription receives, and how they are changed.
 
 Rules:
 - A rule has a SQL filter or a correlation filter; without either it selects everything.
-- A subscription takes what any of its rules selects: $Default, the first one of all, must go for others to narrow it.
+- A subscription receives what any of its rules selects, so the initial rule $Default must be deleted before others can
+  narrow the selection.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Subscription = Annotated[
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 
-# A correlation filter's fields, in the order in which answers have them. Azure's newer word for the label is subject.
+# Fields of a correlation filter, in the order of responses. Azure's newer name for the label is subject.
 FIELDS = (
     "correlation-id",
     "message-id",
@@ -96,7 +97,7 @@ def create(
     place = {"topic": topic, "subscription": subscription}
     target.ask("create-rule", {**place, "name": name, "rule-description": description})
     if only and name.lower() != DEFAULT.lower() and any(each["name"] == DEFAULT for each in _listed(target, place)):
-        # Only now: the other way round, messages in between would be selected by no rule and lost.
+        # Delete it only now; otherwise messages in between would match no rule and be lost.
         target.ask("delete-rule", {**place, "name": DEFAULT})
     if json:
         show_json(_found(target, place, name))
@@ -151,7 +152,7 @@ def show(target: TargetNamespace, topic: Topic, subscription: Subscription, name
 @rules.command()
 @connected
 def delete(target: TargetNamespace, topic: Topic, subscription: Subscription, name: Name, json: Json = False) -> None:
-    """Delete a rule. A subscription without rules takes no messages.
+    """Delete a rule. A subscription without rules receives no messages.
 
     \b
     Example:
@@ -176,7 +177,7 @@ def _listed(target: TargetNamespace, place: dict[str, str]) -> list[dict[str, An
 
 
 def rule_fields(rule: Any) -> dict[str, Any]:
-    """A rule for people and programs, from an answer of the directory; Azure's is one already."""
+    """Convert a directory's response to a rule's fields; Azure's are already in this form."""
     if isinstance(rule, dict):
         return rule
     selects, action, name, created_ms = rule.value

@@ -1,9 +1,9 @@
-"""`twinbus send`: messages to a queue or topic, one or many, as fast as told.
+"""`twinbus send`: send one or many messages to a queue or topic, optionally at a given rate.
 
 Rules:
-- A message counts when the broker has accepted it: it is on disk then. At the first refusal no more are sent, and
-  those that were refused are named.
-- Interrupted, it waits for the answers to what is on its way, and says how many were accepted.
+- A message counts once the broker has accepted it, which means it is on disk. After the first refusal nothing more is
+  sent, and the refused messages are listed.
+- When interrupted, it waits for the outcomes of messages in flight and reports how many were accepted.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from twinbus.errors import ConfigError, ServiceError
 if TYPE_CHECKING:
     from twinbus.client import Message, Sender
 
-# The largest time to live that an AMQP header can hold.
+# The maximum that an AMQP header can hold.
 _TTL_MS_MAX = 0xFFFFFFFF
 _LINE_BYTES_MAX = 1 << 28
 _NAMED = 5
-# With this in a body or an id, `--count` writes the number of the message.
+# With `--count`, replaced by the message's number.
 _NUMBER = "{n}"
-# Options in which it stands for the message's number, besides the body.
+# Options in which it is replaced, besides the body.
 _NUMBERED = ("message_id", "session_id", "subject", "correlation_id", "partition_key", "to", "reply_to")
 
 
 @dataclass(slots=True)
 class Sent:
-    """What became of the messages."""
+    """The outcome of a send."""
 
     accepted: int = 0
-    # Ids of those that were not, and why the first was not.
+    # Ids of refused messages, and why the first was refused.
     refused: list[str] = field(default_factory=list)
     error: ServiceError | None = None
     seconds: float = 0.0
     interrupted: bool = False
-    # The last message's id: of use when there is one.
+    # Id of the last message; used if there is only one.
     message_id: str | None = None
 
     def settle(self, error: ServiceError | None, message_id: str) -> None:
@@ -240,7 +240,7 @@ async def _copies(body: bytes, defaults: dict[str, Any], count: int) -> AsyncGen
     from twinbus.client import Message
 
     made = Message(body=body, **defaults)
-    # Every text that holds the mark; with one message it stays as it is.
+    # Fields that contain the placeholder; a single message keeps it literally.
     numbered = [name for name in _NUMBERED if count > 1 and _NUMBER in (defaults.get(name) or "")]
     in_body = count > 1 and _NUMBER.encode() in body
     for number in range(1, count + 1):
@@ -264,9 +264,9 @@ async def _read_lines(name: str, defaults: dict[str, Any], stop: work.Stop) -> A
 
 
 async def _lines(name: str, stop: work.Stop) -> AsyncGenerator[bytes, None]:
-    """The lines of a file, or of the standard input while they come."""
+    """Yield the lines of a file, or of standard input as they arrive."""
     if name != "-":
-        with open(name, "rb") as file:  # noqa: ASYNC230 - a file of the disk is there at once
+        with open(name, "rb") as file:  # noqa: ASYNC230 - a local file does not block for long
             for line in file:
                 yield line
         return
@@ -274,7 +274,7 @@ async def _lines(name: str, stop: work.Stop) -> AsyncGenerator[bytes, None]:
         for line in sys.stdin.buffer:
             yield line
         return
-    # A pipe may be slow: the connection lives on meanwhile.
+    # A pipe may be slow, and the connection must stay alive meanwhile.
     reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -303,7 +303,7 @@ def _ttl_ms(text: str | None) -> int | None:
 
 
 def moment_ms(text: str, option: str, *, future: bool) -> int:
-    """A time in milliseconds since the Unix epoch: a duration from now, or ago, or a time of the calendar."""
+    """Parse a time into milliseconds since the Unix epoch: a duration from now or ago, or a date."""
     from datetime import UTC, datetime
 
     from twinbus.durations import parse_ms

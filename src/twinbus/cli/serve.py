@@ -1,9 +1,9 @@
-"""`twinbus serve`: runs the broker in the foreground until it is told to stop.
+"""`twinbus serve`: run the broker in the foreground until it is told to stop.
 
 Rules:
-- The command line wins over the configuration file.
-- The ready file appears when clients can connect, and is gone when the broker is.
-- SIGTERM and SIGINT stop in good order; a second one does not wait.
+- The command line takes precedence over the configuration file.
+- The ready file appears once clients can connect, and is removed when the broker stops.
+- SIGTERM and SIGINT shut down gracefully; a second signal does not wait.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def serve(
     )
     told.check()
     if ready_file is not None:
-        # One that a killed broker left behind would mislead whoever waits for ours.
+        # A file left by a killed broker would mislead whoever waits for ours.
         ready_file.unlink(missing_ok=True)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -159,7 +159,7 @@ def merged(
     tls_names: Sequence[str] = (),
     classic_ports: Mapping[str, int | None] | None = None,
 ) -> BrokerConfig:
-    """The file's settings with the command line's over them."""
+    """Merge the command line over the file's settings."""
     served = {each.name.lower(): each for each in file.namespaces}
     for text in namespaces:
         name, port = _name_and_port(text)
@@ -171,7 +171,7 @@ def merged(
             served[name.lower()] = replace(known, port=port, admin_port=admin_port, optional_ports=frozenset())
     if not served and (dev or file.dev):
         served[EMULATOR_NAME] = emulator_ports(NamespaceConfig(EMULATOR_NAME))
-    # A name twice in the file is for `check` to refuse; the mapping above must not hide it.
+    # `check` refuses a name that occurs twice in the file; the mapping above must not hide it.
     if len({each.name.lower() for each in file.namespaces}) != len(file.namespaces):
         BrokerConfig(file.namespaces).check()
     wanted = {name: port for name, port in (classic_ports or {}).items() if port is not None}
@@ -199,7 +199,7 @@ def merged(
         allow_faults=allow_faults,
         allow_remote_dev=allow_remote_dev,
         tls_certificate=tls_certificate or file.tls_certificate,
-        # A key goes with its certificate: the file's does not fit one from the command line.
+        # A key belongs to its certificate: the file's key does not fit a certificate from the command line.
         tls_key=tls_key if tls_certificate is not None or tls_key is not None else file.tls_key,
         tls_names=[*tls_names, *file.tls_names],
     )
@@ -236,12 +236,12 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     try:
         if ready_file is not None:
             _write_ready(ready_file, server.endpoints)
-            # A rotated root key must not leave a dead one in the file.
+            # Keep the file valid after the root key is rotated.
             server.on_endpoints = functools.partial(_write_ready_again, ready_file, server)
         _announce(config, server.endpoints)
         for note in server.notes:
             typer.echo(note, err=True)
-        # On a thread, and only now: at the first start it takes a moment, and nobody should wait for it.
+        # On a thread and after startup: creating certificates takes a moment, and nobody should wait for it.
         certificates = asyncio.get_running_loop().run_in_executor(None, _prepare_tls, server)
         await _first(stop, server.failed)
         await certificates
@@ -262,7 +262,7 @@ async def _stopped(server: Server) -> None:
     try:
         await server.stop()
     except Exception:
-        # After a failed store nothing more can be saved, and the failure itself is the better message.
+        # After a store failure nothing more can be saved, and the failure itself is the better message.
         if server.failure is None:
             raise
         logging.getLogger(__name__).exception("stopping after the failure")
@@ -309,12 +309,12 @@ def _write_ready_again(path: Path, server: Server) -> None:
     try:
         _write_ready(path, server.endpoints)
     except ConfigError as error:
-        # The key is rotated already, and whoever asked for it has it.
+        # The key is already rotated, and the caller has it.
         logging.getLogger(__name__).error("%s", error)
 
 
 def _announce(config: BrokerConfig, endpoints: Mapping[str, NamespaceEndpoint]) -> None:
-    # What a service prints ends in somebody's log; the well-known key is no secret.
+    # A service's output ends up in a log; the well-known development key is not a secret.
     shown = config.dev or sys.stdout.isatty()
     lines = [f"Twinbus keeps its data in {config.data}."]
     if config.dev:
@@ -338,5 +338,5 @@ def _announce(config: BrokerConfig, endpoints: Mapping[str, NamespaceEndpoint]) 
             "because any key is accepted.",
             err=True,
         )
-    # Plain text, never wrapped: the strings are there to be pasted.
+    # Plain text without wrapping, so that the connection strings can be copied.
     typer.echo("\n".join(lines))

@@ -1,8 +1,8 @@
-"""Settings of entities as options, made from the table of settings, and how settings are shown.
+"""Entity settings as command-line options, generated from the table of settings, and their display.
 
 Rules:
-- A setting that is not given is the service's to choose; its refusal is shown as it is.
-- An update reads what is there, changes what is given, and leaves the rest. An empty text takes a setting away.
+- A setting that is not given is left to the service; if the service refuses a value, its error is shown unchanged.
+- An update reads the current settings and changes only the given ones. An empty string clears a setting.
 - Durations are written PT30S, P14D, or 30s, 5m, 14d; `never` is the longest.
 """
 
@@ -28,7 +28,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def options(kind: str, *, new: bool) -> dict[str, Any]:
-    """The options for a kind of entity, by parameter; an existing one cannot change what is fixed."""
+    """Return the options for a kind of entity, by parameter; those for an existing entity omit fixed settings."""
     return {setting.key: _option(setting) for setting in SETTINGS_OF[kind] if new or not setting.fixed}
 
 
@@ -55,7 +55,7 @@ def _default(setting: Setting) -> str:
 
 
 def _starting(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """For the shell's completion."""
+    """Return a shell completion of these choices."""
     return lambda incomplete: [each for each in choices if each.lower().startswith(incomplete.lower())]
 
 
@@ -66,7 +66,7 @@ NewStatus = Annotated[
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were given, by their own names."""
+    """Return the given settings under their own names."""
     found = {}
     for setting in SETTINGS:
         value = values.get(setting.key)
@@ -79,7 +79,7 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choice(setting: Setting, text: str) -> str:
-    """A value as the service writes it, whatever its case."""
+    """Return a value in the service's spelling, whatever its case."""
     for each in setting.choices:
         if each.lower() == text.lower():
             return each
@@ -87,14 +87,14 @@ def _choice(setting: Setting, text: str) -> str:
 
 
 def changed(before: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they are with the given ones in their place; an empty text takes one away."""
+    """Return the current settings overridden by the given ones; an empty string clears a setting."""
     settings = {name: value for name, value in before.items() if name in _KEPT}
     settings |= {name: None if value == "" else value for name, value in given(values).items()}
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def rows(described: dict[str, Any]) -> list[list[str]]:
-    """A description as rows of a table."""
+    """Return a description as table rows."""
     return [_row(field, value) for field, value in described.items()]
 
 
@@ -112,7 +112,7 @@ def _row(field: str, value: Any) -> list[str]:
 
 
 def time_text(ms: int | None) -> str:
-    """A time for people."""
+    """Format a time for display."""
     if not ms:
         return "-"
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,4 +1,4 @@
-"""`twinbus subscription create|list|show|update|status|delete`: the subscriptions of a topic."""
+"""`twinbus subscription create|list|show|update|status|delete`: manage the subscriptions of a topic."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`twinbus syphon`: brings diverted messages home, until it is stopped or the backlog is empty.
+"""`twinbus syphon`: move diverted messages to the primary, until it is stopped or the backlog is empty.
 
 Rules:
-- The engine is Spark where Spark can run, and this process otherwise, which one line says.
-- Exit codes: 0 the backlog is empty, or it was told to stop; 1 something is left, or there is no backlog queue; 2 the
-  command line is wrong. Dead letters are no failure: they are told at the end, and `twinbus backlog` shows them.
-- The first signal ends it in good order, what is in hand is given back; a second one does not wait for that.
+- The engine is Spark if it can run here, otherwise this process; one line says which.
+- Exit codes: 0 the backlog is empty or it was told to stop; 1 messages are left or there is no backlog queue; 2 invalid
+  command line. Dead letters are not a failure: they are counted at the end, and `twinbus backlog` shows them.
+- The first signal stops it gracefully and releases the messages it holds; a second one does not wait for that.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ ENGINES = ("spark", "local")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What was asked for, whatever the engine."""
+    """The request, independent of the engine."""
 
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
     name: str
-    # What the ledger calls the secondary; empty without one.
+    # The secondary's name in the ledger; empty without a ledger.
     secondary_name: str
     count: int
     websocket: bool
@@ -119,7 +119,7 @@ def syphon(
         primary=first,
         secondary=second,
         name=_name(primary_name, first, ca_file),
-        # As the broker's own ledger calls it, so that nothing is charged twice.
+        # The same name as in the broker's own ledger, so that nothing is charged twice.
         secondary_name="" if ledger is None else _name(None, second, ca_file),
         count=backlog_queue_count,
         websocket=websocket,
@@ -143,7 +143,7 @@ def syphon(
 
 
 def _engine(given: str | None, transport: str, of_spark: dict[str, Any]) -> str:
-    """Spark or local; what was said of Spark must not be said for nothing."""
+    """Return the engine, spark or local; refuse Spark options that would have no effect."""
     from twinbus.paired.syphon.syphon import TRANSPORTS
 
     if transport not in TRANSPORTS:
@@ -168,7 +168,7 @@ def _engine(given: str | None, transport: str, of_spark: dict[str, Any]) -> str:
 
 
 def _lacking() -> str:
-    """Why Spark cannot run here; empty when it can."""
+    """Return why Spark cannot run here, or an empty string."""
     if any(find_spec(name) is None for name in ("pyspark", "pyarrow")):
         return "Spark is not installed (pip install 'twinbus[spark]')."
     from twinbus.spark.java import find_java
@@ -245,7 +245,7 @@ def _on_spark(
             order.name,
             ca=None if order.ca_file is None else order.ca_file.read_text(),
             websocket=order.websocket,
-            # Executors have working folders of their own.
+            # Executors have their own working directories.
             ledger=None if order.ledger is None else str(order.ledger.absolute()),
             secondary_name=order.secondary_name,
         )
@@ -267,8 +267,8 @@ def _on_spark(
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """The first signal stops in good order, the second at once. What is yielded takes the way to stop, once there is
-    one: Spark takes its time to start, and its own answer to Ctrl-C, which it sets up then, kills tasks."""
+    """Stop gracefully on the first signal and at once on the second. Pass the stop function to the yielded one once it
+    exists: Spark takes time to start, and its own Ctrl-C handler, installed then, kills tasks."""
     stops: list[Callable[[], None]] = []
     seen: list[int] = []
 
@@ -296,7 +296,7 @@ def _stopped_by_signals() -> Iterator[Callable[[Callable[[], None]], None]]:
 
 @contextmanager
 def _shown(progress: Progress, order: _Order) -> Iterator[None]:
-    """Show it from a thread, because the driver waits for its tasks."""
+    """Show progress from a thread, because the driver waits for its tasks."""
     loop = asyncio.new_event_loop()
     showing = loop.create_task(_show(progress, order))
 
@@ -316,7 +316,7 @@ def _shown(progress: Progress, order: _Order) -> Iterator[None]:
         progress.stop()
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- progress ---------------------------------------------------------------------------------------------------------
 
 
 async def _show(progress: Progress, order: _Order) -> None:
@@ -331,7 +331,7 @@ async def _show(progress: Progress, order: _Order) -> None:
 
 
 async def _count(progress: Progress, order: _Order) -> None:
-    """Depths, where the administration API can be asked: without it the rest goes on."""
+    """Fetch queue depths if the administration API is available; the rest works without it."""
     from azure.core.exceptions import AzureError
 
     from twinbus.ledger.words import BACKLOG_MARK
@@ -352,7 +352,7 @@ def _tell(report: SyphonReport, as_json: bool, quiet: bool, once: bool) -> None:
         if quiet:
             show_json(report.as_dict())
         else:
-            # The last of the lines.
+            # The last of the JSON lines.
             typer.echo(json.dumps(report.as_dict()))
         return
     total = report.total

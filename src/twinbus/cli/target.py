@@ -1,11 +1,11 @@
-"""Which namespace a command works with, and the options that say so.
+"""The namespace that a command works with, and the options that select it.
 
 Rules:
-- It is named by a connection string: the ready file of `twinbus serve`, a file that holds it, a context,
-  `--connection-string` or TWINBUS_CONNECTION_STRING, or the context in use. The string holds a secret and is never
-  shown.
-- Entities of a Twinbus namespace are asked for over AMQP; those of Azure by the official SDK's administration client.
-- A name that is not there is answered with the nearest one that is, as far as the key may see names.
+- A connection string identifies it: from the ready file of `twinbus serve`, a file, a named context,
+  `--connection-string`, TWINBUS_CONNECTION_STRING, or the context in use. The string holds a secret and is never shown.
+- Entities of a Twinbus namespace are managed over AMQP; those of Azure through the official SDK's administration
+  client.
+- An error about a missing name suggests the nearest existing one, as far as the key may list names.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from twinbus.client import BusClient
 
 VARIABLE = "TWINBUS_CONNECTION_STRING"
-# How long looking for the nearest name may take: the mistake is told anyway.
+# Time limit for finding the nearest name: the error is reported anyway.
 _NEAR_S = 2.0
 _SHOWN = 5
-# What is said when the other side is no broker.
+# Parts of errors that mean the other side is not a broker.
 _STRANGERS = ("not a broker", "protocol header", "WRONG_VERSION", " within ")
-# Where Azure's clouds have their namespaces.
+# Domains of Azure's clouds.
 _AZURE = (
     ".servicebus.windows.net",
     ".servicebus.usgovcloudapi.net",
@@ -92,18 +92,18 @@ class TargetNamespace:
     """A namespace to work with."""
 
     broker: Parsed
-    # The CA to trust; None is the system's list.
+    # None for the system's CAs.
     ca_file: Path | None = None
 
     @property
     def azure(self) -> bool:
-        """Whether it is Azure's own service, which does not know our questions about entities."""
+        """Whether it is Azure, which does not support our directory requests."""
         return self.broker.host.lower().endswith(_AZURE)
 
     def ask(
         self, operation: str, body: dict[str, Any] | None = None, *, patience_s: float | None = None
     ) -> dict[str, Any]:
-        """A question about entities: `create-queue`, `list-topics`, and so on."""
+        """Send a directory request: `create-queue`, `list-topics`, and so on."""
         if self.azure:
             from twinbus.cli.azure_directory import answer
 
@@ -113,11 +113,11 @@ class TargetNamespace:
         )
 
     def client(self) -> BusClient:
-        """A client for messages."""
+        """Create a client for messages."""
         return directory.client_of(self.broker, self.ca_file, directory.PATIENCE_S)
 
     def names(self, patience_s: float = _NEAR_S) -> list[str]:
-        """The queues and topics there are."""
+        """Return the names of all queues and topics."""
         queues = self.ask("list-queues", patience_s=patience_s)["queues"]
         topics = self.ask("list-topics", patience_s=patience_s)["topics"]
         return sorted(str(each["path"]) for each in (*queues, *topics))
@@ -126,9 +126,10 @@ class TargetNamespace:
 def connected(
     command: Callable[Concatenate[TargetNamespace, ...], None], *, unless: str | None = None
 ) -> Callable[..., None]:
-    """A command that works with a namespace: it gets the options that name one, and the target as first argument.
+    """Turn a function into a command on a namespace: add the options that select one, and pass the target as first
+    argument.
 
-    With the option `unless` it works with something else, and gets no target.
+    If the option `unless` is given, the command works on something else and gets no target.
     """
     signature = inspect.signature(command, eval_str=True)
 
@@ -165,7 +166,7 @@ def found_target(
     context: str | None,
     ca_file: Path | None,
 ) -> TargetNamespace:
-    """The namespace that options and variables name; else the one of the context in use."""
+    """Return the namespace given by options and variables, or else by the context in use."""
     named = ready_file is not None or connection_file is not None or namespace is not None
     if not named and (context is not None or connection_string is None):
         found = found_context(context)
@@ -175,8 +176,8 @@ def found_target(
 
 
 def advised(error: ServiceError, target: TargetNamespace, given: dict[str, Any]) -> ServiceError:
-    """The error with the next step in its text, and without what only the broker's log can use."""
-    # An internal error's tracking id is what its owner can look for.
+    """Return the error with the next step in its text, and without details that only help with the broker's log."""
+    # Keep the tracking id of an internal error, so that the operator can find it in the log.
     text = error.text if type(error) is ServiceError else _told(error)
     return type(error)(" ".join(filter(None, [text, _step(error, text, target, given)])))
 
@@ -221,9 +222,9 @@ def _nearest(target: TargetNamespace, given: dict[str, Any]) -> str:
     try:
         names = target.names()
     except (TwinbusError, OSError):
-        return ""  # a key that may not see names
+        return ""  # the key may not list names
     known = {name.lower() for name in names}
-    # Beside a topic, a name is that of its subscription.
+    # If a topic is given, the name is that of a subscription.
     said = [given[name] for name in ("entity", "topic", "to") if given.get(name)] or [given.get("name") or ""]
     asked = next((each for each in said if str(each).lower() not in known), said[0])
     if any(name.lower() == str(asked).lower() for name in names):
@@ -237,12 +238,12 @@ def _nearest_subscription(target: TargetNamespace, topic: str, asked: str) -> st
     try:
         found = target.ask("list-subscriptions", {"topic": topic}, patience_s=_NEAR_S)["subscriptions"]
     except (TwinbusError, OSError):
-        return ""  # it is no topic, and something else is not there
+        return ""  # not a topic: something else is missing
     names = sorted(str(each["name"]) for each in found)
     if not names:
         return f"{topic} has no subscriptions yet: `twinbus subscription create {topic} NAME` creates one."
     if any(name.lower() == asked.lower() for name in names):
-        return ""  # a rule is not there
+        return ""  # a rule is missing
     return did_you_mean(asked, names, _some(names)).lstrip()
 
 

@@ -1,6 +1,6 @@
-"""`twinbus top`: a namespace at work, again and again: rates, depths, connections.
+"""`twinbus top`: live rates, depths and connections of a namespace.
 
-Rates are the broker's own, averaged over its last 5 seconds: one look is enough to know them.
+The broker averages rates over its last 5 seconds, so a single request is enough to show them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def top(
 ) -> None:
     """Show live rates, depths and connections until Ctrl-C. Rates are averages of the last 5 seconds.
 
-    Without a terminal it prints one table, or one line of JSON, for each look.
+    Without a terminal it prints one table, or one line of JSON, per update.
 
     \b
     Example:
@@ -102,7 +102,7 @@ def top(
             except ServiceError as error:
                 if once or not seen or not error.retryable:
                     raise
-                # A broker that restarts is watched on.
+                # Keep watching a broker that restarts.
                 if live is not None:
                     live.update(f"{error.text} Trying again.", refresh=True)
                 await stop.or_done(asyncio.sleep(backoff.next_ms() / 1000))

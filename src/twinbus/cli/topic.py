@@ -1,4 +1,4 @@
-"""`twinbus topic create|list|show|update|status|delete`: the topics of a namespace."""
+"""`twinbus topic create|list|show|update|status|delete`: manage the topics of a namespace."""
 
 from __future__ import annotations
 

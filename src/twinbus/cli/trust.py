@@ -1,8 +1,8 @@
-"""`twinbus trust`: where the development CA is, and how each kind of client is told to trust it.
+"""`twinbus trust`: where the development CA is, and how to make each kind of client trust it.
 
 Rules:
-- The CA is made if it is not there yet: clients can be set up before the broker's first start.
-- What is printed can be pasted; with `--json` it can be read by a program.
+- The CA is created if it does not exist, so that clients can be set up before the broker's first start.
+- The output can be pasted into a shell; with `--json`, programs can read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def trust(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Configuration file of the broker.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show how clients come to trust the broker's certificate.
+    """Show how to make clients trust the broker's certificate.
 
     \b
     Example:
@@ -49,12 +49,12 @@ def trust(
 
 
 def environment(ca: Path) -> dict[str, str]:
-    """The variables with which runtimes are told of a CA."""
+    """Return the environment variables that make runtimes trust a CA."""
     return {"NODE_EXTRA_CA_CERTS": str(ca), "SSL_CERT_FILE": str(ca)}
 
 
 def explained(ca: Path) -> str:
-    """The text for people."""
+    """Return the instructions for the user."""
     shown = quote(str(ca))
     return f"""The development CA is {ca}
 

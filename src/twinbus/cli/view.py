@@ -1,4 +1,4 @@
-"""How the commands show things: tables for people, JSON for programs."""
+"""Output of the commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-# The value of a key or signature, up to what ends it.
+# A key or signature, up to the character that ends it.
 _SECRET = re.compile(r"((?:SharedAccessKey|SharedAccessSignature|sig)\s*=\s*)[^;&\s'\")]+", re.IGNORECASE)
-# Wide enough that a table in a file or pipe is not cut to a terminal's width.
+# Wide enough that a table in a file or pipe is not truncated to a terminal's width.
 _PIPE_COLUMNS = 200
 
 
 def console() -> Console:
-    """The standard output; styled only when it is a terminal."""
+    """Return a console on standard output; styled only on a terminal."""
     from rich.console import Console
 
     out = Console(highlight=False)
@@ -28,7 +28,7 @@ def console() -> Console:
 def show_table(
     columns: list[str], rows: list[list[str]], numbers: tuple[str, ...] = (), shortened: tuple[str, ...] = ()
 ) -> None:
-    """A table: `numbers` are aligned as such, `shortened` columns are cut where the line is too long."""
+    """Print a table. `numbers` are right-aligned; `shortened` columns are truncated if the line is too long."""
     from rich.table import Table
 
     out = console()
@@ -46,11 +46,11 @@ def show_table(
 
 
 def _fitted(columns: list[str], rows: list[list[str]], shortened: tuple[str, ...], width: int) -> list[list[str]]:
-    """The rows with those columns cut to the room that the others leave: rich would cut numbers as well."""
+    """Truncate these columns to the space that the others leave; rich would truncate numbers as well."""
     lengths = [max(map(len, (column, *cells))) for column, *cells in zip(columns, *rows, strict=True)]
     cut = [at for at, column in enumerate(columns) if column in shortened]
     room = width - 2 * (len(columns) - 1) - sum(length for at, length in enumerate(lengths) if at not in cut)
-    # The shortest first: what one does not need the others may have.
+    # Shortest first: the space that one does not need is available to the others.
     for left, at in zip(range(len(cut), 0, -1), sorted(cut, key=lambda at: lengths[at]), strict=True):
         lengths[at] = min(lengths[at], max(room // left, len(columns[at])))
         room -= lengths[at]
@@ -64,12 +64,12 @@ def _fitted(columns: list[str], rows: list[list[str]], shortened: tuple[str, ...
 
 
 def counted(count: int, what: str) -> str:
-    """`1 message`, `2,000 messages`."""
+    """Return a count with its noun: `1 message`, `2,000 messages`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def redacted(text: str) -> str:
-    """A text without the secrets of connection strings and tokens in it."""
+    """Remove the secrets of connection strings and tokens from a text."""
     return _SECRET.sub(r"\1...", text)
 
 

@@ -1,8 +1,8 @@
-"""Work that takes a while: it can be interrupted, and a terminal sees how far it is.
+"""Long-running work: it can be interrupted, and a terminal shows its progress.
 
 Rules:
-- The first Ctrl-C asks the work to end in good order, and what was done is told; the second one does not wait.
-- Progress goes to the error stream, and only to a terminal: what is piped stays plain.
+- The first Ctrl-C asks the work to end gracefully and report what was done; the second does not wait.
+- Progress is shown on standard error, and only on a terminal, so piped output stays plain.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ INTERRUPTED = 130
 
 
 class Stop(asyncio.Event):
-    """Set when the work is to end early."""
+    """Set when the work should end early."""
 
     async def or_done(self, work: Awaitable[T]) -> T | None:
-        """The result of `work`, or None when we are stopped before it is done; then it is cancelled."""
+        """Return the result of `work`, or None if stopped before it is done; then `work` is cancelled."""
         task = asyncio.ensure_future(work)
         waiting = asyncio.ensure_future(self.wait())
         try:
@@ -45,7 +45,7 @@ class Stop(asyncio.Event):
 
 
 def run(work: Callable[[Stop], Awaitable[T]]) -> T:
-    """Do the work until it ends; it is told by `Stop` when it should."""
+    """Run the work to its end; `Stop` tells it to end early."""
 
     async def running() -> T:
         stop = Stop()
@@ -64,16 +64,15 @@ def run(work: Callable[[Stop], Awaitable[T]]) -> T:
 
 
 class ProgressCounter:
-    """A line on the terminal that counts; used with `with`."""
+    """A counter on the terminal; use it with `with`."""
 
     def __init__(self, text: str, total: int | None = None) -> None:
         self._text = text
-        # How many there will be; None when nobody knows.
+        # None if unknown.
         self._total = total
         self.done = 0
-        # The line; None where there is no terminal.
+        # None without a terminal.
         self._progress: Progress | None = None
-        # The line's name for itself.
         self._task: TaskID | None = None
 
     def __enter__(self) -> ProgressCounter:
