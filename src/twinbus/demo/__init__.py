@@ -1,1 +1,1 @@
-"""The demonstration: two namespaces, a paired client, a primary killed for real, and an account of every message."""
+"""The demo: two namespaces, a paired client, a primary that is really killed, and an account of every message."""

@@ -1,8 +1,8 @@
-"""The account of the demonstration: what was sent, what came out, and whether the two agree.
+"""The demo's account: what was sent, what was received, and whether the two agree.
 
 Rules:
-- A message counts as sent when its send returned, and not before.
-- Each place that a message must come out of (a queue, every subscription of a topic) is counted for itself.
+- A message counts as sent once its send has returned, not before.
+- Each place a message must arrive at (a queue, every subscription of a topic) is counted separately.
 - Pure: ids in, numbers out.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """One place's numbers. `repeated`: deliveries beyond the first; `unexpected`: ids whose send did not return."""
+    """The figures of one place. `repeated` counts redeliveries; `unexpected` counts ids whose send did not return."""
 
     sent: int
     received: int
@@ -25,16 +25,16 @@ class Balance:
 
 
 class MessageAccount:
-    """Who was sent where, and who came out."""
+    """Records which messages were sent and which were received."""
 
     def __init__(self, places: Mapping[str, Iterable[str]]) -> None:
-        # Entity -> the places its messages must come out of.
+        # Entity -> the places where its messages must arrive.
         self._places = {entity: tuple(found) for entity, found in places.items()}
-        # Entity -> ids whose send returned.
+        # Entity -> ids whose send has returned.
         self._sent: dict[str, set[str]] = {entity: set() for entity in self._places}
-        # Place -> how often each id came out.
+        # Place -> how often each id was received.
         self._received: dict[str, Counter[str]] = {p: Counter() for found in self._places.values() for p in found}
-        # Sends that raised: what they sent may or may not come out.
+        # Sends that raised; their messages may or may not arrive.
         self.raised = 0
 
     def sent(self, entity: str, message_id: str) -> None:
@@ -47,7 +47,7 @@ class MessageAccount:
         return len(self._sent[entity])
 
     def received_count(self, place: str) -> int:
-        """Different messages that came out of it."""
+        """Return the number of distinct messages received there."""
         return len(self._received[place])
 
     def balance(self, place: str) -> Balance:
@@ -70,7 +70,7 @@ class MessageAccount:
 
     @property
     def share(self) -> float:
-        """How much of what must come out has come out, from 0 to 1."""
+        """The share of expected messages that has been received, from 0 to 1."""
         wanted = sum(len(self._sent[entity]) * len(found) for entity, found in self._places.items())
         missing = self.lost
         return 1.0 if not wanted else 1 - missing / wanted

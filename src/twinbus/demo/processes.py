@@ -1,9 +1,9 @@
-"""The demonstration's processes: two brokers and the syphon, each started as a user would start it.
+"""The demo's processes: two brokers and the syphon, started like a user would start them.
 
 Rules:
-- A broker keeps its port and its data over its lives, so that clients find it again after a kill.
-- Whatever was started is gone at the end, also after an error.
-- Nothing here is on any command line that holds a secret: keys go by files for their owner only.
+- A broker keeps its port and data across restarts, so that clients find it again after a kill.
+- Every process is gone at the end, even after an error.
+- No command line contains a secret: keys are passed in files that only their owner can read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TWINBUS: Final = (sys.executable, "-m", "twinbus")
 
 
 async def told(*arguments: str) -> Any:
-    """What a command of ours answers with --json."""
+    """Run a command of ours with --json and return its output."""
     process = await asyncio.create_subprocess_exec(
         *TWINBUS, *arguments, "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -40,7 +40,7 @@ async def told(*arguments: str) -> Any:
 
 
 class Process:
-    """A command of ours that runs for a while, with a log file."""
+    """A long-running command of ours, with a log file."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder / name
@@ -68,11 +68,11 @@ class Process:
         return self._child
 
     async def kill(self) -> None:
-        """With -9: no last word, nothing flushed."""
+        """Kill it with -9: it can neither flush nor say goodbye."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """In good order, and if it does not listen without."""
+        """Terminate it gracefully, and kill it if it does not respond."""
         try:
             await asyncio.wait_for(self._end(signal.SIGTERM), _STOP_S)
         except TimeoutError:
@@ -86,7 +86,7 @@ class Process:
         await self._child.wait()
 
     def log(self) -> str:
-        """The end of what it said."""
+        """Return the end of the log."""
         try:
             return (self.folder / "log").read_text(errors="replace")[-_LOG_TAIL_CHARS:]
         except FileNotFoundError:
@@ -98,10 +98,10 @@ class BrokerProcess(Process):
 
     def __init__(self, folder: Path, name: str, entities: str = "") -> None:
         super().__init__(folder, name)
-        # How to reach it; empty before its first start. It holds a key.
+        # Contains a key; empty before the first start.
         self.connection_string = ""
         self.key_file = self.folder / "connection-string"
-        # Zero, a free one, before its first start.
+        # 0 (any free port) before the first start.
         self._port = 0
         self._entities = entities
 
@@ -114,7 +114,7 @@ class BrokerProcess(Process):
         return self.data / "ledger"
 
     async def start(self) -> None:
-        """Until clients can connect."""
+        """Start the broker and wait until clients can connect."""
         config, ready = self.folder / "twinbus.toml", self.folder / "ready.json"
         config.write_text(f"[namespaces.{self.name}]\nport = {self._port}\n{self._entities}")
         ready.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ class BrokerProcess(Process):
             file.write(self.connection_string)
 
     async def ca(self) -> Path:
-        """Whom administration clients must trust."""
+        """Return the CA that administration clients must trust."""
         return Path((await told("trust", "--data", str(self.data)))["ca"])
 
 
@@ -147,7 +147,7 @@ class SyphonProcess(Process):
         super().__init__(folder, "syphon")
         self.syphoned = 0
         self.dead_lettered = 0
-        # Whether it has begun to work: Spark takes its time to start.
+        # Set once it works: Spark takes a while to start.
         self.at_work = False
 
     @property
@@ -155,7 +155,7 @@ class SyphonProcess(Process):
         return self.folder / "ledger"
 
     async def run(self, primary: BrokerProcess, secondary: BrokerProcess, queues: int, engine: str, ca: Path) -> int:
-        """Until it ends; its exit code."""
+        """Run it to the end; return its exit code."""
         child = await self._start(
             "syphon",
             *("--engine", engine, "--once", "--json"),
@@ -165,7 +165,7 @@ class SyphonProcess(Process):
             stdout=asyncio.subprocess.PIPE,
         )
         assert child.stdout is not None
-        # Lines of its progress are objects of their own; the result is one object over many lines.
+        # Progress is one JSON object per line; the result is one object over many lines.
         rest: list[bytes] = []
         while line := await child.stdout.readline():
             self.at_work = True
@@ -175,7 +175,7 @@ class SyphonProcess(Process):
         return await child.wait()
 
     def _read(self, text: bytes) -> bool:
-        """Take what it tells, if it tells something."""
+        """Parse a JSON object from its output; return False if it is not one."""
         try:
             found = json.loads(text)
         except ValueError:

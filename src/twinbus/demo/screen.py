@@ -1,4 +1,4 @@
-"""How the demonstration is shown: a picture that renews itself on a terminal, plain lines elsewhere."""
+"""The demo's display: a live picture on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._story: Story | None = None
-        # The picture on a terminal; None elsewhere.
+        # The live picture on a terminal; None elsewhere.
         self._live: Live | None = None
         self._task: asyncio.Task[None] | None = None
-        # Sends that returned when it was shown last, by entity, and when that was.
+        # Time of the last measurement, and the sends returned by then, by entity.
         self._before: tuple[float, dict[str, int]] = (0.0, {})
         self._told = ""
         self._rates: dict[str, float] = {}
 
     def line(self, text: str) -> None:
-        """Something happened: a line where there is no picture."""
+        """Print an event, unless the picture shows it."""
         if self._live is None:
             self._console.print(
                 f"{self._story.seconds if self._story else 0:6.1f} s  {text}",
@@ -83,7 +83,7 @@ class Screen:
                 self._tell_numbers()
 
     def _tell_numbers(self) -> None:
-        """A line of them, if they are others than in the last one."""
+        """Print a line of figures if they have changed."""
         numbers = self._summary()
         if numbers != self._told:
             self._told = numbers
@@ -102,7 +102,7 @@ class Screen:
         assert self._story is not None
         return self._story
 
-    # --- what it looks like -------------------------------------------------------------------------------------------
+    # --- layout -------------------------------------------------------------------------------------------------------
 
     def _summary(self) -> str:
         story = self._the_story
@@ -114,7 +114,7 @@ class Screen:
         )
 
     def picture(self) -> RenderableType:
-        """What a terminal shows now."""
+        """Return the current picture for a terminal."""
         story = self._the_story
         done = story.phase is Phase.DONE
         head = Text.assemble((f"{story.seconds:5.1f} s  ", "dim"), (str(story.phase), "bold green" if done else "bold"))
@@ -180,7 +180,7 @@ class Screen:
 
 
 def result(story: Story) -> Table:
-    """The account, at the end."""
+    """Return the final account as a table."""
     table = _table("came out of", "sent", "received", "repeated", "lost")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -1,9 +1,9 @@
-"""The demonstration from beginning to end: healthy, killed, diverted, back, syphoned, counted, reported.
+"""The demo from beginning to end: healthy, killed, diverted, back, syphoned, counted, reported.
 
 Rules:
-- Nothing is pretended: the brokers and the syphon are processes, the kill is a SIGKILL, the clients are the SDK's.
-- Every wait is for something that happens, with a bound; what does not happen in time ends the story with an error.
-- The story tells its state and never prints: a screen shows it.
+- Everything is real: the brokers and the syphon are processes, the kill is a SIGKILL, the clients are the SDK's.
+- Every wait is for an event and has a timeout; if it expires, the story ends with an error.
+- The story exposes its state and never prints; a screen shows it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from twinbus.ledger.words import Event
 from twinbus.paired import PairedEvent
 from twinbus.paired.state import EntityState
 
-# How long everything is well before the kill, and after the syphon is done.
+# Length of the healthy phases before the kill and after the syphon is done.
 HEALTHY_S: Final = 6.0
 AFTER_S: Final = 2.0
-# Locks of the killed broker's receivers are 10 s; what has not come by then is lost.
+# Locks held by the killed broker's receivers last 10 s; messages that do not arrive within this time are lost.
 _HOME_S: Final = 40.0
 _FAILOVER_S: Final = 30.0
 _SYPHON_S: Final = 180.0
@@ -40,7 +40,7 @@ _EVENTS_SHOWN: Final = 8
 
 
 class Phase(StrEnum):
-    """Where the story is, as the screen says it."""
+    """The current phase, in the words of the screen."""
 
     STARTING = "two namespaces start"
     HEALTHY = "all is well: sends go to the primary"
@@ -55,7 +55,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What was asked for. `engine` is the syphon's; `report` is where the page goes, None for none."""
+    """The options of a run. `engine` is the syphon's; `report` is the page to write, or None."""
 
     seed: int
     rate: float
@@ -65,7 +65,7 @@ class DemoOptions:
 
 
 class Story:
-    """One run, in a folder of its own."""
+    """One run, in its own folder."""
 
     def __init__(self, folder: Path, plan: DemoOptions, changed: Callable[[str], None]) -> None:
         self.plan = plan
@@ -79,10 +79,10 @@ class Story:
         self.account = MessageAccount(PLACES)
         self.senders = DemoSenders(self.account, plan.rate, Random(plan.seed), self._event)  # noqa: S311 - contents only
         self.phase = Phase.STARTING
-        # Messages in each backlog queue, and the most that ever were in all of them.
+        # Messages in each backlog queue, and the highest total so far.
         self.depths: dict[str, int] = {}
         self.depth_max = 0
-        # The last things that happened, with their seconds.
+        # The latest events, with the second at which they happened.
         self.events: deque[tuple[float, str]] = deque(maxlen=_EVENTS_SHOWN)
         self._killed_s = 0.0
         self._over = asyncio.Event()
@@ -99,7 +99,7 @@ class Story:
     # --- the acts -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """All of it. Whatever was started is gone afterwards."""
+        """Run all phases. Every process is stopped afterwards."""
         tasks: list[asyncio.Task[Any]] = []
         try:
             ca = await self._begin()
@@ -112,7 +112,8 @@ class Story:
             tasks.append(asyncio.create_task(watching))
             await self._healthy(sending)
             await self._outage(sending)
-            # It would run all the time; here it starts during the outage, because Spark takes a while to.
+            # A syphon usually runs all the time; here it starts during the outage, because Spark takes a while to
+            # start.
             draining = asyncio.create_task(
                 self.syphon.run(self.primary, self.secondary, BACKLOG_QUEUES, self.plan.engine, ca)
             )
@@ -131,7 +132,7 @@ class Story:
         self._turn(Phase.DONE)
 
     async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """Everybody ends by himself: the SDK does not like to be interrupted."""
+        """Let every task end by itself, because the SDK handles cancellation badly."""
         self.senders.stop()
         if tasks:
             await asyncio.wait(tasks[:1], timeout=_STOP_S)
@@ -143,7 +144,7 @@ class Story:
     async def _begin(self) -> Path:
         await asyncio.gather(self.primary.start(), self.secondary.start())
         self._say(f"contoso serves as process {self.primary.pid}, standby as process {self.secondary.pid}")
-        # One file for both: the administration clients of the pair trust what is in it.
+        # One bundle for both brokers: the pair's administration clients trust what is in it.
         bundle = self._folder / "ca.pem"
         texts = [(await process.ca()).read_text() for process in (self.primary, self.secondary)]
         bundle.write_text("".join(texts))
@@ -171,7 +172,7 @@ class Story:
         self._turn(Phase.DIVERTED)
 
     async def _dead(self, sending: asyncio.Task[None]) -> None:
-        # However long the failover took, there is something to see.
+        # However long the failover took, leave time to watch the diverted phase.
         left_s = self.plan.outage_s - (self.seconds - self._killed_s)
         await self._pass(sending, max(left_s, self.plan.outage_s / 2))
 
@@ -197,7 +198,7 @@ class Story:
         while self.account.lost and self.seconds < deadline_s:
             self._look()
             if self.account.lost < missing:
-                # On a busy machine they come slowly: only what does not come at all is lost.
+                # On a busy machine they arrive slowly: only messages that stop arriving are lost.
                 missing, deadline_s = self.account.lost, self.seconds + _HOME_S
             await asyncio.sleep(_LOOK_S)
 
@@ -211,7 +212,7 @@ class Story:
             "report", *arguments, "--tables", str(self._folder / "tables"), "--output", str(self.plan.report)
         )
 
-    # --- telling ------------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def _turn(self, phase: Phase) -> None:
         self.phase = phase
@@ -245,7 +246,7 @@ class Story:
         while not happened():
             self._look()
             if sending.done():
-                # It ends only with an error before it is told to stop.
+                # Before it is told to stop, it ends only with an error.
                 with suppress(asyncio.CancelledError):
                     await sending
                 raise ConfigError("The senders stopped unexpectedly.")

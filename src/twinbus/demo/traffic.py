@@ -1,9 +1,9 @@
-"""The demonstration's applications: senders on a paired client, and receivers on the primary with the SDK as it is.
+"""The demo's applications: senders on a paired client, and receivers on the primary with the plain SDK.
 
 Rules:
-- Messages are due at a steady rate, whatever happens: what a failing primary delays is sent as soon as it can be.
-- A send that returned is in the account as sent; a message is in it as received before it is completed.
-- A receiver that loses its connection makes another one: a receiver has no backlog to turn to, it waits.
+- Messages are due at a steady rate, whatever happens; those that a failing primary delays are sent as soon as possible.
+- A message is recorded as sent once its send has returned, and as received before it is completed.
+- A receiver that loses its connection opens a new one. It has no backlog to turn to, so it waits for the primary.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from twinbus.paired.state import EntityState
 QUEUE: Final = "orders"
 TOPIC: Final = "events"
 SUBSCRIPTIONS: Final = ("audit", "billing")
-# Entity -> where its messages come out.
+# Entity -> where its messages arrive.
 PLACES: Final = {QUEUE: (QUEUE,), TOPIC: tuple(f"{TOPIC}/{name}" for name in SUBSCRIPTIONS)}
-# Each of them picks a backlog queue of its own.
+# Each sender picks its own backlog queue.
 _SENDERS: Final = {QUEUE: 4, TOPIC: 2}
 _SHARES: Final = {QUEUE: 2 / 3, TOPIC: 1 / 3}
-# What the primary has from the start. A lock is short, so that what a killed broker had given out comes again soon.
+# The primary's initial entities. Locks are short, so that messages locked before the kill are soon redelivered.
 ENTITIES: Final = f"""
 [namespaces.contoso.queues.{QUEUE}]
 lock_duration = "PT10S"
@@ -66,7 +66,7 @@ class DemoSenders:
 
     def __init__(self, account: MessageAccount, rate: float, rng: Random, told: Callable[[PairedEvent], None]) -> None:
         self._account = account
-        # Messages a second, of all entities.
+        # Messages per second across all entities.
         self._rate = rate
         self._rng = rng
         self._told = told
@@ -77,12 +77,12 @@ class DemoSenders:
 
     @property
     def states(self) -> dict[str, EntityState]:
-        """Entity -> how it stands."""
+        """The failover state of each entity."""
         found = {} if self._client is None else self._client.entity_states
         return {entity: found.get(entity, EntityState.HEALTHY) for entity in PLACES}
 
     def stop(self) -> None:
-        """No new send begins; those under way end."""
+        """Start no new sends; let those in progress finish."""
         self._stopping.set()
 
     async def run(self, primary: str, secondary: str, ca: Path, ledger: Path) -> None:
@@ -100,7 +100,7 @@ class DemoSenders:
             ledger=ledger,
             admin_options={"connection_verify": str(ca)},
         )
-        # The story is about an outage of the primary: the backlog queues are there when it begins.
+        # The demo is about an outage of the primary, so the backlog queues exist when it begins.
         await client.wait_until_paired()
         async with client, asyncio.TaskGroup() as group:
             self._client = client
@@ -116,7 +116,7 @@ class DemoSenders:
         self._told(event)
 
     def _due(self, rate: float) -> Iterator[tuple[int, float]]:
-        """Numbers of messages, with the moments they are due."""
+        """Yield message numbers with the times they are due."""
         start_ms = self._clock.now_ms()
         return ((number, start_ms + 1000 * number / rate) for number in count())
 
@@ -147,7 +147,7 @@ class DemoSenders:
 
 
 async def receive(place: str, connection_string: str, account: MessageAccount, over: asyncio.Event) -> None:
-    """Take messages out of a queue or a subscription until it is over, through every outage."""
+    """Receive from a queue or subscription until `over`, through every outage."""
     while not over.is_set():
         try:
             async with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
@@ -167,7 +167,7 @@ async def receive(place: str, connection_string: str, account: MessageAccount, o
 
 
 async def watch_backlog(depths: dict[str, int], connection_string: str, ca: Path, over: asyncio.Event) -> None:
-    """Keep the depths of the backlog queues up to date until it is over."""
+    """Keep the depths of the backlog queues up to date until `over`."""
     async with ServiceBusAdministrationClient.from_connection_string(
         connection_string, connection_verify=str(ca)
     ) as admin:

@@ -1,1 +1,1 @@
-"""The operations ledger: what happened, counted, as JSON lines in rolling files; docs/ledger.md is the contract."""
+"""The operations ledger: counted operations as JSON lines in rolling files. docs/ledger.md is the contract."""

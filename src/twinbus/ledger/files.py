@@ -1,10 +1,10 @@
-"""The ledger's files: how they are named, completed, found again after a crash, and removed when there are too many.
+"""The ledger's files: naming, completion, recovery after a crash, and removal of the oldest.
 
 Rules:
-- A file is written under the ending `.open` and renamed to `.jsonl` when it is complete; readers take only those.
-- Its writer holds an flock on it, so that nobody takes the file of a live process for one that a crash left behind.
-- A write is there as a whole or not at all: what a full disk cut off is taken back.
-- This is the one file of the ledger that touches the disk.
+- A file is written with the suffix `.open` and renamed to `.jsonl` when complete; readers read only those.
+- Its writer holds an flock, so that nobody mistakes the file of a live process for one left by a crash.
+- A write is atomic: a partial write on a full disk is undone.
+- No other file of the ledger touches the disk.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _BLOCK_BYTES = 65_536
 
 
 class OpenFile:
-    """A file of the ledger that is being written."""
+    """A ledger file that is being written."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self._path = folder / (stem + OPEN)
-        # Bytes in it; always at the end of a line.
+        # Size in bytes; the file always ends with a complete line.
         self.size_bytes = 0
-        # Half a line could not be taken back: nothing may be written behind it.
+        # A partial line could not be removed, so nothing may be written after it.
         self.spoiled = False
-        # The file, held by a lock that dies with the process.
+        # Holds the lock, which ends with the process.
         self._handle = os.open(
             self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, mode=0o600
         )
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another process may have looked at the empty file before it was locked, and removed it.
+            # Another process may have seen the file empty before it was locked, and removed it.
             os.stat(self._path)
         except OSError:
             os.close(self._handle)
             raise
 
     def append(self, data: bytes) -> None:
-        """Write all of it, or raise having written nothing."""
+        """Write all of the data, or raise without having written any."""
         left = memoryview(data)
         try:
             while left:
@@ -61,7 +61,7 @@ class OpenFile:
         self.size_bytes += len(data)
 
     def complete(self) -> None:
-        """Let readers see it: what they see survives a power cut."""
+        """Make the file visible to readers, synced so that it survives a power cut."""
         try:
             os.fsync(self._handle)
             os.rename(self._path, self._path.with_suffix(COMPLETE))
@@ -69,27 +69,27 @@ class OpenFile:
             os.close(self._handle)
 
     def give_up(self) -> None:
-        """Leave it as it is, for the next start to complete."""
+        """Leave the file as it is; the next start completes it."""
         os.close(self._handle)
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, for its owner only."""
+    """Create the folder, accessible to its owner only."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def complete_files(folder: Path, prefix: str = "") -> list[Path]:
-    """The files that readers may read, the oldest first."""
+    """Return the files that may be read, oldest first."""
     return sorted(path for path in folder.glob(f"*{COMPLETE}") if path.name.startswith(prefix))
 
 
 def open_files(folder: Path) -> list[Path]:
-    """The files that are being written, or that a crash left behind."""
+    """Return the files that are being written or were left by a crash."""
     return sorted(folder.glob(f"*{OPEN}"))
 
 
 def lines(path: Path, bytes_max: int) -> Iterator[bytes]:
-    """The lines of a file without their ends; of one that is too long, its first `bytes_max` bytes and one more."""
+    """Yield a file's lines without line ends; of a line that is too long, only its first `bytes_max` + 1 bytes."""
     with path.open("rb") as file:
         while line := file.readline(bytes_max + 2):
             while not line.endswith(b"\n") and len(line) > bytes_max:
@@ -100,13 +100,13 @@ def lines(path: Path, bytes_max: int) -> Iterator[bytes]:
 
 
 def recover(folder: Path) -> list[Path]:
-    """Complete what crashed writers left behind, without its torn last line; return what can be read now."""
+    """Complete files left by crashed writers, without their torn last line; return those that can be read now."""
     recovered = []
     for path in open_files(folder):
         try:
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # somebody else recovered it just now
+            continue  # another process has just recovered it
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(handle).st_nlink == 0 or not path.exists():
@@ -119,14 +119,14 @@ def recover(folder: Path) -> list[Path]:
             else:
                 path.unlink()
         except BlockingIOError:
-            continue  # its writer lives
+            continue  # its writer is alive
         finally:
             os.close(handle)
     return recovered
 
 
 def _cut_torn_line(handle: int) -> int:
-    """Cut the file after its last whole line; return its size."""
+    """Truncate the file after its last complete line; return its size."""
     size = end = os.fstat(handle).st_size
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)
@@ -141,7 +141,7 @@ def _cut_torn_line(handle: int) -> int:
 
 
 def remove_oldest(folder: Path, prefix: str, total_bytes_max: int) -> list[Path]:
-    """Remove complete files, the oldest first, until the rest fits; return those removed."""
+    """Remove complete files, oldest first, until the rest fits; return those removed."""
     sizes: list[tuple[Path, int]] = []
     for path in complete_files(folder, prefix):
         with suppress(FileNotFoundError):
@@ -158,7 +158,7 @@ def remove_oldest(folder: Path, prefix: str, total_bytes_max: int) -> list[Path]
 
 
 def sheets() -> dict[str, str]:
-    """The price sheets that come with the package: their texts by name."""
+    """Return the texts of the bundled price sheets by name."""
     folder = resources.files("twinbus.ledger") / "sheets"
     return {
         each.name.removesuffix(SHEET): each.read_text(encoding="utf-8")
@@ -172,7 +172,7 @@ def exists(path: str) -> bool:
 
 
 def sheet_text(path: str) -> str:
-    """A price sheet that somebody wrote."""
+    """Read a price sheet file."""
     try:
         with open(path, "rb") as file:
             data = file.read(CONFIG_FILE_BYTES_MAX + 1)

@@ -1,10 +1,10 @@
-"""Price sheets: what operations, connections, bandwidth and the mere existence of a namespace cost.
+"""Price sheets: the cost of operations, connections, bandwidth and of a namespace as such.
 
 Rules:
 - A sheet is a TOML file; ours are in `sheets/`, and anybody can write one (docs/prices.md).
-- Money is exact: prices are Decimals written as texts, and a bill is cut, never rounded up, at twelve decimals.
-- Tiers are cumulative within a month: some units cost what all cost with them, less what all cost without them.
-- A sheet that is wrong is a ConfigError that names the field and says what belongs there.
+- Money is exact: prices are Decimals written as strings, and a bill is truncated, never rounded up, to twelve decimals.
+- Tiers are cumulative within a month: the cost of some units is the total with them minus the total without them.
+- An invalid sheet is a ConfigError that names the field and the expected value.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 # Decimals of an amount.
 DECIMALS: Final = 12
-# Bounds of a price, within which sums stay exact in a DECIMAL(38).
+# Limits of a price within which sums stay exact in a DECIMAL(38).
 PRICE_DECIMALS: Final = 9
 PRICE_MAX: Final = Decimal(100_000)
 _SCALE: Final = 10**DECIMALS
-# Bytes that a price of bandwidth covers.
+# Bytes to which a bandwidth price applies.
 GIGABYTE: Final = 10**9
 _COUNT_MAX: Final = 10**15
 _TIERS_MAX: Final = 32
@@ -40,7 +40,7 @@ _CURRENCY: Final = re.compile(r"[A-Z]{3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A price up to a number of units a month; `up_to` is None for the last tier."""
+    """A price up to a number of units per month; `up_to` is None for the last tier."""
 
     up_to: int | None
     price: Decimal
@@ -48,13 +48,13 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Prices by what was used before in the month. A tier's price is for `per` units."""
+    """Prices by prior usage in the month. A tier's price is for `per` units."""
 
     per: int
     steps: tuple[Tier, ...]
 
     def total(self, units: int) -> Decimal:
-        """What the first `units` of a month cost together."""
+        """Return the cost of the first `units` of a month."""
         cost = low = 0
         for tier in self.steps:
             high = units if tier.up_to is None else min(units, tier.up_to)
@@ -65,7 +65,7 @@ class Tiers:
             return Decimal(cost // self.per).scaleb(-DECIMALS)
 
     def cost(self, units_so_far: int, units: int) -> Decimal:
-        """What `units` more cost, after `units_so_far` in the same month."""
+        """Return the cost of `units` more, after `units_so_far` in the same month."""
         if units_so_far < 0 or units < 0:
             raise ValueError(f"units are never negative: {units_so_far}, {units}")
         with localcontext(prec=60):
@@ -74,26 +74,24 @@ class Tiers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """A price sheet."""
-
     name: str
     currency: str
-    # What a namespace costs for each hour that it is there.
+    # Cost of a namespace per hour of its existence.
     base_per_hour: Decimal
-    # What a month's operations cost, by units.
+    # Monthly cost of operations, by units.
     operations: Tiers
-    # What a month's connections cost, by hours of one connection.
+    # Monthly cost of connections, by connection hours.
     connections: Tiers
-    # What a month's bandwidth costs, by bytes of messages at every stage.
+    # Monthly cost of bandwidth, by message bytes at every stage.
     bandwidth: Tiers = Tiers(GIGABYTE, (Tier(None, Decimal(0)),))
-    # The step that a message's size is counted in; 0: every operation is one unit.
+    # Message sizes are counted in steps of this many bytes; 0 counts every operation as one unit.
     step_bytes: int = OPERATION_STEP_BYTES
     free_kinds: frozenset[str] = frozenset()
     refused: bool = False
 
     @classmethod
     def load(cls, path_or_name: Path | str) -> Sheet:
-        """One of ours by its name, or a file. A name has no slash and no ending."""
+        """Load a bundled sheet by name, or a file. A name has no slash and no extension."""
         text = str(path_or_name)
         if _NAME.fullmatch(text) and "." not in text:
             ours = files.sheets()
@@ -107,7 +105,7 @@ class Sheet:
 
     @classmethod
     def parse(cls, text: str, where: str) -> Sheet:
-        """The sheet of a TOML text; `where` names it in errors."""
+        """Parse a sheet; `where` names it in errors."""
         try:
             found = tomllib.loads(text)
         except ValueError as error:
@@ -138,7 +136,7 @@ class Sheet:
 
     @staticmethod
     def bandwidth_of(sheet: _Section) -> Tiers:
-        """Prices of bandwidth; a sheet without them charges nothing."""
+        """Return the bandwidth prices; a sheet without them charges nothing."""
         if not sheet.has("bandwidth"):
             return Tiers(GIGABYTE, (Tier(None, Decimal(0)),))
         section = sheet.section("bandwidth")
@@ -146,42 +144,42 @@ class Sheet:
         return Tiers(GIGABYTE, section.tiers(GIGABYTE))
 
     def billed(self, kind: str, outcome: str) -> bool:
-        """Whether operations of that kind with that outcome cost anything."""
+        """Whether operations of this kind and outcome are billed."""
         return kind not in self.free_kinds and (self.refused or outcome == OK)
 
     def units(self, count: int, units: int) -> int:
-        """What operations are billed as: a record's units, or its count where sizes do not matter."""
+        """Return the billed units of a record: its units, or its count if sizes do not matter."""
         return units if self.step_bytes else count
 
     def operations_cost(self, units_so_far: int, units: int) -> Decimal:
-        """What `units` cost after `units_so_far` in the same month and namespace."""
+        """Return the cost of `units` after `units_so_far` in the same month and namespace."""
         return self.operations.cost(units_so_far, units)
 
     def bandwidth_cost(self, bytes_so_far: int, size_bytes: int) -> Decimal:
-        """What `size_bytes` cost after `bytes_so_far` in the same month and namespace."""
+        """Return the cost of `size_bytes` after `bytes_so_far` in the same month and namespace."""
         return self.bandwidth.cost(bytes_so_far, size_bytes)
 
     def base_cost(self, hours: Decimal | int) -> Decimal:
-        """What a namespace costs for being there that long."""
+        """Return the cost of a namespace for this many hours."""
         with localcontext(prec=60):
             return self.base_per_hour * hours
 
     def connections_cost(self, peak: int, hours: int) -> Decimal:
-        """What `peak` connections cost that are held for so many hours of a month in which there were no others."""
+        """Return the cost of holding `peak` connections for `hours`, in a month without others."""
         return self.connections.cost(0, peak * hours)
 
 
 def scaled(price: Decimal) -> int:
-    """A price as a whole number of the smallest part that amounts have."""
+    """Return a price as an integer in the smallest fraction of an amount."""
     return int(price.scaleb(DECIMALS))
 
 
 class _Section:
-    """A part of a sheet's file, and the errors in it."""
+    """A section of a sheet's file; reports errors in it."""
 
     def __init__(self, where: str, path: str, found: Mapping[str, Any]) -> None:
         self._where = where
-        # The section's name with a dot, empty at the top.
+        # The section's name with a trailing dot; empty at the top level.
         self._path = path
         self._found = found
 
@@ -249,7 +247,7 @@ class _Section:
         return frozenset(found)
 
     def tiers(self, times: int) -> tuple[Tier, ...]:
-        """The tiers, their bounds multiplied by `times`."""
+        """Return the tiers, with their bounds multiplied by `times`."""
         found = self._found.get("tiers")
         if not isinstance(found, list) or not 1 <= len(found) <= _TIERS_MAX:
             raise self._wrong("tiers", f"a list of 1 to {_TIERS_MAX} tiers")

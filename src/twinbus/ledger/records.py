@@ -1,11 +1,11 @@
-"""The records of the ledger, and their form as lines of JSON.
+"""The records of the ledger and their encoding as JSON lines.
 
 Rules:
-- A line is one JSON object with flat fields, the format's number first; every type uses the same names for the same
-  things, so that a reader can have one schema for all.
-- A record holds names, numbers and conditions, never texts that somebody else wrote: those could hold a secret.
-- What is written is trusted, what is read is not: `decode` checks every field and says which one is wrong.
-- Most lines differ from others in their numbers only: `OperationReader` has the rest decoded once.
+- A line is one JSON object with flat fields, starting with the format number. All types use the same names for the same
+  things, so a reader can use one schema for all.
+- A record holds names, numbers and conditions, but never free text from others, which could contain a secret.
+- Writers are trusted, readers trust nothing: `decode` checks every field and names the one that is wrong.
+- Most lines differ only in their numbers, so `OperationReader` decodes the rest only once.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from twinbus.limits import LEDGER_LINE_BYTES_MAX, OPERATION_STEP_BYTES, TIME_MS_
 
 FORMAT: Final = 1
 
-# Upper ends of the buckets of a latency record, in ms: 1, 2, 4 ... about 24 days; one more bucket has the rest.
+# Upper bounds of the buckets of a latency record, in ms: 1, 2, 4, ... about 25 days; one more bucket holds the rest.
 LATENCY_BOUNDS_MS: Final = tuple(2**power for power in range(32))
 
-# Numbers beyond these are not what anybody counted, and sums of them would overflow.
+# Larger numbers are implausible, and their sums could overflow.
 COUNT_MAX: Final = 2**40
 _DURATION_MS_MAX: Final = 2**53
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9:._-]{0,127}", re.ASCII)
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
-# An id as writers make it: a run, and a number without zeros before it, so that one number has one id.
+# An id as our writers form it: a run and a number without leading zeros, so that each number has one id.
 _WRITERS_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,111})-([1-9a-f][0-9a-f]{0,14})", re.ASCII)
 _DIGITS: Final = "(0|[1-9][0-9]{0,15})"
 _OPERATIONS_LINE: Final = re.compile(
@@ -42,7 +42,7 @@ _NAMES_KNOWN_MAX: Final = 100_000
 
 
 def units_of(size_bytes: int) -> int:
-    """What one operation on that many bytes counts for: one for each 64 KB begun, at least one."""
+    """Return the units of one operation: one per started 64 KB, at least one."""
     if size_bytes <= OPERATION_STEP_BYTES:
         return 1
     return -(-size_bytes // OPERATION_STEP_BYTES)
@@ -50,7 +50,7 @@ def units_of(size_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRecord:
-    """What every record has. `start_ms` and `end_ms` are the interval it speaks of, ms UTC; a moment has them equal."""
+    """The fields of every record. `start_ms` and `end_ms` are its interval in UTC, equal for a single moment."""
 
     type: ClassVar[str] = ""
 
@@ -78,7 +78,7 @@ class Operations(LedgerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverEvent(LedgerRecord):
-    """An event of a pair: `queue` is the backlog queue it is about, `cause` the condition or the error's class."""
+    """An event of a pair. `queue` is the backlog queue concerned, `cause` the condition or the error's class."""
 
     type: ClassVar[str] = "failover"
 
@@ -91,7 +91,7 @@ class FailoverEvent(LedgerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog(LedgerRecord):
-    """A look at one backlog queue, which is the entity."""
+    """The state of one backlog queue, which is the entity."""
 
     type: ClassVar[str] = "backlog"
 
@@ -103,7 +103,7 @@ class Backlog(LedgerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency(LedgerRecord):
-    """How long messages for the entity were under way through the backlog: `buckets` go by LATENCY_BOUNDS_MS."""
+    """How long messages for the entity took through the backlog; `buckets` follow LATENCY_BOUNDS_MS."""
 
     type: ClassVar[str] = "latency"
 
@@ -116,7 +116,7 @@ class Latency(LedgerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionsRecord(LedgerRecord):
-    """The most connections that a namespace had at once in the interval; the entity is empty."""
+    """The peak number of connections of a namespace in the interval; the entity is empty."""
 
     type: ClassVar[str] = "connections"
 
@@ -132,7 +132,7 @@ _OPTIONAL: Final = frozenset({"target", "queue", "cause"})
 
 
 def encode(record: LedgerRecord) -> str:
-    """The record's line, with its end. For many operations of one kind `OperationLines` is faster."""
+    """Encode a record as a line. For many operations of one kind `OperationLines` is faster."""
     found: dict[str, Any] = {"v": FORMAT, "type": record.type}
     for name in _NAMES[record.type]:
         value = getattr(record, name)
@@ -142,7 +142,7 @@ def encode(record: LedgerRecord) -> str:
 
 
 class OperationLines:
-    """Makes the lines of operations that differ in their numbers only: the rest of the text is made once."""
+    """Builds lines of operations that differ only in their numbers, from a prepared text."""
 
     __slots__ = ("_head", "_tail")
 
@@ -161,7 +161,7 @@ class OperationLines:
 
 
 class ConnectionLines:
-    """Makes the lines of a namespace's connections; used as `OperationLines` are, with the peak as the count."""
+    """Builds lines of a namespace's connections; used like `OperationLines`, with the peak as the count."""
 
     __slots__ = ("_namespace", "_source")
 
@@ -187,7 +187,7 @@ class ConnectionLines:
 
 
 def decode(line: str | bytes) -> LedgerRecord:
-    """The record of a line; LedgerError says what is wrong with it."""
+    """Decode a line; LedgerError says what is wrong with it."""
     if len(line) > LEDGER_LINE_BYTES_MAX:
         raise LedgerError(f"the line is too long: a record has at most {LEDGER_LINE_BYTES_MAX} bytes")
     try:
@@ -218,7 +218,7 @@ def decode(line: str | bytes) -> LedgerRecord:
 
 
 def run_and_number(record_id: str) -> tuple[str, int]:
-    """The writer's run and the record's number. An id that no writer of ours made is a run of its own."""
+    """Return the writer's run and the record's number. An id of another form is a run of its own."""
     found = _WRITERS_ID.fullmatch(record_id)
     return (found[1], int(found[2], 16)) if found else (f"={record_id}", 0)
 
@@ -228,14 +228,14 @@ OperationFields = tuple[str, int, int, tuple[str, ...], int, int, int]
 
 
 class OperationReader:
-    """Reads lines of operations that `OperationLines` made: those that differ from a decoded one in numbers only."""
+    """Reads lines of `OperationLines` fast, if they differ from a decoded line only in numbers."""
 
     def __init__(self) -> None:
-        # The text between the times and the counts -> the names in it, as `decode` gave them.
+        # The text between the times and the counts -> the names in it, as decoded.
         self._names: dict[bytes, tuple[str, ...]] = {}
 
     def read(self, line: bytes) -> OperationFields | None:
-        """The fields of a line; None: ask `decode`."""
+        """Return the fields of a line, or None if `decode` is needed."""
         found = _OPERATIONS_LINE.fullmatch(line)
         if found is None:
             return None
@@ -249,7 +249,7 @@ class OperationReader:
         return run.decode(), int(digits, 16), start_ms, names, count, size, units
 
     def fields(self, record: Operations) -> OperationFields:
-        """The same of a decoded record."""
+        """Return the same fields of a decoded record."""
         return (*run_and_number(record.id), record.start_ms, _names(record), record.count, record.bytes, record.units)
 
     def _learn(self, line: bytes, text: bytes) -> tuple[str, ...] | None:
@@ -291,7 +291,7 @@ def _check_whole(record: LedgerRecord) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    # A bool is an int to Python, not to a ledger.
+    # In Python a bool is an int, but not in a ledger.
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,9 +1,9 @@
-"""Sums over ledger files: what `twinbus ledger show` tells.
+"""Sums over ledger files, for `twinbus ledger show`.
 
 Rules:
-- Files are read one after the other, line by line: memory grows with the number of groups, which is bounded.
-- Each source counts for itself: a send that both the client and the broker saw is in the ledgers of both.
-- An invalid line is counted and the first ones are kept with their place; it never ends the reading.
+- Files are read one after the other, line by line; memory grows with the number of groups, which is bounded.
+- Sources are counted separately: a send that both the client and the broker recorded is in both ledgers.
+- Invalid lines are counted, and the first ones are reported with their position; they never stop the reading.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OTHERS: Final = "$others"
 
 
 class TotalsKey(NamedTuple):
-    """What is summed together."""
+    """The fields by which operations are grouped."""
 
     source: str
     namespace: str
@@ -35,7 +35,7 @@ class TotalsKey(NamedTuple):
 
 
 class Sums:
-    """The numbers of one group."""
+    """The sums of one group."""
 
     __slots__ = ("bytes", "count", "units")
 
@@ -46,18 +46,18 @@ class Sums:
 
 
 class Totals:
-    """The ledger, summed."""
+    """The sums of a whole ledger."""
 
     def __init__(self, groups_max: int = LEDGER_GROUPS_MAX) -> None:
-        # The sums; past the bound everything new goes to one group a source.
+        # Beyond the limit, new groups are summed as one per source.
         self.groups: dict[TotalsKey, Sums] = {}
         self._groups_max = groups_max
         self.records = 0
         self.files = 0
         self.bad_lines = 0
-        # The first of them: file, line and what is wrong.
+        # The first invalid lines: file, line and reason.
         self.findings: list[str] = []
-        # The time they speak of; 0 when there is none.
+        # The period covered; 0 if empty.
         self.start_ms = 0
         self.end_ms = 0
 

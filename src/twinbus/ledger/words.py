@@ -1,9 +1,9 @@
-"""The ledger's vocabulary: who wrote a record, what was done, and in which stage of a message's way.
+"""The ledger's vocabulary: the source of a record, the kind of operation, and its stage in a message's path.
 
 Rules:
-- A kind is what one operation did; settling is several kinds, because prices and questions tell them apart.
-- A stage says why an operation was needed: four of them bring a diverted message home.
-- The broker sees no senders' intentions: it goes by the names of backlog queues, and calls the rest direct.
+- A kind is what one operation did; settlement has several kinds, because prices and analyses distinguish them.
+- A stage says why an operation was needed: a diverted message takes four of them to reach the primary.
+- The broker cannot know a sender's intention: it recognises backlog queues by name and calls everything else direct.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-# The outcome of what succeeded; every other outcome is the error's AMQP condition, or `http:` and the status.
+# The outcome of success; every other outcome is the error's AMQP condition, or `http:` and the status.
 OK: Final = "ok"
 
-# What stands between the primary's name and the number in the name of a backlog queue.
+# Separates the primary's name from the number in the name of a backlog queue.
 BACKLOG_MARK: Final = "/x-servicebus-transfer/"
 
 
 class LedgerSource(StrEnum):
-    """Who counted."""
+    """Who recorded it."""
 
     BROKER = "broker"
     CLIENT = "client"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     RELEASE = "release"
     DEFER = "defer"
     DEAD_LETTER = "dead-letter"
-    SETTLE = "settle"  # a settlement whose outcome nobody could tell
+    SETTLE = "settle"  # a settlement of unknown outcome
     RENEW = "renew"
     DELETE = "delete"
     ACCEPT_SESSION = "accept-session"
@@ -54,7 +54,7 @@ class Kind(StrEnum):
 
 
 class Stage(StrEnum):
-    """Why it was needed."""
+    """Why the operation was needed."""
 
     DIRECT = "direct"
     TO_BACKLOG = "to-backlog"
@@ -65,7 +65,7 @@ class Stage(StrEnum):
 
 
 class Event(StrEnum):
-    """What befell a pair of namespaces."""
+    """What happened to a pair of namespaces."""
 
     FAILED_OVER = "failed-over"
     FAILED_BACK = "failed-back"
@@ -95,7 +95,7 @@ _OUT_OF: Final = frozenset(
 
 
 def stage_of(entity: str, kind: Kind) -> Stage:
-    """The stage as far as an entity's name and the kind tell it."""
+    """Derive the stage from the entity's name and the kind."""
     if kind is Kind.PING:
         return Stage.PING
     if kind is Kind.EMPTY_POLL:

@@ -1,11 +1,10 @@
-"""Appends records to the ledger's files.
+"""Append records to the ledger's files.
 
 Rules:
-- A file is complete when it is large or old enough, and when the writer is closed.
-- Writing needs no answer from the disk; only a file that is complete is synced.
-- The disk's refusals are counted and told to the log once: they never reach the caller. Lines are kept and tried again,
-  up to a bound.
-- One thread at a time; whoever must not wait for a disk calls it on a thread of its own.
+- A file is completed when it is large or old enough, and when the writer is closed.
+- Writes do not wait for the disk; a file is synced only when it is completed.
+- Disk errors are counted and logged once; they never reach the caller. Lines are kept and retried, up to a limit.
+- Use it from one thread at a time; a caller that must not block gives it its own thread.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 
 class LedgerWriter:
-    """Writes one source's records into a folder. `run_id` must be new for each writer: it makes records unique."""
+    """Writes one source's records into a folder. `run_id` must be unique per writer, because it makes records
+    unique."""
 
     def __init__(
         self,
@@ -52,29 +52,29 @@ class LedgerWriter:
         self._clock = clock
         self._file_bytes_max = file_bytes_max
         self._file_ms_max = file_ms_max
-        # How much may lie in the folder; 0 for no bound.
+        # Maximum size of the folder's files; 0 for no limit.
         self._total_bytes_max = total_bytes_max
         self._waiting_bytes_max = waiting_bytes_max
         self._file: files.OpenFile | None = None
         self._opened_ms = 0
-        # Files so far, and records so far: they make names and ids.
+        # Number of files and records so far, used in names and ids.
         self._file_count = 0
         self._record_count = 0
-        # Lines that the disk has refused so far, with the number of records in each piece.
+        # Lines that the disk has refused, with the number of records in each piece.
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
-        # Whether the disk refused the last thing asked of it: the log is told when this changes.
+        # Whether the last disk operation failed; the log is written when this changes.
         self._refused = False
         self.errors = 0
         self.lost_records = 0
 
     @property
     def file_open(self) -> bool:
-        """Whether there is a file that has to be completed some time."""
+        """Whether there is a file that must be completed at some time."""
         return self._file is not None
 
     def start(self) -> None:
-        """Make the folder, and complete what a crash left behind."""
+        """Create the folder and complete files left by a crash."""
         try:
             files.prepare(self.folder)
             recovered = files.recover(self.folder)
@@ -85,12 +85,12 @@ class LedgerWriter:
             logger.info("recovered %d incomplete ledger files", len(recovered))
 
     def next_id(self) -> str:
-        """A new record's id."""
+        """Return the id for a new record."""
         self._record_count += 1
         return f"{self._run_id}-{self._record_count:x}"
 
     def write(self, text: str, records: int) -> None:
-        """Append whole lines."""
+        """Append complete lines."""
         data = text.encode()
         self._waiting.append((data, records))
         self._waiting_bytes += len(data)
@@ -102,7 +102,7 @@ class LedgerWriter:
             self.lost_records += count
 
     def complete_if_due(self) -> None:
-        """Complete the file when it is large or old enough. A clock that was set back makes it old, too."""
+        """Complete the file if it is large or old enough; a clock that was set back also makes it old."""
         file = self._file
         if file is None:
             return
@@ -111,7 +111,7 @@ class LedgerWriter:
             self._complete()
 
     def close(self) -> None:
-        """Write what waits and complete the file."""
+        """Write queued lines and complete the file."""
         self._push()
         self._complete()
 
@@ -157,7 +157,7 @@ class LedgerWriter:
             self._refuse(error)
 
     def _refuse(self, error: OSError) -> None:
-        """The disk says no: count it, and tell the log if it is the first time."""
+        """Count a disk error, and log it if it is the first."""
         self.errors += 1
         if not self._refused:
             self._refused = True

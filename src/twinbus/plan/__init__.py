@@ -1,1 +1,1 @@
-"""What an outage will do: how the backlog fills and spreads, how long it drains, and what it costs. Pure arithmetic."""
+"""Predict an outage: how the backlog fills, spreads and drains, and what it costs. Pure arithmetic."""

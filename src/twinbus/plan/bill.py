@@ -1,12 +1,12 @@
-"""What the outage costs: its operations by stage, beside those that the same messages take without it.
+"""The cost of an outage: its operations by stage, compared with sending the same messages directly.
 
 Rules:
-- A diverted message takes four operations (to the backlog, from it, to the primary, and its receiver's), a direct one
-  two.
-- An operation counts for one unit for each 64 KB begun. Pings and idle polls are one unit each.
-- Bandwidth is every byte of the four stages and of the pings; what the backlog adds to a message counts there.
-- Two amounts: what the month's bill grows by, given what was used before, and the same units at the list price, the one
-  that is paid once the included units are used up.
+- A diverted message takes four operations (to the backlog, from it, to the primary, and its receiver's); a direct one
+  takes two.
+- An operation counts one unit per started 64 KB. Pings and idle polls are one unit each.
+- Bandwidth is every byte of the four stages and of the pings, including what the backlog envelope adds.
+- There are two amounts: the increase of the month's bill, given the units used before, and the same units at the list
+  price, which applies once the included units are used up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbus.plan.outage import DAY_S, MONTH_DAYS, Outage, idle_polls
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """Operations of one stage, and what they are."""
+    """The operations of one stage."""
 
     stage: Stage
     what: str
@@ -34,7 +34,7 @@ class BillLine:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The operations of the outage. `extra` is above what the same messages take when sent directly."""
+    """The operations of the outage. `extra` is what exceeds sending the same messages directly."""
 
     sheet: str
     currency: str
@@ -50,28 +50,28 @@ class Bill:
     extra_units: int
     extra_amount: Decimal
     extra_list_amount: Decimal
-    # What all of it carries, and what that costs at the list price.
+    # Bytes transferred, and their cost at the list price.
     bandwidth_bytes: int
     bandwidth_list_amount: Decimal
-    # Idle polls of thirty days, outage or none.
+    # Idle polls in thirty days, with or without an outage.
     idle_month: int
     idle_list_amount: Decimal
 
 
 def list_amount(sheet: Sheet, units: int) -> Decimal:
-    """What units cost at the list price: the first of the sheet's that is above nothing."""
+    """Price units at the list price, the sheet's first price above zero."""
     price = next((tier.price for tier in sheet.operations.steps if tier.price), Decimal(0))
     return price * units / sheet.operations.per
 
 
 def bandwidth_list_amount(sheet: Sheet, size_bytes: int) -> Decimal:
-    """What bytes cost at the list price."""
+    """Price bytes at the list price."""
     price = next((tier.price for tier in sheet.bandwidth.steps if tier.price), Decimal(0))
     return price * size_bytes / sheet.bandwidth.per
 
 
 def bill_of(load: Load, course: Outage, sheet: Sheet, used: int = 0) -> Bill:
-    """The bill; `used` are the units that the month has had already."""
+    """Compute the bill; `used` is the number of units already used in the month."""
     messages = course.diverted
     each = load.units if sheet.step_bytes else 1
     plan = (

@@ -1,11 +1,11 @@
-"""Senders over backlog queues by chance: each picks one queue, and nobody knows of the others.
+"""The distribution of senders over backlog queues when each picks one at random.
 
 Rules:
-- `within` is exact as far as it can be done at once, and says by `exactly` whether it is.
+- `fullest` is exact as long as that is fast; `exactly` says whether it is.
 - Exact: the n-th sender makes a queue the first with more than `most` only if it picks one that has `most` already:
-  P(q, n) = P(q, n-1) - B(most; n-1, 1/q) * P(q-1, n-1-most). Only positive terms are taken away, so nothing cancels.
-- Beyond, the queues are taken as independent: each keeps within `most` by the binomial distribution. With so many
-  senders the difference is far below what a reader can see.
+  P(q, n) = P(q, n-1) - B(most; n-1, 1/q) * P(q-1, n-1-most). Only positive terms are subtracted, so nothing cancels.
+- Otherwise the queues are treated as independent: each stays within `most` by the binomial distribution. With that many
+  senders the difference is far too small to notice.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 
 from twinbus.limits import PLAN_EXACT_STEPS_MAX
 
-# Probabilities below it are nothing to a reader, and a sum over them ends there.
+# Probabilities below this are negligible, and sums end there.
 _NOTHING: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Fullest:
-    """How many senders the fullest queue has: the mean, levels that it keeps within, and each number's probability."""
+    """Senders on the fullest queue: the mean, the percentiles, and the probability of each number."""
 
     mean: float
     median: int
@@ -34,13 +34,13 @@ class Fullest:
 
 
 def exactly(senders: int, queues: int) -> bool:
-    """Whether the whole distribution is small enough to be worked out exactly."""
+    """Whether the whole distribution is small enough to compute exactly."""
     width = 1 + min(senders, 10 * math.isqrt(senders // queues + 1) + 20)
     return senders * min(queues, senders) * width <= PLAN_EXACT_STEPS_MAX
 
 
 def fullest(senders: int, queues: int) -> Fullest:
-    """The distribution of the largest number of senders on one queue."""
+    """Compute the distribution of the largest number of senders on one queue."""
     probabilities: list[tuple[int, float]] = []
     before = 0.0
     for most, level in _levels(senders, queues):
@@ -53,7 +53,7 @@ def fullest(senders: int, queues: int) -> Fullest:
 
 
 def within(senders: int, queues: int, most: int) -> float:
-    """The probability that no queue has more than `most` senders."""
+    """Return the probability that no queue has more than `most` senders."""
     if most >= senders:
         return 1.0
     if most * queues < senders:
@@ -64,14 +64,14 @@ def within(senders: int, queues: int, most: int) -> float:
 
 
 def empty(senders: int, queues: int) -> float:
-    """How many queues nobody picks, on average."""
+    """Return the expected number of queues that nobody picks."""
     return queues * (1 - 1 / queues) ** senders
 
 
 def _levels(senders: int, queues: int) -> Iterator[tuple[int, float]]:
-    """`most` and the probability of keeping within it, from where it can be to where it is certain."""
+    """Yield `most` and the probability of staying within it, from the lowest possible `most` until it is certain."""
     exact = exactly(senders, queues)
-    # The fullest has an even share at least.
+    # The fullest queue has at least an even share.
     first = -(-senders // queues)
     last = 0.0
     for most in range(first, senders + 1):
@@ -96,13 +96,13 @@ def _level(probabilities: list[tuple[int, float]], share: float) -> int:
 
 
 def _log_binomial(count: int, draws: int, queues: int) -> float:
-    """The logarithm of the probability that `count` of `draws` pick one certain queue."""
+    """Return the logarithm of the probability that `count` of `draws` pick a given queue."""
     ways = math.lgamma(draws + 1) - math.lgamma(count + 1) - math.lgamma(draws - count + 1)
     return ways - count * math.log(queues) + (draws - count) * math.log1p(-1 / queues)
 
 
 def _exact(senders: int, queues: int, most: int) -> float:
-    """The recurrence, queue by queue; of each row only what the next one asks for."""
+    """Evaluate the recurrence queue by queue, computing only those values of a row that the next one needs."""
     before: list[float] = []
     for number in range(1, queues + 1):
         wanted = senders - (queues - number) * (most + 1)
@@ -114,7 +114,7 @@ def _exact(senders: int, queues: int, most: int) -> float:
             row += [0.0] * (wanted - most)
         elif wanted > most:
             other = math.log1p(-1 / number)
-            # The binomial of n-1 draws, kept as a logarithm from one n to the next.
+            # The binomial of n-1 draws, updated as a logarithm from one n to the next.
             log = -most * math.log(number)
             for n in range(most + 1, wanted + 1):
                 if n > most + 1:
@@ -127,8 +127,8 @@ def _exact(senders: int, queues: int, most: int) -> float:
 
 
 def _independent(senders: int, queues: int, most: int) -> float:
-    """Each queue keeps within `most`, whatever the others have."""
-    # The tail of the binomial beyond `most`, whose terms fall quickly there: `most` is at or above the mean.
+    """Return the probability that every queue stays within `most`, treated as independent."""
+    # Sum the binomial's tail beyond `most`, whose terms fall quickly because `most` is at or above the mean.
     tail, count = 0.0, most + 1
     term = math.exp(_log_binomial(count, senders, queues))
     while term > 1e-18 and count <= senders:

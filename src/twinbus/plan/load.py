@@ -1,9 +1,9 @@
-"""What a plan is made for: who sends how much, for how long the primary is away, and how the pair is set.
+"""The input of a plan: who sends how much, how long the primary is down, and the settings of the pair.
 
 Rules:
-- Every client has the same senders; they serve the entities in turn, so an entity without a sender is never pinged.
-- All messages are as large as one another; every sender sends as much as the others, unless `skew` says otherwise.
-- What is out of range is a ConfigError with the value and the range.
+- Every client has the same senders, which serve the entities in turn; an entity without a sender is never pinged.
+- All messages have the same size, and all senders the same rate unless `skew` says otherwise.
+- A value out of range is a ConfigError with the value and the range.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MEGABYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """The question. `senders` are those of one client, `rate` is messages a second of all clients together."""
+    """The load. `senders` is per client; `rate` is messages per second across all clients."""
 
     clients: int = 1
     senders: int = 1
@@ -50,7 +50,7 @@ class Load:
     ping_interval_s: float = PING_INTERVAL_S_DEFAULT
     drain_rate: float = SYPHON_DRAIN_RATE
     syphons: int = 1
-    # How unequal the senders are: the n-th sends n^-skew times what the first does (Zipf's law); 0: all alike.
+    # The n-th sender sends n^-skew times what the first sends (Zipf's law); 0 for equal senders.
     skew: float = 0.0
 
     def __post_init__(self) -> None:
@@ -74,36 +74,36 @@ class Load:
 
     @cached_property
     def writers(self) -> int:
-        """Senders of all clients."""
+        """Senders across all clients."""
         return self.clients * self.senders
 
     @cached_property
     def pinged(self) -> int:
-        """Ping tasks while everything is failed over: one for each entity of each client."""
+        """Ping tasks while everything is failed over: one per entity and client."""
         return self.clients * min(self.senders, self.entities)
 
     @cached_property
     def units(self) -> int:
-        """What one operation on a message counts for."""
+        """Units of one operation on a message."""
         return units_of(self.size_bytes)
 
     @cached_property
     def backlog_bytes(self) -> int:
-        """What a message takes in the backlog."""
+        """Size of a message in the backlog."""
         return self.size_bytes + PLAN_ENVELOPE_BYTES
 
     @property
     def queue_bytes_max(self) -> int:
-        """What a backlog queue takes."""
+        """Capacity of a backlog queue."""
         return BACKLOG_QUEUE_MEGABYTES * _MEGABYTE
 
     @cached_property
     def equals(self) -> float:
-        """How many equal senders vary as much as these do."""
+        """The number of equal senders with the same variance."""
         return 1 / math.fsum(weight * weight for weight in self.weights()) if self.skew else float(self.writers)
 
     def weights(self) -> list[float]:
-        """Each sender's share of the messages."""
+        """Return each sender's share of the messages."""
         raw = [float(number) ** -self.skew for number in range(1, self.writers + 1)]
         total = math.fsum(raw)
         return [each / total for each in raw]

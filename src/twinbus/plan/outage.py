@@ -1,10 +1,10 @@
-"""An outage in time: held, diverted, back, drained.
+"""The course of an outage: held, diverted, back, drained.
 
 Rules:
-- The primary goes at 0 and comes back at `outage_s`. Sends fail at once, and callers wait long enough.
-- Until the failover interval is over sends are held; then what was held and what comes is diverted.
-- Pings go out at a steady pace from the failover on; the first after the primary's return succeeds, and ends it.
-- The syphon drains from then on, at its rate.
+- The primary goes down at 0 and comes back at `outage_s`. Sends fail at once, and callers' timeouts are long enough.
+- Sends are held until the failover interval is over; then the held and all later messages are diverted.
+- From the failover on, pings go out at a steady interval; the first after the primary's return succeeds and fails back.
+- From then on the syphon drains the backlog at its rate.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ MONTH_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What happens when; times are seconds from the primary's end. Without a failover `back_s` is `outage_s`."""
+    """What happens when, in seconds from the start of the outage. Without a failover `back_s` is `outage_s`."""
 
     fails_over: bool
     failover_s: float
     back_s: float
-    # Messages that were held at some time, and those that went through the backlog.
+    # Messages that were held for some time, and those that went through the backlog.
     held: int
     diverted: int
-    # Of one entity of one client, and of all.
+    # Per entity and client, and in total.
     pings_each: int
     pings: int
-    # Until the backlog is empty, at the syphons' full rate.
+    # Time to empty the backlog at the syphons' full rate.
     drain_s: float
-    # The longest that a message is late, queues evenly filled.
+    # The longest delay of a message, if the queues fill evenly.
     latest_s: float
 
     @property
@@ -45,8 +45,8 @@ class Outage:
 
 
 def outage_of(load: Load) -> Outage:
-    """The course of the outage."""
-    # A failure that ends with the interval is a success in time: the timer stops.
+    """Compute the course of the outage."""
+    # An outage that ends with the interval ends in time: the send succeeds and the timer stops.
     if load.outage_s <= load.failover_interval_s:
         held = round(load.rate * load.outage_s)
         return Outage(False, load.failover_interval_s, load.outage_s, held, 0, 0, 0, 0.0, load.outage_s)
@@ -64,13 +64,13 @@ def outage_of(load: Load) -> Outage:
         pings_each=pings,
         pings=pings * load.pinged,
         drain_s=drain_s,
-        # The first message has waited since 0 and is drained first; the last waits for the whole drain.
+        # The first message has waited since 0 and is drained first; the last one waits for the whole drain.
         latest_s=max(back_s, drain_s),
     )
 
 
 def backlog_at(load: Load, course: Outage, at_s: float) -> float:
-    """Messages in the backlog at a moment."""
+    """Return the number of messages in the backlog at a time."""
     if not course.fails_over or at_s < course.failover_s:
         return 0.0
     if at_s <= course.back_s:
@@ -79,5 +79,5 @@ def backlog_at(load: Load, course: Outage, at_s: float) -> float:
 
 
 def idle_polls(queues: int, seconds: float, syphons: int = 1) -> float:
-    """Receives that bring nothing while nothing is diverted: one long one after the other on each queue."""
+    """Count the empty receives while nothing is diverted: one long receive after another on each queue."""
     return syphons * queues * seconds / SYPHON_RECEIVE_S

@@ -1,8 +1,8 @@
-"""The plan: a load and its outage worked out, with what to look out for.
+"""The plan: a load and its outage, computed, with warnings.
 
 Rules:
-- The fullest queue decides when a limit is met, so the plan goes by it and not by the average.
-- Warnings are sentences with a number and what can be done.
+- The fullest queue decides when a limit is reached, so the plan is based on it, not on the average.
+- A warning states a number and what can be done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twinbus.plan.load import Load
 from twinbus.plan.outage import DAY_S, HOUR_S, MONTH_DAYS, Outage, idle_polls, outage_of
 from twinbus.plan.wording import plural, span
 
-# What is called safe: the fullest queue keeps within it 19 times out of 20.
+# The level called safe: the fullest queue stays within it 19 times out of 20.
 SAFE: Final = 0.95
 _QUEUES_MAX: Final = 10_000
 _ALTERNATIVES: Final = (1, 2, 5, 10, 20, 50, 100)
@@ -26,9 +26,10 @@ _ALTERNATIVES: Final = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The senders over the queues, by chance. Shares are of all messages; `even` is one queue's when all are alike.
+    """The random spread of senders over the queues. Shares are of all messages; `even` is a queue's share if all are
+    equal.
 
-    `writers` are the senders counted: with unequal ones, as many equal ones as vary as much.
+    `writers` is the number of senders; for unequal senders, the number of equal ones with the same variance.
     """
 
     queues: int
@@ -45,7 +46,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How full the fullest queue gets: messages, bytes, and when it meets the limit, from the outage's start on."""
+    """How full the fullest queue gets: messages, bytes, and when it reaches the limit, from the start of the outage."""
 
     messages: int
     messages_95: int
@@ -59,18 +60,16 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer."""
-
     load: Load
     outage: Outage
     spread: Spread
     fill: Fill
     bill: Bill
-    # Until the fullest queue is drained, when each has no more than its share of the rate.
+    # Time to drain the fullest queue if each queue gets only its share of the drain rate.
     drain_uneven_s: float
-    # The fewest queues that hold this backlog at all, senders going on from full ones to others.
+    # The fewest queues that hold this backlog at all, if senders move on from full queues.
     queues_least: int
-    # The fewest of which even the fullest is safely not full; None: no number is enough.
+    # The fewest queues of which even the fullest stays safely below its limit; None if no number is enough.
     queues_needed: int | None
     alternatives: tuple[tuple[Spread, Fill], ...]
     polls_hour: float
@@ -80,7 +79,7 @@ class Plan:
 
 
 def plan_of(load: Load, sheet: Sheet, used: int = 0) -> Plan:
-    """Work it out."""
+    """Compute the plan."""
     course = outage_of(load)
     spread = spread_of(load, load.queues)
     fill = fill_of(load, course, spread)
@@ -105,7 +104,7 @@ def plan_of(load: Load, sheet: Sheet, used: int = 0) -> Plan:
 
 
 def spread_of(load: Load, queues: int) -> Spread:
-    """The spread over so many queues."""
+    """Compute the spread over this many queues."""
     writers = max(round(load.equals), 1)
     fullest = chance.fullest(writers, queues)
     return Spread(
@@ -123,7 +122,7 @@ def spread_of(load: Load, queues: int) -> Spread:
 
 
 def fill_of(load: Load, course: Outage, spread: Spread) -> Fill:
-    """How that spread fills the fullest queue."""
+    """Compute how this spread fills the fullest queue."""
     a_second = load.rate * load.backlog_bytes
 
     def full_s(share: float) -> float:
@@ -150,7 +149,7 @@ def _queues_needed(load: Load, course: Outage) -> int | None:
     if not total_bytes:
         return 1
     writers = max(round(load.equals), 1)
-    # As many senders as one queue holds the messages of.
+    # The number of senders whose messages fit into one queue.
     most = load.queue_bytes_max * writers // total_bytes
     if most < 1 or chance.within(writers, _QUEUES_MAX, most) < SAFE:
         return None

@@ -1,4 +1,4 @@
-"""Numbers as people read them: times, sizes, money, shares."""
+"""Format figures for reading: times, sizes, money, shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS: Final = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def span(seconds: float) -> str:
-    """A time: `340 ms`, `42 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    """Format a time: `340 ms`, `42 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
     if not math.isfinite(seconds) or seconds >= _NEVER_S:
         return "never"
     if seconds < 1:
@@ -32,7 +32,7 @@ def span(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes: `812 bytes`, `1.5 KB`, `4.9 GB`; a KB has 1,024."""
+    """Format bytes: `812 bytes`, `1.5 KB`, `4.9 GB`; a KB has 1,024."""
     value, unit = float(count), 0
     while value >= 1_024 and unit < len(_UNITS) - 1:
         value /= 1_024
@@ -41,9 +41,9 @@ def size(count: float) -> str:
 
 
 def amount(value: Decimal) -> str:
-    """Money without its currency: two digits after the point, and two that count where that would be nothing."""
+    """Format money without its currency: two decimals, or two significant digits for less than a cent."""
     if value and abs(value) < _CENT:
-        # The place of the second digit that counts.
+        # The position of the second significant digit.
         place = Decimal(1).scaleb(value.adjusted() - 1)
         return f"{value.quantize(place, ROUND_HALF_UP):f}"
     return f"{value.quantize(_CENT, ROUND_HALF_UP):,f}"
@@ -54,17 +54,17 @@ def money(value: Decimal, currency: str) -> str:
 
 
 def number(value: float) -> str:
-    """A count, with a digit after the point only where it is small and not whole."""
+    """Format a count, with decimals only if it is small and not whole."""
     if value == round(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:,.1f}" if abs(value) >= 1 else f"{value:.2f}"
 
 
 def share(value: float) -> str:
-    """A part of one, as a percentage."""
+    """Format a fraction as a percentage."""
     return f"{value * 100:.1f} %"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """`1 message`, `2,000 messages`."""
+    """Format a count with its noun: `1 message`, `2,000 messages`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
