@@ -1,4 +1,4 @@
-"""Every legal encoding of a message, for property tests: the same message, written in any way AMQP allows."""
+"""Encode a message in every way that AMQP allows, for property tests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NAMES = {
     0x78: "amqp:footer:map",
 }
 
-# Gives one of its arguments.
+# Returns one of its arguments.
 Pick = Callable[[list[bytes]], bytes]
 
 
 class Writer:
-    """Writes values, each in a form that `pick` chooses among the legal ones."""
+    """Writes values, each in a legal encoding that `pick` chooses."""
 
     def __init__(self, pick: Pick) -> None:
         self.pick = pick
@@ -89,7 +89,7 @@ class Writer:
             body = b"".join(self.value(key) + self.value(item) for key, item in value.items())
             return self.compound(0xC1, 0xD1, 2 * len(value), body)
         assert isinstance(value, list)
-        # Nulls at the end may be written or left out.
+        # Trailing nulls may be written or left out.
         return self.compound(0xC0, 0xD0, len(value), b"".join(self.value(item) for item in value))
 
 

@@ -1,4 +1,4 @@
-"""Two engines joined in memory, and frames read for inspection."""
+"""Two engines connected in memory, and frames decoded for inspection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = {
 
 
 class Frame:
-    """One frame, taken apart."""
+    """One decoded frame."""
 
     def __init__(self, data: bytes) -> None:
         self.raw = data
@@ -54,7 +54,7 @@ class Frame:
 
 
 def frames_in(data: bytes) -> list[Frame]:
-    """Every frame in some output; protocol headers are left out."""
+    """Return every frame in some output, without protocol headers."""
     result = []
     while data:
         if data[:8] in (HEADER_AMQP, HEADER_SASL):
@@ -67,7 +67,7 @@ def frames_in(data: bytes) -> list[Frame]:
 
 
 class Pair:
-    """A client and a server. The server says yes to SASL and, unless told otherwise, to every link."""
+    """A client and a server. By default the server accepts SASL and every link."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Pair:
         return [data[at : at + self.chunk] for at in range(0, len(data), self.chunk)]
 
     def step(self) -> bool:
-        """One exchange in each direction; whether anything moved."""
+        """Exchange once in each direction; return whether anything was sent."""
         self.client.pump()
         out = self.client.take_output()
         self.to_server += frames_in(out)

@@ -1,4 +1,4 @@
-"""Frames written by hand, for a server engine that is already open."""
+"""Hand-written frames for a server engine that is already open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["attach", "begin", "detach", "disposition", "flow", "opened", "put", 
 
 
 def opened(*, frame_bytes_max: int = 65_536, **options: Any) -> Connection:
-    """A server that has seen header and open of a client with these frames."""
+    """Return a server that has received header and open from a client."""
     engine = Connection(Role.SERVER, container_id="server", require_sasl=False, **options)
     events = engine.receive(HEADER_AMQP + open_frame("client", "h", frame_bytes_max, 65_535, 0, None))
     assert len(events) == 1

@@ -1,4 +1,4 @@
-"""Whatever a peer sends, `receive` returns; the right part of the conversation ends with the right reason."""
+"""Whatever a peer sends, `receive` returns, and the right link, session or connection ends with the right error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .raw import attach, begin, detach, disposition, flow, opened, put, transfer
 
 
 def reason(engine: Connection, data: bytes) -> str:
-    """The condition with which the connection closes."""
+    """Return the condition with which the connection closes."""
     events = engine.receive(data)
     closed = events[-1]
     assert isinstance(closed, Closed)
@@ -110,7 +110,7 @@ FRAMING = "amqp:connection:framing-error"
 )
 def test_the_connection_closes_with_a_reason(data: bytes, condition: str) -> None:
     engine = begun()
-    # A partner frame behind it: reading past the end of a frame must not go unnoticed.
+    # Another frame follows, so that reading past the end of a frame is noticed.
     assert reason(engine, data + flow(0, 1, 10)) == condition
 
 
@@ -166,7 +166,7 @@ def test_begins_without_their_fields(fields: list[Any]) -> None:
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_second_detach_of_a_handle_is_ignored(refused: bool) -> None:
-    # fe2o3 sends one for the refusal, and one more when the link is dropped.
+    # fe2o3 sends one on the refusal and another when the link is dropped.
     engine = begun()
     (attached,) = engine.receive(attach(0, "x", 3, receiver=True))
     assert isinstance(attached, Attached)
@@ -201,7 +201,7 @@ def test_an_unknown_handle_ends_the_session(data: bytes) -> None:
     (end,) = frames_in(engine.take_output())
     assert end.name == "end"
     assert not engine.closed
-    # Until the peer's own end everything on that channel is dropped; then the channel is free again.
+    # Everything on that channel is dropped until the peer's own end; then the channel is free again.
     assert engine.receive(data + attach(0, "x", 3, receiver=True) + disposition(0, [True, UInt(1)])) == []
     assert engine.receive(frame(0, b"\x00\x53\x17\x45")) == []
     assert of(engine.receive(begin(0)), Begun)

@@ -1,4 +1,4 @@
-"""Values survive the wire with their types; wrong bytes are refused."""
+"""Values keep their types on the wire; invalid bytes are refused."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ VALUES = st.recursive(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal, and of the same AMQP type all the way down."""
+    """Whether two values are equal and of the same AMQP type at every level."""
     if type(left) is not type(right):
         return False
     if isinstance(left, Described):

@@ -1,4 +1,4 @@
-"""Open, heartbeat, close; frames in pieces."""
+"""Open, heartbeats, close, and frames that arrive in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispositions in every form a writer may choose."""
+"""Dispositions in every legal encoding."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_bytes_behind_a_disposition_close_the_connection() -> None:
 
 
 class CountedDict(dict[int, Any]):
-    """Counts how often it is asked."""
+    """Counts its look-ups."""
 
     asked = 0
 
@@ -202,7 +202,8 @@ class CountedDict(dict[int, Any]):
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_ranges_of_settled_deliveries_cost_little_however_often_they_come(settled: bool) -> None:
-    """A peer keeps one old delivery and many new ones, and goes on disposing of those between that it settled."""
+    """A peer keeps one old delivery and many new ones unsettled, and repeats dispositions of the settled ones
+    between."""
     engine = opened()
     put(engine, begin(0))
     (event,) = put(engine, attach(0, "in", 0, receiver=True))
@@ -220,7 +221,7 @@ def test_ranges_of_settled_deliveries_cost_little_however_often_they_come(settle
         put(engine, disposition(0, [True, UInt(70_001 + step % 7), UInt(73_999 - step % 11), settled, YES]))
     assert CountedDict.asked < 20_000
     assert len(session.unsettled) == 4_001
-    # What is there is still found, in one piece and across the gap.
+    # Unsettled deliveries are still found, in one range and across the gap.
     (event,) = put(engine, disposition(0, [True, UInt(70_000), UInt(77_999), True, YES]))
     assert isinstance(event, Disposed)
     assert len(event.deliveries) == 4_001

@@ -1,4 +1,4 @@
-"""Headers and SASL, in both roles, one byte at a time and all at once."""
+"""Headers and SASL in both roles, one byte at a time and all at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attaching, sending, credit, drain, detaching."""
+"""Attach, send, credit, drain, detach."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_each_flow_replaces_the_grant_before_it() -> None:
     pair.run()
     assert server_link.sendable() == server_link.credit == 5
     server_link.send(b"x", tag=b"t" * 16, settled=True)
-    # The receiver has not seen that delivery yet, so its grant counts from before it.
+    # The receiver has not seen that delivery yet, so its grant still includes it.
     link.flow(5)
     pair.server.receive(pair.client.take_output())
     assert server_link.credit == 4
@@ -411,7 +411,7 @@ def test_links_accepted_twice_are_answered_once() -> None:
 
 
 class Tally:
-    """Counts bytes up to a bound."""
+    """A byte budget."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

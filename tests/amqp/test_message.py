@@ -1,4 +1,4 @@
-"""Whole messages: every field survives, in every kind of body."""
+"""Whole messages: every field survives, with every kind of body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real conversations with bytes changed, cut, doubled and moved: the engine never raises and never runs away."""
+"""Real conversations with bytes changed, cut, doubled and moved: the engine never raises and stays within bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTPUT_BYTES_PER_INPUT_BYTE_MAX = 40
 
 
 def recorded() -> bytes:
-    """All that a busy client sends, from its first byte to its close."""
+    """Return everything a busy client sends, from its first byte to its close."""
     pair = Pair(client={"frame_bytes_max": 512}, server={"frame_bytes_max": 512})
     pair.on_server = serve
     session = pair.session()
@@ -56,7 +56,7 @@ def recorded() -> bytes:
 
 
 def serve(event: AmqpEvent) -> None:
-    """What a broker would do."""
+    """Respond like a broker."""
     if isinstance(event, Attached):
         event.link.accept(max_message_size=1_000, credit=0 if event.link.sender else 10)
     elif isinstance(event, Transfer):

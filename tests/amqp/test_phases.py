@@ -1,4 +1,4 @@
-"""Sessions and links go through their tables, frame by frame, on both sides of a connection."""
+"""Sessions and links follow their tables, frame by frame, on both sides of a connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = range(40)
 
 
 class Recording(dict[str, int]):
-    """One row of a table that notes which of its events came."""
+    """A row of a table that records which of its events occurred."""
 
     def __init__(self, row: dict[str, int], phase: int, seen: set[tuple[int, str]]) -> None:
         super().__init__(row)
@@ -30,7 +30,7 @@ class Recording(dict[str, int]):
 
 
 class Seen:
-    """What was seen of both tables."""
+    """The transitions seen in both tables."""
 
     def __init__(self) -> None:
         self.links: set[tuple[int, str]] = set()
@@ -51,24 +51,24 @@ def cells(table: dict[int, dict[str, int]]) -> set[tuple[int, str]]:
 
 
 class Lane:
-    """Two engines, and one direction of the wire at a time."""
+    """Two engines; each call delivers one direction."""
 
     def __init__(self) -> None:
-        # Links that the server has been asked for and has not answered.
+        # Links that the peer attached and the server has not answered.
         self.asked: list[Link] = []
         self.pair = Pair(accept=self.asked.append)
         self.pair.run()
         self.client, self.server = self.pair.client, self.pair.server
 
     def there(self) -> None:
-        """What the client has written reaches the server."""
+        """Deliver the client's output to the server."""
         self.client.pump()
         for event in self.server.receive(self.client.take_output()):
             if isinstance(event, Attached):
                 self.asked.append(event.link)
 
     def back(self) -> None:
-        """What the server has written reaches the client."""
+        """Deliver the server's output to the client."""
         self.server.pump()
         self.client.receive(self.server.take_output())
 
@@ -79,7 +79,7 @@ class Lane:
         return ours, self.server.channels[ours.channel]
 
     def link(self, session: Session, name: str) -> tuple[Link, Link]:
-        """A link that the server has been asked for: its side and the client's."""
+        """Attach a link that the server has not answered yet; return both sides of it."""
         ours = session.attach_sender(name, target=Target("q"))
         self.there()
         return ours, self.asked.pop()
@@ -148,7 +148,7 @@ def test_a_session_that_we_end_before_its_begin_is_answered_stays_ended() -> Non
 
 
 def step(lane: Lane, chance: random.Random, sessions: list[Session], links: list[Link]) -> None:
-    """One thing that an owner or the wire does."""
+    """Do one random thing that an owner or the wire does."""
     what = chance.choice(["begin", "attach", "attach", "answer", "answer", "detach", "end", "there", "back", "back"])
     if what == "begin" and len(sessions) < 6:
         sessions.append(lane.client.begin())

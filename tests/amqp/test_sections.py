@@ -1,4 +1,4 @@
-"""Sections are found in any order, and nonsense is refused."""
+"""Sections are found in any order, and garbage is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows, numbering, merging, order."""
+"""Windows, delivery ids, merging, order."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_our_window_is_refreshed_when_half_is_used() -> None:
 
 @pytest.mark.parametrize("payload", [b"x", b"x" * 2_000])
 def test_transfers_stop_at_the_peers_window(payload: bytes) -> None:
-    """A client with a window of 2,048 and frames of 512 bytes, as a slow reader would have."""
+    """A client with a window of 2,048 transfers and frames of 512 bytes, like a slow reader."""
     engine = opened(frame_bytes_max=512)
     put(engine, begin(0, window=2_048))
     (event,) = put(engine, attach(0, "in", 0, receiver=True))
@@ -142,7 +142,7 @@ def test_credit_comes_back_with_the_window_for_every_link_that_can_use_it() -> N
 
 
 def crowd(engine: Connection, count: int) -> list[Link]:
-    """So many links with credit, on which we send."""
+    """Attach `count` links with credit on which we send."""
     links = []
     for handle in range(count):
         (event,) = put(engine, attach(0, str(handle), handle, receiver=True))

@@ -1,4 +1,4 @@
-"""Delivery states and errors, in every form that clients write."""
+"""Delivery states and errors, in every encoding that clients use."""
 
 from __future__ import annotations
 

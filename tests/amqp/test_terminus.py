@@ -1,4 +1,4 @@
-"""Sources and targets: read, echoed verbatim, changed on a copy."""
+"""Sources and targets are decoded, echoed verbatim and changed on a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers in every form a writer may choose, whole and in pieces."""
+"""Transfers in every legal encoding, whole and in pieces."""
 
 from __future__ import annotations
 

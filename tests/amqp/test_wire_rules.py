@@ -1,4 +1,4 @@
-"""The rules whose breach hangs or breaks an official client, as far as the engine can keep them."""
+"""Rules whose violation hangs or breaks an official client, as far as the engine can keep them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIELDS = {
 
 
 def conversation() -> Pair:
-    """A server that says everything it can say."""
+    """Return a conversation in which the server sends every kind of frame."""
     refusal = AmqpError("amqp:not-found", "no")
 
     def accept(link: Link) -> None:

@@ -1,4 +1,4 @@
-"""An issuer of JSON web tokens for tests: keys of its own, and tokens with anything wrong in them."""
+"""An issuer of JSON web tokens for tests, with its own keys and tokens that are wrong in every way."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Issuer:
             r, s = decode_dss_signature(self.ec.sign(signed, ec.ECDSA(hashes.SHA256())))
             return r.to_bytes(32, "big") + s.to_bytes(32, "big")
         if algorithm == "HS256":
-            # The classic mistake: the public key, which everybody has, taken for a secret.
+            # The classic attack: the public key, which everybody has, used as an HMAC secret.
             mac = hmac.HMAC(self.pem("RS256").encode(), hashes.SHA256())
             mac.update(signed)
             return mac.finalize()
         return b"none"
 
     def token(self, algorithm: str = "RS256", header: dict[str, Any] | None = None, **claims: Any) -> str:
-        """A good token for an owner, but for what is given; None leaves a claim out."""
+        """Return a valid token of an owner, except for the given claims; None leaves a claim out."""
         content = {
             "iss": ISSUER,
             "aud": AUDIENCE,
@@ -60,7 +60,7 @@ class Issuer:
         return f"{signed}.{encoded(self.sign(algorithm, signed.encode()))}"
 
     def jwks(self, **ids: str) -> str:
-        """Both public keys, beside one that is of no use here."""
+        """Return both public keys, next to one of another kind."""
         public = self.rsa.public_key().public_numbers()
         point = self.ec.public_key().public_numbers()
         keys: list[dict[str, Any]] = [

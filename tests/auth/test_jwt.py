@@ -81,7 +81,7 @@ def test_audiences_as_clients_write_them() -> None:
 def test_the_key_decides_the_algorithm(algorithm: str) -> None:
     with pytest.raises(UnauthorizedError, match="InvalidSignature"):
         verdict(OURS.token(algorithm))
-    # Signed well, but by another name.
+    # Validly signed, but labelled with another algorithm.
     for real in ("RS256", "ES256"):
         with pytest.raises(UnauthorizedError, match="InvalidSignature"):
             verdict(OURS.token(real, header={"alg": algorithm}))
@@ -102,7 +102,7 @@ def test_every_changed_character_is_noticed(algorithm: str) -> None:
         other = "A" if token[at] != "A" else "B"
         with pytest.raises(UnauthorizedError):
             verdict(token[:at] + other + token[at + 1 :])
-    # Also the last one, whose lower bits mean nothing: there is one way to write a token.
+    # Also the last character, whose lower bits mean nothing: a token has only one valid form.
     last = token[-1]
     for other in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_":
         if other != last:
@@ -117,7 +117,7 @@ def test_key_ids_choose_the_key() -> None:
     for wrong in ("b", "A", "", 7):
         with pytest.raises(UnauthorizedError, match="InvalidSignature"):
             verdict(OURS.token(header={"kid": wrong}), named)
-    # Keys of PEM files have no id: a token that names one may be theirs.
+    # Keys from PEM files have no id, so any of them may have signed a token that names one.
     mixed = JwtVerifier(ISSUER, [*keys_of_jwks(FOREIGN.jwks(rsa="f")), key_of_pem(OURS.pem("RS256"))])
     assert verdict(OURS.token(header={"kid": "mine"}), mixed)
     with pytest.raises(UnauthorizedError):

@@ -1,4 +1,4 @@
-"""Tokens are made here by the official Python SDK's own code, or by hand as other SDKs write them."""
+"""SAS tokens, created by the official Python SDK or by hand in the forms of other SDKs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ keys = st.text(string.printable, min_size=1, max_size=40)
 
 
 def by_hand(resource: str, key_name: str, key: str, expiry: str) -> str:
-    """A token whose `resource` is already encoded, parts in another order than ours."""
+    """Create a token from an encoded `resource`, with its parts in another order than ours."""
     signature = b64encode(hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), sha256).digest()).decode()
     return f"SharedAccessSignature se={expiry}&skn={key_name}&sr={resource}&sig={quote(signature, safe='')}"
 
@@ -112,7 +112,7 @@ def test_a_tampered_token_is_refused(data: st.DataObject) -> None:
         parsed, policy = verify(changed, POLICIES.find, NOW_S)
     except (UnauthorizedError, ArgumentError):
         return
-    # What still passes must be the same token written differently (case of the key name, of a hex digit in `sig`).
+    # What still passes must be the same token in another spelling (case of the key name or of a hex digit in `sig`).
     assert policy is ROOT
     assert (parsed.resource, parsed.expiry) == (parts_before.resource, parts_before.expiry)
     assert parsed.signature == parts_before.signature or not start <= at < end

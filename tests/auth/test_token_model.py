@@ -1,5 +1,5 @@
-"""Thousands of tokens, right and wrong in every way we know, against a model: nobody gets in whom it refuses, and
-nobody is refused whom it lets in."""
+"""Thousands of tokens, valid and invalid in every way we know, against a model: both must accept and refuse the same
+ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RIGHTS = ["Send", "Listen", "Manage"]
 
 @dataclass(frozen=True)
 class Made:
-    """A token in its pieces, before it becomes a text."""
+    """The parts of a token before it is formatted."""
 
     resource: str
     key_name: str
@@ -53,7 +53,7 @@ class Made:
 
 
 def namespaces(rng: random.Random) -> tuple[list[Key], list[Key]]:
-    """Two namespaces whose policies have the same names, scopes and rights, and other keys."""
+    """Return two namespaces whose policies have the same names, scopes and rights, but different keys."""
     scopes = ["", "orders", "orders/eu", "billing/invoices", "events", "ä"]
     rights = [("Send",), ("Listen",), ("Send", "Listen"), ("Send", "Listen", "Manage")]
     shapes = [
@@ -85,7 +85,7 @@ def policies_of(keys: list[Key]) -> Policies:
 
 
 def address(rng: random.Random, path: str) -> str:
-    """A path as clients write it."""
+    """Return a path as clients write it."""
     host = rng.choice(["localhost:5672", "contoso.servicebus.windows.net", "127.0.0.1", "h.x"])
     scheme = rng.choice(["sb://", "https://", "amqps://", "http://", ""])
     end = rng.choice(["", "", "/", "?api-version=2021-05", "/$management", "//"])
@@ -93,7 +93,7 @@ def address(rng: random.Random, path: str) -> str:
 
 
 def encoded(rng: random.Random, text: str) -> str:
-    """An address as clients encode it in `sr`: not at all, upper-case, lower-case, all of it."""
+    """Encode an address for `sr` like clients do: not at all, in upper or lower case, or every character."""
     how = rng.randrange(4)
     if how == 0 and not set(text) & set("&=#%+ ") and text.isascii():
         return text
@@ -126,7 +126,7 @@ def good(rng: random.Random, keys: list[Key]) -> Made:
     )
 
 
-# --- what is wrong with a token: each takes a good one and gives the text of a bad one --------------------------------
+# --- mutations: each takes a valid token and returns the text of an invalid one ---------------------------------------
 
 
 def wrong_key(rng: random.Random, made: Made, keys: list[Key], others: list[Key]) -> str:
@@ -149,24 +149,24 @@ def expired(rng: random.Random, made: Made, keys: list[Key], others: list[Key]) 
 
 
 def stretched(rng: random.Random, made: Made, keys: list[Key], others: list[Key]) -> str:
-    """Another expiry than the one that was signed."""
+    """Another expiry than the signed one."""
     return made.text().replace(f"se={made.expiry}", f"se={int(made.expiry) + rng.choice([1, -1, 10**6])}")
 
 
 def moved(rng: random.Random, made: Made, keys: list[Key], others: list[Key]) -> str:
-    """Another resource than the one that was signed: also the same one, written differently."""
+    """Another resource than the signed one, or the same one in another spelling."""
     other = rng.choice([encoded(rng, address(rng, rng.choice(PATHS))), made.resource + "/", made.resource + "x"])
     return replace(made, resource=other, signed_resource=made.resource).text()
 
 
 def renamed(rng: random.Random, made: Made, keys: list[Key], others: list[Key]) -> str:
-    """The key of one policy under the name of another, or of none."""
+    """The key of one policy under the name of another or of none."""
     name = rng.choice([*(key.name for key in keys), made.key_name + " ", "", "nobody", made.key_name + "%00"])
     return replace(made, key_name=name).text()
 
 
 def tampered(rng: random.Random, made: Made, keys: list[Key], others: list[Key]) -> str:
-    """One character changed, removed or added, anywhere."""
+    """One character changed, removed or added anywhere."""
     text = made.text()
     at = rng.randrange(len(text))
     how = rng.randrange(3)
@@ -176,7 +176,7 @@ def tampered(rng: random.Random, made: Made, keys: list[Key], others: list[Key])
 
 
 def odd(rng: random.Random, made: Made, keys: list[Key], others: list[Key]) -> str:
-    """Forms that no client writes."""
+    """Forms that no client uses."""
     text = made.text()
     choices: list[Callable[[], str]] = [
         lambda: text + "&" + rng.choice(["sr=x", "sig=x", "se=1", "skn=x", "", "other=1"]),
@@ -210,7 +210,7 @@ def decided(text: str, audience: str, policies: Policies) -> Claim | None:
 
 
 def same(claim: Claim | None, verdict: Verdict | None, rng: random.Random) -> bool:
-    """Whether both say the same, also about single paths and rights."""
+    """Whether both agree, also about single paths and rights."""
     if claim is None or verdict is None:
         return claim is None and verdict is None
     if claim.expires_s != verdict.expires_s:
@@ -236,18 +236,18 @@ def test_thousands_of_tokens_are_judged_as_the_model_does() -> None:
         if way in ("wrong_key", "other_namespace", "other_policy", "expired", "stretched"):
             assert verdict is None, (number, way, text)
     assert sum(seen.values()) >= 10_000
-    # The model must not be a wall: good tokens get in, unless they were put for a foreign audience.
+    # The model must not refuse everything: valid tokens are accepted unless put for a foreign audience.
     assert seen["good", True] > TOKENS * 0.08
     assert seen["good", False] > 100
     for way in WAYS:
         assert seen[way, False] > 300, way
-    # A change that changes nothing (another order of the same letters, a plus for a blank) may still be a good token.
+    # A change without effect (parts in another order, a plus for a space) may leave the token valid.
     assert seen["tampered", False] > 10 * seen["tampered", True]
 
 
 @pytest.mark.parametrize("right", RIGHTS)
 def test_the_wrong_right_never_gets_in(right: str) -> None:
-    """Every policy without Manage, asked for what it does not have, on every path."""
+    """Ask every policy without Manage for a right it does not have, on every path."""
     rng = random.Random(SEED + 1)
     keys, _ = namespaces(rng)
     policies = policies_of(keys)

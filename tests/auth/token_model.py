@@ -1,7 +1,8 @@
-"""A second opinion on SAS tokens, written from the service's own description and sharing no code with `twinbus.auth`.
+"""A second implementation of SAS tokens, written from the service's documentation and sharing no code with
+`twinbus.auth`.
 
-It signs with its own HMAC, reads tokens with its own reader, and answers what a token put for an audience may do: a
-`Verdict`, or None when the token must be refused.
+It has its own HMAC and its own parser. For a token put for an audience it returns a `Verdict`, or None if the token
+must be refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _HEX = "0123456789abcdefABCDEF"
 
 
 class Key(NamedTuple):
-    """A policy as the model knows it: on which parts of a path it sits, and its keys."""
+    """A policy of the model: the path it applies to, and its keys."""
 
     name: str
     scope: tuple[str, ...]
@@ -28,7 +29,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is granted: on this path and below, these rights, until then."""
+    """The rights granted on a path and below it, and their expiry."""
 
     parts: tuple[str, ...]
     rights: frozenset[str]
@@ -40,7 +41,7 @@ class Verdict:
 
 
 def mac(key: str, text: str) -> str:
-    """HMAC-SHA256 by its definition (RFC 2104), in base64."""
+    """Compute HMAC-SHA256 by its definition (RFC 2104), in base64."""
     secret = key.encode("utf-8")
     if len(secret) > 64:
         secret = sha256(secret).digest()
@@ -50,7 +51,7 @@ def mac(key: str, text: str) -> str:
 
 
 def judge(token: str, audience: str, keys: list[Key], now_s: int) -> Verdict | None:
-    """The model's answer."""
+    """Return the model's decision."""
     if not _TOKEN.match(token):
         return None
     fields: dict[str, str] = {}
@@ -85,7 +86,7 @@ def covering(keys: list[Key], name: str, resource: tuple[str, ...]) -> list[Key]
 
 
 def parts_of(address: str) -> tuple[str, ...]:
-    """The path of an address, as lower-case parts."""
+    """Return the path of an address as lower-case segments."""
     found = re.match(r"(.*?)://(.*)", address, re.DOTALL)
     rest = re.split(r"[?#]", found[2] if found else address, maxsplit=1)[0]
     segments = rest.split("/")
@@ -97,7 +98,7 @@ def parts_of(address: str) -> tuple[str, ...]:
 
 
 def percent_decoded(text: str) -> str:
-    """`%41` is A; what only looks like that stays."""
+    """Decode `%41` to A and leave invalid escapes as they are."""
     out = bytearray()
     at = 0
     while at < len(text):

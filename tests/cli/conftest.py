@@ -1,4 +1,4 @@
-"""A real broker for the commands, and two ways to run them: here, and as a process of their own."""
+"""A real broker for the commands, and two ways to run them: in this process, and in a separate one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PROGRAM = "from twinbus.cli.main import run; run()"
 
 @pytest.fixture
 def bus() -> Iterator[Broker]:
-    """A broker with keys of its own and some entities."""
+    """A broker with its own keys and some entities."""
     with Broker(queues=["orders", "others"], dev=False, sync=False) as broker:
         yield broker
 
 
 @pytest.fixture
 def twinbus(bus: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs `twinbus ...` here: exit code, output, errors."""
+    """Run `twinbus ...` in this process; return exit code, output and errors."""
     monkeypatch.setenv("TWINBUS_CONNECTION_STRING", bus.connection_string())
 
     def ran(*arguments: str) -> tuple[int, str, str]:
@@ -43,7 +43,7 @@ def twinbus(bus: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 @pytest.fixture
 def done(twinbus: Command) -> Callable[..., str]:
-    """Runs `twinbus ...` here, which must succeed: its output."""
+    """Run `twinbus ...` in this process, which must succeed; return its output."""
 
     def ran(*arguments: str) -> str:
         code, out, err = twinbus(*arguments)
@@ -55,19 +55,19 @@ def done(twinbus: Command) -> Callable[..., str]:
 
 @pytest.fixture
 def json_of(done: Callable[..., str]) -> Callable[..., Any]:
-    """The JSON that `twinbus ... --json` prints."""
+    """Return the JSON that `twinbus ... --json` prints."""
     return lambda *arguments: json.loads(done(*arguments, "--json"))
 
 
 @pytest.fixture
 def lines_of(done: Callable[..., str]) -> Callable[..., list[dict[str, Any]]]:
-    """The JSON lines that `twinbus ... --json` prints."""
+    """Return the JSON lines that `twinbus ... --json` prints."""
     return lambda *arguments: [json.loads(line) for line in done(*arguments, "--json").splitlines()]
 
 
 @pytest.fixture
 def process(bus: Broker) -> Iterator[Process]:
-    """Starts `twinbus ...` as a process of its own; what still runs at the end is killed."""
+    """Start `twinbus ...` as a separate process; those still running at the end are killed."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
@@ -85,7 +85,7 @@ def process(bus: Broker) -> Iterator[Process]:
 
 
 def counts(broker: Broker, path: str) -> tuple[int, int]:
-    """Active messages and dead letters of a queue."""
+    """Return the numbers of active messages and dead letters in a queue."""
 
     def look(server: Any) -> tuple[int, int]:
         found = server.hosts["contoso"].entities.queue(path).counts

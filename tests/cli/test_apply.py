@@ -1,4 +1,4 @@
-"""`twinbus apply`: a namespace becomes what the file says, by as few changes as it takes, and not more."""
+"""`twinbus apply`: the namespace matches the file afterwards, with only the changes that are needed."""
 
 from __future__ import annotations
 

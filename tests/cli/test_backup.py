@@ -1,4 +1,4 @@
-"""Backups of a broker under load and of a folder at rest, and what comes back of them."""
+"""Backups of a broker under load and of a data folder, and what is restored from them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_backup_under_load_is_of_one_moment(broker: Broker, tmp_path: Path, sa
         )
         assert [each.rstrip("x") for each in bodies(said, restored, "orders")] == [str(n) for n in range(1, 3_001)]
         flow = [int(each) for each in bodies(said, restored, "flow")]
-        # Whatever the moment was: the messages in the queue follow each other, and are of the backup's time.
+        # Whatever the moment was, the messages in the queue are consecutive and from the time of the backup.
         assert flow == list(range(flow[0], flow[0] + len(flow)))
         assert 4 <= len(flow) <= 6
         assert before - 6 <= flow[-1] <= after + 1

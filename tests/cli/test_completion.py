@@ -1,4 +1,4 @@
-"""The shell's completion, by the protocol of the script that `--show-completion` prints."""
+"""Shell completion, by the protocol of the script that `--show-completion` prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Complete = Callable[..., list[str]]
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A `twinbus` to put on the path: an installed one may not be there, and is not this one."""
+    """Create a `twinbus` for the PATH: an installed one may be missing, or another version."""
     file = tmp_path / "bin" / "twinbus"
     file.parent.mkdir()
     file.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from twinbus.cli.main import run; run()' \"$@\"\n")
@@ -29,10 +29,10 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def complete(bus: Broker, program: Path) -> Complete:
-    """What bash would offer for a line that ends where the cursor is."""
+    """Return what bash would offer for a line that ends at the cursor."""
     if shutil.which("bash") is None:
         pytest.skip("there is no bash")
-    # What `twinbus --show-completion` prints in a bash; it finds out by itself which shell it is started from.
+    # What `twinbus --show-completion` prints in bash; it detects the shell it is started from.
     asked = {**os.environ, "_TWINBUS_COMPLETE": "source_bash"}
     shown = subprocess.run([program], env=asked, capture_output=True, text=True, check=True).stdout
     script = (
@@ -42,7 +42,7 @@ def complete(bus: Broker, program: Path) -> Complete:
 
     def offered(*words: str, environment: dict[str, str] | None = None) -> list[str]:
         told = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-        # A machine that is busy with other tests is a slow line.
+        # On a machine busy with other tests, answers are slow.
         told |= {"TWINBUS_CONNECTION_STRING": bus.connection_string(), "TWINBUS_COMPLETION_S": "20"}
         told |= environment or {}
         child = subprocess.run(
@@ -73,7 +73,7 @@ def test_names_of_entities(bus: Broker, complete: Complete) -> None:
 
 def test_whatever_goes_wrong_it_is_silent_and_quick(complete: Complete) -> None:
     with socket.socket() as silent:
-        # It accepts, and never says a word.
+        # Accepts the connection, but never answers.
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]

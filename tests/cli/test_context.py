@@ -1,4 +1,4 @@
-"""`twinbus context`: names for connection strings, in a file that only its owner reads."""
+"""`twinbus context`: named connection strings, in a file that only its owner can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`twinbus queue update|status`, `topic`, `subscription`, `rule`: against a real broker, and by the SDK as on Azure."""
+"""`twinbus queue update|status`, `topic`, `subscription`, `rule`: against a real broker, and through the SDK as on
+Azure."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from twinbus.testing import Broker
 
 Done = Callable[..., str]
 
-# What a description has besides settings.
+# Fields of a description that are not settings.
 NUMBERS = {
     "created_ms",
     "updated_ms",
@@ -159,7 +160,7 @@ def test_a_rule_that_is_none(bus: Broker, twinbus: Command, options: list[str], 
 
 
 class ByAtom:
-    """The questions as they are asked of Azure, here of our own administration API over HTTPS."""
+    """Sends requests as to Azure, but to our own administration API over HTTPS."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

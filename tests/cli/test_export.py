@@ -1,4 +1,4 @@
-"""Export and import: what a running namespace has comes back from either file."""
+"""Export and import: either file restores a running namespace's entities."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def command(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def state(broker: Broker) -> Any:
-    """Everything the entities are set to."""
+    """Return all settings of all entities."""
 
     def read(host: NamespaceHost) -> Any:
         topics = {
@@ -137,7 +137,7 @@ def test_what_is_exported_comes_back(command: Command, broker: Broker, tmp_path:
     assert SECRET not in err
     with Broker(load_config(path).namespaces, dev=False, data=tmp_path / "data") as again:
         assert state(again) == state(broker)
-        # And once more gives the same file.
+        # Exporting again gives the same file.
         second = tmp_path / f"second-{name}"
         with pytest.raises(SystemExit):
             run(["export", "-c", again.connection_string(), "--output", str(second)])

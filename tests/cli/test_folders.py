@@ -1,4 +1,4 @@
-"""`twinbus check` and `twinbus compact`, on folders that a real broker left."""
+"""`twinbus check` and `twinbus compact` on data folders of a real broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The folder of a broker that had two namespaces and a few messages."""
+    """Return the folder of a broker that had two namespaces and a few messages."""
     folder = tmp_path / "data"
     with (
         Broker(["contoso", "fabrikam"], {"contoso": ["orders"]}, data=folder, dev=False) as broker,

@@ -1,4 +1,4 @@
-"""What the program costs to start and to keep: by processor time and memory, which a busy machine does not change."""
+"""What the program needs to start and to run: CPU time and memory, which do not depend on other load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-# Bounds: ready within a second, and 80 MiB while idle.
+# Limits: one CPU second until ready, and 80 MiB while idle.
 READY_CPU_S = 1.0
 IDLE_MIB = 80
 HELP_CPU_S = 1.0
@@ -29,7 +29,7 @@ def test_the_broker_is_ready_soon_and_small_while_idle(tmp_path: Path) -> None:
             time.sleep(0.005)
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        # The certificates are made behind the scenes: they belong to what is kept.
+        # Certificates are created in the background; their memory counts too.
         while not (tmp_path / "data" / "server.pem").exists():
             assert time.monotonic() < end
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Every command's help: that it has an example which parses, JSON where it prints data, and loads nothing heavy."""
+"""Every command's help has an example that parses and offers JSON where it prints data, and loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from twinbus.cli.main import app
 
 ROOT: Any = typer.main.get_command(app)
 
-# Commands that print no data of their own in a form that JSON could have.
+# Commands that print no data of their own that JSON could represent.
 WITHOUT_JSON = {
     "serve": "the ready file is JSON",
     "export": "what it prints is a configuration file; --format emulator is JSON",
@@ -75,7 +75,7 @@ def test_the_examples_are_command_lines_that_parse(path: tuple[str, ...], comman
 
 
 def parsed(words: list[str]) -> None:
-    """Parse a command line without running it; a wrong one raises."""
+    """Parse a command line without running it; an invalid one raises."""
     command, context, name = ROOT, None, "twinbus"
     while hasattr(command, "commands"):
         context = command.make_context(name, [words[0]], parent=context, resilient_parsing=True)
@@ -126,7 +126,7 @@ def test_a_group_alone_shows_its_help(twinbus: Command) -> None:
 
 
 def loaded(text: str) -> set[str]:
-    """The packages in the output of -X importtime."""
+    """Return the packages in the output of -X importtime."""
     return {
         line.rpartition("|")[2].strip().partition(".")[0] for line in text.splitlines() if line.startswith("import")
     }

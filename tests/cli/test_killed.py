@@ -1,4 +1,4 @@
-"""Commands that are killed in the middle: no message is lost, and those that move are in one place."""
+"""Commands killed in the middle: no message is lost, and moved ones are in exactly one place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_a_killed_receive_has_not_written_is_still_there(
     found: set[int] = set()
     for attempt in range(4):
         for line in (tmp_path / str(attempt)).read_bytes().split(b"\n"):
-            # The last line of one that was killed may be half of one: that message was not completed.
+            # The last line of a killed command may be incomplete: that message was not completed.
             if line.endswith(b"}"):
                 found.add(int(json.loads(line)["body"]))
     assert found == set(range(1, MESSAGES + 1))
@@ -58,7 +58,7 @@ def test_a_killed_resubmit_leaves_every_message_in_one_place(
         kills += child.poll() is None
         child.kill()
         child.communicate(timeout=40)
-        # What the broker was at when the command died shows when it is on disk.
+        # Wait until what the broker was doing when the command died is on disk.
         until(lambda: sum(counts(bus, "orders")) == MESSAGES)
     assert kills >= 1
     done("resubmit", "orders")

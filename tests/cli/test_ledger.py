@@ -1,4 +1,4 @@
-"""`twinbus ledger show` and `run` over folders, and `--ledger` of `twinbus serve`."""
+"""`twinbus ledger show` and `run` on folders, and `--ledger` of `twinbus serve`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_where_the_ledger_goes(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(240)
 def test_the_run_brings_a_ledger_into_tables(tmp_path: Path) -> None:
-    """The whole command, with a Spark session of its own."""
+    """The whole command, with its own Spark session."""
     written(tmp_path / "ledger")
     command = [sys.executable, "-c", "from twinbus.cli.main import run; run()", "ledger", "run", "--json"]
     command += ["--ledger", str(tmp_path), "--master", "local[1]"]

@@ -1,4 +1,4 @@
-"""`twinbus send|receive|peek|purge`: against a real broker, in this process and in others."""
+"""`twinbus send|receive|peek|purge` against a real broker, in this process and in others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Lines = Callable[..., list[dict[str, Any]]]
 
 
 class Input(io.TextIOWrapper):
-    """A standard input that is no file."""
+    """A standard input that is not a file."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content))
@@ -340,7 +340,7 @@ def test_a_message_whose_output_failed_is_not_settled(
         _, err = child.communicate(timeout=30)
     assert (child.returncode, err) == (1, b"twinbus: No space left on device.\n")
     assert counts(bus, "orders") == (150, 0)
-    # Given back at once, and not held against them.
+    # Released at once, without counting as a failed delivery.
     again = lines_of("receive", "orders", "--all", "--wait", "100ms")
     assert [each["body"] for each in again] == [f"order {n}" for n in range(1, 151)]
     assert {each["delivery_count"] for each in again} == {0}
@@ -356,7 +356,7 @@ def test_a_reader_that_goes_away_loses_nothing(bus: Broker, process: Process, do
     _, err = child.communicate(timeout=30)
     assert (child.returncode, err) == (1, b"")
     left = [each["sequence_number"] for each in lines_of("receive", "orders", "--all", "--wait", "100ms")]
-    # What was completed had been taken by the pipe, in order; the rest is here.
+    # Completed messages had been written to the pipe, in order; the rest is here.
     assert left == list(range(501 - len(left), 501))
     assert read["sequence_number"] == 1
     assert len(left) >= 300

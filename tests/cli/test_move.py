@@ -1,4 +1,4 @@
-"""`twinbus move` and `twinbus copy`: nothing lost, nothing twice, as it was sent."""
+"""`twinbus move` and `twinbus copy`: nothing lost, nothing duplicated, everything as sent."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def test_a_killed_move_leaves_every_message_in_one_place(bus: Broker, process: P
         kills += child.poll() is None
         child.kill()
         child.communicate(timeout=40)
-        # What the broker was at when the command died shows when it is on disk.
+        # Wait until what the broker was doing when the command died is on disk.
         until(lambda: counts(bus, "orders")[0] + counts(bus, "others")[0] == MESSAGES)
     assert kills >= 1
-    # What the killed command had locked stays until the broker has noticed its end.
+    # Messages locked by the killed command stay locked until the broker notices that it is gone.
     until(lambda: bool(done("move", "orders", "others")) and counts(bus, "others")[0] == MESSAGES)
     bodies = done("receive", "others", "--all", "--wait", "200ms", "--raw").split()
     assert sorted(map(int, bodies)) == list(range(1, MESSAGES + 1))

@@ -1,4 +1,4 @@
-"""Odd messages on the command line: each is shown, and none stops or loses the others."""
+"""Odd messages on the command line: each is shown, and none stops or loses others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`twinbus plan`: what people and programs get, and what is wrong on the command line."""
+"""`twinbus plan`: output for people and programs, and errors of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values on the command line and in JSON: what goes out comes back."""
+"""Values on the command line and in JSON survive the round trip."""
 
 from __future__ import annotations
 

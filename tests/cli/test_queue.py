@@ -1,4 +1,4 @@
-"""`twinbus queue` against a real broker, and what it says when there is none."""
+"""`twinbus queue` against a real broker, and its errors if there is none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def command(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs `twinbus queue ...`: exit code, output, errors."""
+    """Run `twinbus queue ...`; return exit code, output and errors."""
     monkeypatch.setenv("TWINBUS_CONNECTION_STRING", broker.connection_string())
 
     def ran(*arguments: str) -> tuple[int, str, str]:
@@ -190,7 +190,7 @@ def test_nobody_there() -> None:
 
 
 def test_somebody_else_there() -> None:
-    """A peer that hangs up, one that is silent, and one that speaks HTTP."""
+    """A peer that hangs up, a silent one, and one that speaks HTTP."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = ConnectionString("127.0.0.1", listening.getsockname()[1], "n", "k", emulator=True)
 

@@ -1,4 +1,4 @@
-"""`twinbus release`: what a dead stream has claimed can be received again, once, and nothing else is touched."""
+"""`twinbus release`: messages claimed by a dead stream can be received again, once, and nothing else is touched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Lines = Callable[..., list[dict[str, Any]]]
 
 
 def claimed(bus: Broker, names: list[str], claim: str | None) -> None:
-    """Messages that a stream of this name has claimed; None: that an application has deferred."""
+    """Send messages and have a stream of this name claim them; with None, defer them like an application."""
     text = bus.connection_string()
     with BlockingBus(lambda: BusClient.from_connection_string(text)) as client:
         parcels = [[Message(f"body of {name}", message_id=name, subject="s").encode()] for name in names]

@@ -1,4 +1,4 @@
-"""`twinbus check` says what is wrong with a folder, `--repair` writes a sound copy, `compact` copies no fault."""
+"""`twinbus check` reports what is wrong with a folder, `--repair` writes a sound copy, `compact` copies no damage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def served(folder: Path) -> dict[str, int]:
-    """Active messages by path; every body is read."""
+    """Return the number of active messages by path; every body is read."""
 
     async def look() -> dict[str, int]:
         host = opened(folder)
@@ -88,7 +88,7 @@ def test_every_fault_is_named_refused_by_compact_and_left_out_of_a_repaired_copy
     assert len(repaired["left_out"]) >= len(aside)
     assert command("check", tmp_path / "copy")[0] == 0
     assert served(tmp_path / "copy" / "contoso") == SOUND
-    # The original is as it was.
+    # The original is unchanged.
     code, again, _ = command("check", folder.parent, "--json")
     assert json.loads(again) == [report]
 
@@ -103,7 +103,7 @@ def test_a_damaged_body_is_left_out_with_its_messages(command: Command, folder: 
 
 
 def test_a_shared_body_that_is_not_marked_is_found_and_marked(command: Command, folder: Path, tmp_path: Path) -> None:
-    """The first of its copies to be completed would take the body from the other."""
+    """Otherwise, completing the first of its messages would delete the body of the other."""
     facts = Facts()
     key = records.key(16, 1)
     value = dict(_index(folder))[key]
@@ -139,7 +139,7 @@ def test_a_message_that_is_set_aside_though_its_body_is_whole_is_named_and_deliv
 def test_a_mark_that_is_too_low_is_found_and_raised(
     command: Command, folder: Path, tmp_path: Path, mark: bytes, value: bytes | None
 ) -> None:
-    """Numbers that are given out twice would overwrite messages."""
+    """Sequence numbers issued twice would overwrite messages."""
     facts = Facts()
     if value is None:
         facts.delete(Table.META, mark)
@@ -167,7 +167,7 @@ def test_an_entity_that_cannot_be_read_stops_the_start_and_is_left_out_of_a_repa
     code, out, _ = command("check", folder.parent, "--repair", tmp_path / "copy", "--json")
     assert code == 1
     (report,) = json.loads(out)
-    # The queue, its three messages and their ids, and their bodies.
+    # The queue, its three messages with their ids, and their bodies.
     assert len(report["left_out"]) >= 7
     assert command("check", tmp_path / "copy")[0] == 0
 

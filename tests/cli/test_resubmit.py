@@ -1,4 +1,4 @@
-"""`twinbus resubmit`: dead letters go back once, as they were sent, and none is lost on the way."""
+"""`twinbus resubmit`: dead letters return once, as they were sent, and none is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Lines = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def copying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that does not take dead letters back itself."""
+    """A broker that cannot resubmit dead letters itself."""
 
     async def unknown(node: Management, sequence_numbers: object) -> int:
         raise UnsupportedError("The operation is not known to this node.")
@@ -35,7 +35,7 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["transaction", "accepted first"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, copying: None) -> str:
-    """Both ways to send a copy: in one transaction, and where there are none."""
+    """Both ways to send a copy: in one transaction, and without transactions."""
     if request.param == "accepted first":
 
         async def without(client: Any) -> None:
@@ -79,14 +79,14 @@ def test_only_some_of_them(bus: Broker, done: Done, json_of: Any, lines_of: Line
     assert (code, err) == (1, "Not in the dead-letter queue: 77.\n")
     assert out == "1 dead letter of orders resubmitted to orders.\n"
     assert sorted(each["sequence_number"] for each in lines_of("peek", "orders", "--dead")) == [1, 3, 6]
-    # Those that were passed over are not held, and nothing is held against them.
+    # Skipped messages are not locked, and the delivery does not count as failed.
     assert {each["delivery_count"] for each in lines_of("receive", "orders", "--dead", "--all", "--wait", "1s")} == {0}
 
 
 def test_what_is_dead_again_at_once_stays_dead(bus: Broker, done: Done, way: str) -> None:
-    """A consumer that dead-letters whatever comes must not keep the command busy for ever."""
+    """A consumer that dead-letters everything must not keep the command busy forever."""
     bus.create_topic("mill")
-    # Nothing can be sent on from here: every message that comes is dead at once.
+    # The filter fails on every message, so each is dead-lettered at once.
     bus.create_subscription("mill", "stone", filter="1 / 0 = 1")
     for number in range(3):
         done("send", "mill", f"grain {number}")
@@ -136,7 +136,7 @@ def test_a_key_that_cannot_know_must_say(
         assert "say --new-ids or --keep-ids" in err
         assert ran("resubmit", "orders", "--keep-ids")[0] == 0
         assert counts(bus, "orders") == (1, 0)
-        # The other commands for messages need no more than that either.
+        # The other message commands need no further rights either.
         assert ran("purge", "orders", "--yes")[:2] == (0, "1 message of orders deleted.\n")
         code, _, err = ran("queue", "list")
         assert code == 1
@@ -151,7 +151,7 @@ def test_a_destination_that_refuses_leaves_them_dead(bus: Broker, done: Done, tw
     assert json.loads(out)["resubmitted"] == 0
     assert "3 stay dead: " in err
     assert counts(bus, "orders") == (0, 3)
-    # They are not held: the next attempt has them at once.
+    # They are not locked: the next attempt receives them at once.
     assert done("resubmit", "orders") == "3 dead letters of orders resubmitted to orders.\n"
 
 
@@ -216,7 +216,7 @@ def test_what_somebody_else_holds_stays_and_the_command_ends(bus: Broker, done: 
     assert counts(bus, "orders") == (1, 2)
 
 
-# --- the broker takes them back, as its console does ------------------------------------------------------------------
+# --- resubmitted by the broker, as in its console ---------------------------------------------------------------------
 
 
 def test_a_subscriptions_dead_letters_go_back_to_it_alone(

@@ -1,4 +1,4 @@
-"""`twinbus serve` as a process: what it prints, writes, and how it ends."""
+"""`twinbus serve` as a process: what it prints and writes, and how it ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TWINBUS = [sys.executable, "-c", "from twinbus.cli.main import run; run()"]
 def serving(
     folder: Path, *arguments: str, env: dict[str, str] | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], Any]]:
-    """A broker process and its ready file's namespaces."""
+    """Yield a broker process and the namespaces of its ready file."""
     ready = folder / "ready.json"
     ready.unlink(missing_ok=True)
     process = subprocess.Popen(
@@ -69,7 +69,7 @@ def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tup
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a command that cannot start says; it must say it in one line."""
+    """Return the error of a command that cannot start; it must be one line."""
     with pytest.raises(SystemExit) as caught:
         run(["serve", *arguments])
     assert caught.value.code == 2
@@ -105,7 +105,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: int) -> None
         assert process.returncode == 0
         assert err == ""
         for each in ready.values():
-            # A service's output ends in a log: the key is in the ready file, and in keys.json.
+            # A service's output ends up in a log: the key is only in the ready file and in keys.json.
             assert re.sub("SharedAccessKey=[^;]*", "SharedAccessKey=...", each["connection_string"]) in out.splitlines()
             assert ConnectionString.parse(each["connection_string"]).key not in out
         assert "keys.json" in out
@@ -131,11 +131,11 @@ def test_the_emulators_file_and_its_port(tmp_path: Path) -> None:
 
 @contextmanager
 def taken(*ports: int) -> Iterator[None]:
-    """Nobody else gets these ports. Another test that has one gives it back soon."""
+    """Occupy these ports. A port used by another test becomes free soon."""
     with ExitStack() as held:
         for port in ports:
             listener = held.enter_context(socket.socket())
-            # As the broker does: a connection of before that the system still remembers does not matter.
+            # Like the broker: ignore old connections that the system still remembers.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             for _ in range(600):
                 try:
@@ -163,7 +163,7 @@ def test_the_emulators_ports_may_be_taken(tmp_path: Path) -> None:
 
 
 def told(*arguments: str, file: TomlConfig | None = None, dev: bool = True) -> list[tuple[str, list[int]]]:
-    """Names and ports that a command line asks for."""
+    """Return the names and ports that a command line requests."""
     ports = {each.partition("=")[0]: int(each.partition("=")[2]) for each in arguments if "=" in each}
     config = merged(
         file or TomlConfig(),
@@ -175,7 +175,7 @@ def told(*arguments: str, file: TomlConfig | None = None, dev: bool = True) -> l
         classic_ports=ports,
     )
     config.check()
-    # What was asked for is never optional.
+    # A requested port is never optional.
     assert not {*ports.values()} & {port for each in config.namespaces for port in each.optional_ports}
     return [(each.name, each.ports) for each in config.namespaces]
 
@@ -276,7 +276,7 @@ def test_listening_wider_is_refused(capsys: pytest.CaptureFixture[str], tmp_path
     assert "--allow-plaintext" in refused(capsys, *data)
     assert "--allow-remote-dev" in refused(capsys, *data, "--dev")
     assert "Development mode" in refused(capsys, *data, "--dev", "--allow-plaintext")
-    # The flag says nothing about keys that count.
+    # The flag does not apply when keys are checked.
     assert "--tls-certificate" in refused(capsys, *data, "--allow-remote-dev")
     assert not (tmp_path / "data").exists()
 
@@ -373,7 +373,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class FailingServer:
-    """A server whose store fails as soon as it serves."""
+    """A server whose store fails as soon as it starts serving."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.endpoints = {"contoso": NamespaceEndpoint("127.0.0.1", 1, "Endpoint=sb://localhost:1;")}

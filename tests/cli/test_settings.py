@@ -1,4 +1,4 @@
-"""Every setting of the table is an option of its commands, and is shown as it was set."""
+"""Every setting in the table is an option of its commands, and is shown as it was set."""
 
 from __future__ import annotations
 

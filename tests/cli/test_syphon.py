@@ -24,7 +24,7 @@ from twinbus.testing import Broker
 
 Command = Callable[..., tuple[int, str, str]]
 
-# Without Spark, which has tests of its own: a session takes seconds to start.
+# Without Spark, which has its own tests: a session takes seconds to start.
 LOCAL = ["--engine", "local"]
 QUEUES = [f"first/x-servicebus-transfer/{index}" for index in range(3)]
 
@@ -45,7 +45,7 @@ def secondary() -> Iterator[Broker]:
 def command(
     primary: Broker, secondary: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """Runs `twinbus ...`: exit code, output, errors."""
+    """Run `twinbus ...`; return exit code, output and errors."""
     monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string())
     monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string())
     monkeypatch.setenv("COLUMNS", "250")
@@ -168,7 +168,7 @@ def test_without_spark_it_runs_here_and_says_so(
     if lacking == "pyspark":
         monkeypatch.setattr(syphon_module, "find_spec", lambda name: None)
     else:
-        # Neither found nor supplied.
+        # Java is neither found nor bundled.
         monkeypatch.setenv("TWINBUS_JAVA", "found")
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -207,7 +207,7 @@ def test_it_runs_until_it_is_told_to_stop(primary: Broker, secondary: Broker) ->
         stdout=subprocess.PIPE,
         text=True,
     )
-    # A process takes its time to start where others are at work.
+    # A process takes a while to start on a busy machine.
     assert taken(primary, "orders", 3, wait_s=30) == ["a", "b", "c"]
     assert process.stdout is not None
     line = json.loads(process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Which namespace a command means, and what is said when it cannot be reached or does not let us in."""
+"""Which namespace a command uses, and the errors if it is unreachable or refuses us."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twinbus.testing import Broker
 
 Done = Callable[..., str]
 
-# A question about entities, and one about messages: they go different ways.
+# A directory request and a message request: they take different paths.
 BOTH = pytest.mark.parametrize("asking", [["queue", "list"], ["peek", "orders"]], ids=["entities", "messages"])
 
 

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees, and what a pipe beside it does not."""
+"""What a user at a terminal sees, and what a pipe does not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Terminal:
         self.seen = b""
 
     def until(self, text: bytes) -> None:
-        """Read until a text has been seen."""
+        """Read until a text has appeared."""
         end = time.monotonic() + 30
         while text not in self.seen:
             assert time.monotonic() < end, self.seen
@@ -34,7 +34,7 @@ class Terminal:
                 self.seen += os.read(self.master, 65536)
 
     def rest(self) -> bytes:
-        """Everything, once nobody writes any more."""
+        """Return everything, once nobody writes any more."""
         while select.select([self.master], [], [], 0)[0]:
             self.seen += os.read(self.master, 65536)
         return self.seen
@@ -53,12 +53,12 @@ def terminal() -> Iterator[Terminal]:
 
 
 def wait_until_asleep(child: subprocess.Popen[bytes]) -> None:
-    """Until a process waits for what is typed. A signal between Python's last look for one and the system call that
-    waits is not seen before the next key: nobody types that fast, a test does."""
+    """Wait until a process waits for input. A signal between Python's last check for one and the blocking system call
+    is not seen before the next key: nobody types that fast, but a test does."""
     state = Path(f"/proc/{child.pid}/stat")
     end = time.monotonic() + 30
     asleep = 0
-    while asleep < 3 and state.exists():  # only Linux tells
+    while asleep < 3 and state.exists():  # only Linux has /proc
         assert time.monotonic() < end
         asleep = asleep + 1 if state.read_text().rpartition(")")[2].split()[0] == "S" else 0
         time.sleep(0.02)

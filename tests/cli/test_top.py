@@ -1,4 +1,4 @@
-"""`twinbus top`: one look for programs, and look after look on a terminal."""
+"""`twinbus top`: a single update for programs, and a live display on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`twinbus trust`: what it makes and what it says."""
+"""`twinbus trust`: what it creates and prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One broker for all client tests; each test has a queue of its own."""
+"""One broker for all client tests; each test has its own queue."""
 
 from __future__ import annotations
 

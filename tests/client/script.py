@@ -1,4 +1,4 @@
-"""A scripted server on the engine's server side, over a real socket: for what a good broker never does."""
+"""A scripted server on our engine, over a real socket, for things that a good broker never does."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Conversation(asyncio.Protocol):
             self.transport.close()
 
     def usual(self, event: AmqpEvent) -> None:
-        """What a good broker does: every link is fine, every message is accepted, every token is good."""
+        """Behave like a good broker: accept every link, message and token."""
         if isinstance(event, Attached):
             event.link.accept(max_message_size=262_144, credit=0 if event.link.sender else 100)
         elif isinstance(event, Transfer):
@@ -89,7 +89,7 @@ class Conversation(asyncio.Protocol):
 class Script:
     """`async with Script(on_event) as server: client = server.client()`.
 
-    `on_event` returns True for what it handled itself.
+    `on_event` returns True for events it has handled itself.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Script:
 
 
 class Blurt(asyncio.Protocol):
-    """A server that says one thing and nothing else."""
+    """A server that sends one thing and nothing else."""
 
     def __init__(self, words: bytes) -> None:
         self.words = words
@@ -145,7 +145,7 @@ class Blurt(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def blurting(words: bytes) -> AsyncIterator[int]:
-    """The port of a server that says `words` to everyone."""
+    """Yield the port of a server that sends `words` to every client."""
     server = await asyncio.get_running_loop().create_server(lambda: Blurt(words), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()

@@ -1,4 +1,4 @@
-"""Connecting: plain, TLS, SASL, heartbeats, closing, coming back."""
+"""Connect with TCP, TLS and SASL; heartbeats, closing and reconnecting."""
 
 from __future__ import annotations
 

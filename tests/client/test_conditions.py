@@ -1,4 +1,4 @@
-"""Every condition of the service becomes the exception of that name."""
+"""Every condition of the service becomes its own exception."""
 
 from __future__ import annotations
 

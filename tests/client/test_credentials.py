@@ -1,4 +1,4 @@
-"""Credentials of the official SDK as sources of tokens."""
+"""Credentials of the official SDK as token sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The envelope of encoded messages: what is moved, what stays, what is refused."""
+"""The envelope of encoded messages: what is moved, kept and refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEDULED_MS = 1_800_000_000_000
 
 
 def fields(payload: bytes) -> dict[str, Any]:
-    """All of a message, with the types of values, so that 1 is not 1.0 and a symbol not a string."""
+    """Return all fields of a message with the types of their values, so that 1 is not 1.0 and a symbol not a string."""
     message = AmqpMessage.decode(payload)
     return {name: typed(getattr(message, name)) for name in AmqpMessage.__slots__}
 
@@ -80,7 +80,7 @@ def test_a_partition_key_alone_comes_back_as_one() -> None:
 
 
 def whole() -> AmqpMessage:
-    """A message with something in every place."""
+    """Return a message with a value in every field."""
     message = AmqpMessage.of_data(b"one", b"", b"two" * 1000)
     message.durable, message.priority, message.ttl, message.first_acquirer, message.delivery_count = True, 7, 1, True, 3
     message.delivery_annotations = {Symbol("x-opt-hop"): Symbol("yes")}
@@ -99,7 +99,7 @@ def whole() -> AmqpMessage:
 
 def test_everything_comes_back_though_a_broker_writes_its_own() -> None:
     payload = whole().encode()
-    # What a broker does: its own header, annotations and times.
+    # What a broker replaces: header, annotations and times.
     delivered = AmqpMessage.decode(wrap(payload, "orders"))
     delivered.delivery_count, delivered.durable, delivered.ttl = 4, None, 4_000_000
     delivered.message_annotations = {Symbol("x-opt-sequence-number"): 12, Symbol("x-opt-enqueued-time"): Timestamp(9)}

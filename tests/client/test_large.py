@@ -1,4 +1,4 @@
-"""Large messages and many bytes through our own client, whole and each once."""
+"""Large messages through our own client: each arrives complete and exactly once."""
 
 from __future__ import annotations
 

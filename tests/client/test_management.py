@@ -1,4 +1,4 @@
-"""Requests and responses: what the broker answers, and what a bad answer becomes."""
+"""Requests and responses: what the broker answers, and what an invalid answer raises."""
 
 from __future__ import annotations
 

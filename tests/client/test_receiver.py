@@ -202,7 +202,7 @@ async def test_a_lost_lock_is_the_outcome(client: BusClient, queue: str) -> None
     receiver = await client.receiver(queue)
     first, second = await receiver.receive_batch(2, 5)
     assert first.lock_token is not None
-    # Settled from elsewhere: the lock is gone when the link settles.
+    # Settled from another connection, so the lock is gone when the link settles.
     management = await client.management(queue)
     await management.update_disposition([first.lock_token], "completed")
     lost, done = await receiver.complete_many([first, second])

@@ -1,4 +1,4 @@
-"""Pauses that grow, and work that is tried again."""
+"""Growing pauses and retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters made ready for another try."""
+"""Dead letters prepared for another attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKS = {"DeadLetterReason": "DestinationNotFound", "DeadLetterErrorDescription"
 
 
 def dead(payload: bytes) -> bytes:
-    """As a broker delivers it from the dead-letter queue."""
+    """Return a message as a broker delivers it from the dead-letter queue."""
     message = AmqpMessage.decode(payload)
     message.application_properties = {**(message.application_properties or {}), **MARKS}
     message.message_annotations = {

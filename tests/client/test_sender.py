@@ -187,7 +187,7 @@ async def test_a_lost_connection_is_the_outcome_of_everything_on_its_way() -> No
             await one
         with pytest.raises(ConnectionForcedError):
             await sender.send(b"z")
-        # The client itself goes on with a fresh connection.
+        # The client itself continues with a new connection.
         again = await client.sender("q")
         assert again.error is None
         assert len(server.conversations) == 2
@@ -256,7 +256,7 @@ async def test_a_slow_reader_makes_senders_wait() -> None:
                 break
         assert connection.wire.paused
         assert sender.room() == 0
-        # One write buffer and what was submitted until it was full, not all of it.
+        # One write buffer and what was submitted until it was full, but not everything.
         assert connection.engine.output_bytes < 2_000_000
         transport.resume_reading()
         assert await sending == [None] * 100

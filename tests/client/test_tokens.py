@@ -1,4 +1,4 @@
-"""Where tokens come from, when they are put and renewed."""
+"""Token sources, and when tokens are put and renewed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_signature_is_used_as_it_is() -> None:
 
 
 class Counted:
-    """A source of numbered tokens, each good for a hundred seconds."""
+    """A source of numbered tokens, each valid for a hundred seconds."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Messages that move in one transaction: all of them, or none."""
+"""Messages moved in one transaction: all or none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_refused_send_leaves_them_with_the_receiver(broker: Broker, clie
     with pytest.raises(EntityDisabledError):
         await transactions.move(receiver, shut, moved)
     assert active(broker, "a") == MOVED_MAX
-    # They are still ours: the control link and the locks are as before.
+    # They are still locked by us, and the control link still works.
     await transactions.move(receiver, sender, moved)
     assert (active(broker, "a"), active(broker, "b")) == (MOVED_MAX - 3, 3)
 

@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: the same client on another kind of socket."""
+"""AMQP over WebSocket: the same client over another transport."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_broker_that_goes_away_is_noticed() -> None:
         with pytest.raises(ConnectionForcedError):
             await sender.send(Message(b"x"))
         await asyncio.to_thread(broker.start)
-        # The next call opens a connection of its own.
+        # The next call opens a new connection.
         await (await client.sender("q")).send(Message(b"x"))
         await client.close()
 

@@ -1,4 +1,4 @@
-"""Price sheets: every figure worked out by hand, at the borders of the tiers; and a wrong sheet says what is wrong."""
+"""Price sheets: figures computed by hand at the bounds of the tiers, and errors of invalid sheets."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_operations_by_tier(so_far: int, units: int, cost: str) -> None:
     [
         (1_000, 744, "0"),
         (1_001, 744, "0.03"),
-        # 10,000 connections for 12 hours on 31 days are 5,000 for a month, 1,000 of them for nothing
+        # 10,000 connections for 12 hours on 31 days equal 5,000 for a month, of which 1,000 are free
         (10_000, 12 * 31, "120"),
         (100_000, 744, "2970"),
         (100_001, 744, "2970.025"),
         (500_001, 744, "12970.015"),
-        # a 744th of three cents, cut at twelve decimals
+        # a 744th of three cents, truncated to twelve decimals
         (744_001, 1, "0.000040322580"),
     ],
 )

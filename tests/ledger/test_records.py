@@ -1,4 +1,4 @@
-"""Records as lines: what is written reads back, and what is wrong is said."""
+"""Records as lines: they are read back as written, and errors say what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer: whole lines in complete files, whatever the disk and the process do."""
+"""The writer: complete lines in complete files, whatever the disk and the process do."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_refusing_disk_is_counted_told_once_and_made_up_for(
     real = os.write
 
     def full(handle: int, data: bytes) -> int:
-        # Half a line gets through, as it does when a disk becomes full.
+        # Half a line gets through, as when a disk fills up.
         if len(data) > 50:
             return real(handle, data[:50])
         raise OSError(errno.ENOSPC, "No space left on device")

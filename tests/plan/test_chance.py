@@ -1,4 +1,4 @@
-"""Senders over queues by chance: the recurrence against counting all ways, the approximation against the recurrence."""
+"""Random spread over queues: the recurrence against full enumeration, the approximation against the recurrence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twinbus.plan import chance
 
 
 def counted(senders: int, queues: int) -> Counter[int]:
-    """The largest number on one queue, over all ways there are."""
+    """Count the largest number on one queue over all possible choices."""
     return Counter(max(Counter(ways).values()) for ways in product(range(queues), repeat=senders))
 
 
@@ -45,7 +45,7 @@ def test_the_estimate_is_what_the_recurrence_gives_one_level_at_a_time(senders: 
 
 
 def test_too_many_for_the_exact_form_is_still_at_once() -> None:
-    # With two queues the mean is known: half, and the mean distance of a binomial from its middle.
+    # With two queues the mean is known: half, plus the mean absolute deviation of a binomial.
     found = chance.fullest(1_000_000, 2)
     assert not found.exact
     assert found.mean == pytest.approx(500_000 + math.sqrt(1_000_000 / (2 * math.pi)), rel=0.001)

@@ -1,4 +1,4 @@
-"""The plan against the known figures, and against the outage acted out step by step with the real rotation."""
+"""The plan against known figures, and against a step-by-step simulation with the real rotation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_bill_by_the_month_and_at_list_price() -> None:
     assert cheap.amount == cheap.extra_amount == 0
     assert cheap.list_amount == Decimal("0.80") * cheap.units / 1_000_000
     assert dear.amount == dear.list_amount == cheap.list_amount
-    # Between the two: what the included units do not cover.
+    # At the border: only what the included units do not cover is charged.
     edge = plan_of(load, STANDARD, used=13_000_000 - cheap.direct_units - 1).bill
     assert edge.extra_amount == Decimal("0.80") * (edge.extra_units - 1) / 1_000_000
     assert plan_of(load, Sheet.load("free")).bill.list_amount == 0
@@ -89,7 +89,7 @@ def test_pings_and_the_way_back(outage_s: float, interval_s: float, ping_s: floa
     )
     course = outage_of(load)
     assert (course.pings_each, course.back_s) == (pings, back_s)
-    # One task for each entity of each client; four senders serve two entities.
+    # One task per entity and client; four senders serve two entities.
     assert course.pings == pings * 6
     assert course.fails_over == bool(pings)
 
@@ -99,7 +99,7 @@ def test_an_entity_that_no_sender_serves_is_not_pinged() -> None:
 
 
 def acted_out(load: Load) -> tuple[int, int, dict[int, int], int]:
-    """Second by second: messages diverted, pings, the backlog at some moments, and the second it is empty again."""
+    """Simulate second by second; return messages diverted, pings, the backlog at some times, and when it is empty."""
     held = backlog = diverted = pings = 0
     failed_over, due, now = False, 0, 0
     seen = {}

@@ -1,4 +1,4 @@
-"""What the tests of crashes and full disks run in a process of its own: `python store_child.py <what> <folder>`."""
+"""Runs in a separate process for the tests of crashes and full disks: `python store_child.py <what> <folder>`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 7
 
 
 def commits(folder: Path) -> None:
-    """Commit for ever; print the number of each batch once it is durable. Each third one removes an earlier one."""
+    """Commit forever; print each batch number once it is durable. Every third batch deletes an earlier one."""
     store = Store.open(folder, reserve_bytes=0)
     batch = int(store.get(Table.META, b"batch") or b"0")
     with ThreadPoolExecutor(1) as worker:
@@ -38,7 +38,7 @@ def commits(folder: Path) -> None:
 
 
 def fill_disk(path: Path) -> None:
-    """Leave nothing to anybody."""
+    """Use up all remaining space."""
     with open(path, "ab", buffering=0) as file:
         for size in (1 << 16, 4096):
             try:
@@ -49,7 +49,7 @@ def fill_disk(path: Path) -> None:
 
 
 def full_disk(folder: Path) -> None:
-    """On a disk of its own, a few megabytes large."""
+    """Fill a small disk completely."""
     clock = SteppedClock()
     data = folder / "data"
     filler = folder / "filler"
@@ -59,7 +59,7 @@ def full_disk(folder: Path) -> None:
     assert (data / "ballast").exists()
 
     fill_disk(filler)
-    store.commit(sends(range(1000, 1300)))  # refused, and tried again with the ballast gone
+    store.commit(sends(range(1000, 1300)))  # refused, then retried with the ballast released
     assert store.full
     assert not (data / "ballast").exists()
     clock.step(seconds=1)
@@ -102,7 +102,7 @@ def full_disk(folder: Path) -> None:
 
 
 def drained_disk(folder: Path) -> None:
-    """The disk stays full, the file is emptied: sends are taken again, and fit."""
+    """The disk stays full but the store is emptied: sends are accepted again, and fit."""
     clock = SteppedClock()
     data = folder / "data"
     store = Store.open(data, reserve_bytes=1 << 18, clock=clock)
@@ -111,7 +111,7 @@ def drained_disk(folder: Path) -> None:
         store.commit(sends(range(number, number + 100)))
         number += 100
     fill_disk(folder / "filler")
-    while (data / "ballast").exists():  # what was under way when the disk became full
+    while (data / "ballast").exists():  # commits in progress when the disk filled up
         store.commit(sends(range(number, number + 100)))
         number += 100
     for first in range(0, number, 100):
@@ -128,7 +128,7 @@ def drained_disk(folder: Path) -> None:
 
 
 def limited_file(folder: Path) -> None:
-    """A limit on the file's size refuses writes like a full disk does, and needs no rights to set up."""
+    """A limit on the file's size refuses writes like a full disk, and needs no privileges."""
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def limit(extra: int) -> None:
@@ -145,7 +145,7 @@ def limited_file(folder: Path) -> None:
     store = Store.open(folder, reserve_bytes=1 << 16, clock=clock)
     store.commit(sends(range(100)))
     Ballast.release = release  # type: ignore[method-assign]
-    for extra in (0, 5000, 100_000):  # refused at once, after a page, after a run of pages
+    for extra in (0, 5000, 100_000):  # refused at once, after one page, after several pages
         limit(extra)
         first = len(stored(store))
         with ThreadPoolExecutor(1) as worker:

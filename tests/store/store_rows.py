@@ -1,4 +1,4 @@
-"""Rows whose content follows from their number, so that a reader can tell what it must find."""
+"""Rows whose content derives from their number, so that a reader knows what to expect."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from twinbus.store.lmdb_store import Store
 
 
 def content(number: int, size: int = 1024) -> bytes:
-    """The body of that number: no two are alike."""
+    """Return the body of this number; no two are alike."""
     seed = zlib.crc32(body_key(number)).to_bytes(4, "big") + body_key(number)
     return (seed * (size // len(seed) + 1))[:size]
 
 
 def sends(numbers: Iterable[int], size: int = 1024) -> Facts:
-    """Messages arrive: a body and an index row each."""
+    """Add messages: a body and an index row each."""
     facts = Facts()
     for number in numbers:
         facts.bodies[body_key(number)] = content(number, size)
@@ -27,7 +27,7 @@ def sends(numbers: Iterable[int], size: int = 1024) -> Facts:
 
 
 def completes(numbers: Iterable[int], facts: Facts | None = None) -> Facts:
-    """Messages leave, together with other facts perhaps."""
+    """Remove messages, optionally together with other facts."""
     facts = facts or Facts()
     for number in numbers:
         facts.delete(Table.BODIES, body_key(number))
@@ -36,7 +36,7 @@ def completes(numbers: Iterable[int], facts: Facts | None = None) -> Facts:
 
 
 def updates(numbers: Iterable[int], mark: int) -> Facts:
-    """Index rows change: a delivery was counted."""
+    """Change index rows, as when a delivery is counted."""
     facts = Facts()
     for number in numbers:
         facts.index[index_key(1, number)] = mark.to_bytes(1, "big") + body_key(number)
@@ -44,12 +44,12 @@ def updates(numbers: Iterable[int], mark: int) -> Facts:
 
 
 def body_of(value: bytes) -> int:
-    """The body an index row of these points to."""
+    """Return the body number in an index row."""
     return int.from_bytes(value[1:9], "big")
 
 
 def stored(store: Store) -> list[int]:
-    """The numbers of all messages; each is read and compared."""
+    """Return the numbers of all messages after verifying each body."""
     with store.snapshot():
         numbers = [body_of(value) for _, value in store.scan(Table.INDEX)]
         for number, body in zip(numbers, store.bodies(numbers), strict=True):
@@ -60,5 +60,5 @@ def stored(store: Store) -> list[int]:
 
 
 def small_store(folder: Path, clock: SteppedClock | None = None, **options: int) -> Store:
-    """A store that is full at one megabyte."""
+    """Open a store that is full at one megabyte."""
     return Store.open(folder, sync=False, clock=clock, **{"map_bytes": 1 << 20, "reserve_bytes": 1 << 16, **options})

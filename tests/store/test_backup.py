@@ -1,4 +1,4 @@
-"""A store that follows another: exact, whatever is committed while the pieces are read."""
+"""A backup is an exact copy, whatever is committed while the pieces are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twinbus.store.lmdb_store import Store
 
 
 def change(dice: random.Random, number: int) -> Facts:
-    """Some rows put, changed and removed."""
+    """Put, change and delete some rows."""
     facts = Facts()
     for _ in range(dice.randrange(1, 8)):
         at = dice.randrange(1, 400)

@@ -1,4 +1,4 @@
-"""Bodies are read back as they were stored, or named as damaged."""
+"""Bodies are read back as stored, or reported as damaged."""
 
 from __future__ import annotations
 

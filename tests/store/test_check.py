@@ -67,7 +67,7 @@ def test_every_finding_is_named(tmp_path: Path) -> None:
     damage(tmp_path, Table.INDEX, index_key(1, 6), None)
     damage(tmp_path, Table.INDEX, index_key(1, 7), b"")
     shared = index_key(2, 1)
-    damage(tmp_path, Table.INDEX, shared, sealed(shared, b"\0" + body_key(8)))  # shared by two: no finding
+    damage(tmp_path, Table.INDEX, shared, sealed(shared, b"\0" + body_key(8)))  # shared by two messages: not a finding
 
     def strict(value: bytes) -> int:
         if value is DAMAGED:
@@ -131,7 +131,7 @@ def test_a_compact_copy_has_the_same_rows_in_less_space(tmp_path: Path) -> None:
         store.commit(completes(n for n in range(5000) if n % 10))
         kept = {table: list(store.scan(table)) for table in Table}
     copy.parent.mkdir()
-    (copy.parent / "copy.unfinished").mkdir()  # an earlier try was cut off
+    (copy.parent / "copy.unfinished").mkdir()  # left by an earlier, interrupted attempt
     seen: list[tuple[int, int]] = []
     before, after = check.compact(source, copy, lambda done, total: seen.append((done, total)))
     assert after < before / 5

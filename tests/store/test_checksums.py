@@ -61,7 +61,7 @@ def test_a_damaged_row_hides_no_other(tmp_path: Path) -> None:
 
 
 def without_checksums(folder: Path) -> dict[Table, dict[bytes, bytes]]:
-    """Make a folder what earlier releases wrote; its rows."""
+    """Convert a folder to the format of earlier releases; return its rows."""
     rows: dict[Table, dict[bytes, bytes]] = {}
     env, tables = open_environment(folder, map_bytes=1 << 26)
     with env.begin(write=True) as txn:
@@ -87,7 +87,7 @@ def filled(folder: Path, count: int) -> None:
 
 
 def test_a_folder_of_the_first_format_is_given_checksums_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    # More rows than are taken at a time.
+    # More rows than one page of the conversion.
     filled(tmp_path, 25_000)
     rows = without_checksums(tmp_path)
     assert check.verify(tmp_path, body_of).ok
@@ -112,7 +112,7 @@ def test_a_copy_of_a_folder_of_the_first_format_has_checksums(tmp_path: Path) ->
         assert tables.sealed
         assert {table: dict(tables.rows(txn, table)) for table in Table} == rows
     env.close()
-    # The original is only read.
+    # The original is opened read-only.
     env, tables = open_environment(source, map_bytes=1 << 26, readonly=True)
     assert not tables.sealed
     env.close()

@@ -19,7 +19,7 @@ from twinbus.store.lmdb_store import Store
 
 OPEN = "import sys; from pathlib import Path; from twinbus.store.lmdb_store import Store; Store.open(Path(sys.argv[1]))"
 
-# Dies when LMDB is about to be opened, or when its file is there and no table is.
+# Dies before LMDB is opened, or when its file exists but has no tables yet.
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_a_file_that_was_cut_is_damage_and_not_the_end_of_the_process(tmp_path: 
         read_all()
 
 
-# --- a store that is gone --------------------------------------------------------------------------------------------
+# --- a lost store ----------------------------------------------------------------------------------------------------
 
 
 def removed(path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_store_that_is_gone_is_an_error_and_no_empty_namespace(
 
 @pytest.mark.parametrize("steps", ["", "data.mdb"])
 def test_a_store_that_was_never_finished_is_made_at_the_next_start(tmp_path: Path, steps: str) -> None:
-    """Killed while the folder was made: nothing was ever in it."""
+    """Killed while the folder was being created: it never held anything."""
     run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), steps], check=False)
     assert run.returncode == -9
     with Store.open(tmp_path, sync=False) as store:
@@ -185,7 +185,7 @@ def test_without_its_lock_file_a_store_in_use_is_still_locked(tmp_path: Path) ->
         with pytest.raises(StoreLockedError, match="in use"):
             Store.open(tmp_path, sync=False)
         assert refused(tmp_path)
-        (tmp_path / "lock").unlink()  # left by the one that was refused
+        (tmp_path / "lock").unlink()  # left by the process that was refused
         for tool in (lambda: check.verify(tmp_path, body_of), lambda: check.compact(tmp_path, tmp_path / "copy")):
             with pytest.raises(StoreLockedError, match="in use"):
                 tool()

@@ -44,14 +44,14 @@ def test_what_was_committed_is_there_after_reopening(store: Store) -> None:
 
 def test_a_delete_takes_back_the_put_of_its_commit(store: Store) -> None:
     facts = sends([1, 2])
-    completes([1, 7], facts)  # 7 was never there
+    completes([1, 7], facts)  # 7 never existed
     store.commit(facts)
     assert stored(store) == [2]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_word_for_a_row_holds(tmp_path: Path, seed: int) -> None:
-    """Puts and deletes of every table in any order, some of a row several times in one commit."""
+    """Put and delete rows of every table in any order, some of them several times in one commit."""
     chance = random.Random(seed)
     rows: dict[tuple[Table, bytes], bytes] = {}
     for _ in range(5):
@@ -125,7 +125,7 @@ def test_reads_during_a_commit_are_of_the_last_one(store: Store) -> None:
     assert stored(store) == [1]
     with pytest.raises(StoreCorruptError, match="Body 2 is not in the store"):
         store.body(2)
-    # No read transaction may be begun while a commit runs: it would look at a meta page that is being written.
+    # No read transaction may begin during a commit: it would read a meta page that is being written.
     assert store._reader is reader
     thread = threading.Thread(target=prepared.commit)
     thread.start()
@@ -138,7 +138,7 @@ def test_one_commit_at_a_time(store: Store) -> None:
     with pytest.raises(StoreError, match="still running"):
         store.begin(sends([2]))
     prepared.commit()
-    prepared.commit()  # once is enough
+    prepared.commit()  # a second commit has no effect
     store.commit(sends([2]))
     assert stored(store) == [1, 2]
 
@@ -162,7 +162,7 @@ def test_a_prepared_commit_is_dropped_by_close(store: Store) -> None:
 
 def test_close_while_a_commit_runs_is_refused(store: Store) -> None:
     prepared = store.begin(sends([1]))
-    txn, prepared._txn = prepared._txn, None  # as if its thread were inside
+    txn, prepared._txn = prepared._txn, None  # as if the committing thread were running
     with pytest.raises(StoreError, match="still running"):
         store.close()
     prepared._txn = txn
@@ -193,7 +193,7 @@ def test_a_scan_outlives_a_commit_but_not_a_begin(store: Store) -> None:
     next(scan)
     prepared.commit()
     assert stored(store) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-    assert len(list(scan)) == 9  # its own snapshot still had the deleted one
+    assert len(list(scan)) == 9  # its own snapshot still has the deleted one
     scan = store.scan(Table.INDEX)
     next(scan)
     prepared = store.begin(sends([11]))

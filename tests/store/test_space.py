@@ -12,7 +12,7 @@ MB = 1 << 20
 
 
 class Disk:
-    """How much is left, as a test says."""
+    """A disk with a given amount of free space."""
 
     def __init__(self, available: int) -> None:
         self.available = available
@@ -102,7 +102,7 @@ def test_a_refused_write_gives_up_the_ballast_until_the_disk_has_room(tmp_path: 
     space.refused()
     assert space.full
     assert not (tmp_path / "ballast").exists()
-    disk.available = 2 * MB - 1  # making the ballast would leave too little
+    disk.available = 2 * MB - 1  # creating the ballast would leave too little
     space.judge(5 * MB, 5 * MB)
     assert space.full
     disk.available = 2 * MB
@@ -117,7 +117,7 @@ def test_a_drained_file_is_room_even_when_the_disk_stays_full(tmp_path: Path) ->
     space.judge(50 * MB, 52 * MB)
     disk.available = 0
     space.refused()
-    space.judge(50 * MB, 52 * MB)  # two megabytes lay free, in pieces that did not help
+    space.judge(50 * MB, 52 * MB)  # two megabytes were free, in pieces too small to use
     assert space.full
     space.judge(46 * MB + 1, 52 * MB)
     assert space.full
@@ -153,5 +153,5 @@ def test_judged_once_a_second_or_after_a_quarter_of_the_reserve(tmp_path: Path) 
     space.wrote(1)
     assert space.due
     space.judge(0, 0)
-    clock.step(ms=-5000)  # the machine's clock was set back
+    clock.step(ms=-5000)  # the system clock was set back
     assert space.due

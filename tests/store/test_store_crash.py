@@ -1,4 +1,4 @@
-"""What was confirmed survives kill -9, and a commit is there as a whole or not at all."""
+"""Confirmed commits survive kill -9, and a commit is stored completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_confirmed_commits_survive_kill_9(tmp_path: Path) -> None:
             for _ in range(chance.randrange(20, 200)):
                 confirmed = int(child.stdout.readline())
             for _ in range(chance.randrange(50_000)):
-                pass  # dies at any point of a commit, not only right after one
+                pass  # kill at any point of a commit, not only right after one
             child.kill()
             for line in child.stdout:
                 confirmed = int(line) if line.endswith("\n") else confirmed
         assert child.returncode == -9
         with Store.open(tmp_path, sync=False) as store:
             durable = int(store.get(Table.META, b"batch") or b"0")
-            # The one that was on its way may be there too: it was not confirmed, and it is whole.
+            # The commit in progress may be there too: it was not confirmed, but it is complete.
             assert confirmed <= durable <= confirmed + 1
             there = [batch for batch in range(1, durable + 1) if batch % 3 != 1 or batch + 2 > durable]
             assert stored(store) == [number for batch in there for number in range(batch * BATCH, (batch + 1) * BATCH)]

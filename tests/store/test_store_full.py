@@ -1,4 +1,4 @@
-"""A full map and a full disk: sends are to be refused, everything else goes on, nothing confirmed is lost."""
+"""A full map and a full disk: sends are refused, everything else continues, and nothing confirmed is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_full_map_takes_everything_but_sends_and_recovers(tmp_path: Path) -> Non
         for turn in range(1, 200):
             store.commit(updates(range(count), turn))
         assert store.full
-        # What was under way when the bound was reached is accepted still, far beyond the map LMDB was opened with.
+        # What was in progress when the limit was reached is still accepted, far beyond the map that LMDB was opened
+        # with.
         store.commit(sends(range(count, count + 5000)))
         assert stored(store) == list(range(count + 5000))
         for first in range(0, count + 5000, 50):
@@ -53,7 +54,7 @@ def test_full_is_seen_again_without_any_commit(tmp_path: Path) -> None:
         count = send_until_full(store)
         prepared = store.begin(completes(range(count)))
         clock.step(seconds=5)
-        assert store.full  # a commit runs: its figures are not looked at
+        assert store.full  # a commit is running, so the space is not measured
         prepared.commit()
         assert not store.full
 
@@ -113,7 +114,7 @@ def test_writes_refused_by_the_kernel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scenario", ["full_disk", "drained_disk"])
 def test_full_disk(tmp_path: Path, scenario: str) -> None:
-    """On a disk of six megabytes, mounted in a name space of its own: needs no rights where those are allowed."""
+    """Fill a disk of six megabytes, mounted in its own name space; needs no privileges where those are allowed."""
     inside = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     mount = 'mount -t tmpfs -o size=6m twinbus-test "$1"'
     if (

@@ -1,4 +1,4 @@
-"""Reading while a commit runs: the reasoning at the top of lmdb_store.py, tried out."""
+"""Read while a commit runs: a test of the reasoning at the top of lmdb_store.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRESS_S = 2.5
 
 
 def test_lmdb_keeps_the_last_two_snapshots_without_a_lock_file(tmp_path: Path) -> None:
-    """Every row is rewritten by every transaction, so every free page is taken as soon as LMDB may take it."""
+    """Every transaction rewrites every row, so every free page is reused as soon as LMDB may reuse it."""
     env = lmdb.open(str(tmp_path), map_size=1 << 28, lock=False, sync=False)
     rows = 300
 
@@ -39,7 +39,7 @@ def test_lmdb_keeps_the_last_two_snapshots_without_a_lock_file(tmp_path: Path) -
             writing = env.begin(write=True)
             fill(writing, turn + ahead)
             whole(reader, turn - 1)
-            if turn % 3 == 0:  # given up and tried again, as after a refused write
+            if turn % 3 == 0:  # aborted and retried, as after a refused write
                 writing.abort()
                 whole(reader, turn - 1)
                 writing = env.begin(write=True)
@@ -51,12 +51,12 @@ def test_lmdb_keeps_the_last_two_snapshots_without_a_lock_file(tmp_path: Path) -
             fill(txn, turn)
         if turn == 20:
             size = env.info()["last_pgno"]
-    assert env.info()["last_pgno"] == size  # pages were reused all along: nothing was proved otherwise
+    assert env.info()["last_pgno"] == size  # pages were reused all along; otherwise nothing would be proved
     env.close()
 
 
 def test_reads_while_another_thread_commits(tmp_path: Path) -> None:
-    """Bodies, index rows and checksums are those of the last commit, whatever the committing thread is doing."""
+    """Bodies, index rows and checksums are those of the last commit, whatever the committing thread does."""
     chance = random.Random(3)
     model: dict[int, int] = {}
     number = 0
@@ -70,7 +70,7 @@ def test_reads_while_another_thread_commits(tmp_path: Path) -> None:
             number = new.stop
             facts = sends(new, chance.choice((200, 1024, 1024, 6000)))
             live = sorted(model)
-            # Keep about 2000 messages: as many leave as arrive, from anywhere.
+            # Keep about 2000 messages: remove as many as were added, at random.
             gone = chance.sample(live, min(len(live), len(new))) if len(live) > 2000 else []
             changed = chance.sample(live, min(len(live), 50))
             facts.index.update(updates(changed, turns % 250).index)
@@ -81,7 +81,7 @@ def test_reads_while_another_thread_commits(tmp_path: Path) -> None:
                 with store.snapshot():
                     first = store.page(Table.INDEX, b"", None, 1)
                     if running.done():
-                        break  # the snapshot may be the new one
+                        break  # the snapshot may already be the new one
                     some = chance.sample(live, min(len(live), 60))
                     for found, body in zip(some, store.bodies(some), strict=True):
                         assert body == content(found, len(body))
