@@ -400,7 +400,7 @@ def test_backlog_failover_and_ledger(broker: Broker, browser: Browser) -> None:
     browser.press(Keys.ESCAPE)
     browser.gone("dialog")
     browser.driver.back()
-    browser.sees("None. Paired clients", "main")
+    browser.sees("None. Events of paired clients", "main")
     with broker.fault("refusing", "orders", "contoso"):
         browser.sees("'orders' is refusing", "main")
     browser.click(".tabs a", "Ledger")

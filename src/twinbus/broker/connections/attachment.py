@@ -56,9 +56,8 @@ LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 TIMEOUT = "com.microsoft:timeout"
 DESTINATION = "com.microsoft:transfer-destination-address"
 
-# After a lost connection the JavaScript client opens a pair of links for each operation in progress. If a link is
-# refused
-# permanently, it fails the operation instead of retrying.
+# After a lost connection the JavaScript client opens a pair of links for each operation in progress, and fails an
+# operation whose link is refused permanently instead of retrying.
 SEVERAL_CBS_PRODUCT = "MSJSClient"
 
 # .NET counts 100 ns ticks from the year 1.

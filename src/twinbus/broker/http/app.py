@@ -1,9 +1,10 @@
-"""HTTP on the namespace's port: the WebSocket of AMQP clients, health, console, and the admin API for everything else.
+"""HTTP on the namespace's port: AMQP over WebSocket, health, metrics, console, and the admin API for everything else.
 
-Imported with the first HTTP client: aiohttp takes a third of a second to load. Rules:
-- A request's head, its body, and the reading of the answer each have a deadline; a peer that misses it is cut.
-- Bodies are bounded one by one and together, because they are read before anybody is asked for a key.
-- In development mode any key is good, so pages of other sites are kept out by the origin their browser tells.
+Imported with the first HTTP client, because aiohttp takes a third of a second to load.
+
+- The request's head, its body and reading the answer each have a deadline; a peer that misses one is disconnected.
+- Bodies are limited individually and in total, because they are read before the key is checked.
+- In development mode any key is accepted, so pages of other sites are rejected by the Origin their browser sends.
 """
 
 from __future__ import annotations
@@ -58,29 +59,29 @@ class HttpApp:
 
     def __init__(self, host: NamespaceHost) -> None:
         self._host = host
-        # Parses requests and writes answers; the deadlines are ours.
+        # Parses requests and writes answers; we enforce the deadlines.
         self._server = _Server(
             self._handle,
             self._lost,
             access_log=None,
-            # Ours is shorter, and counts from the answer on.
+            # Ours is shorter, and starts with the answer.
             keepalive_timeout=2 * HTTP_IDLE_TIMEOUT_MS / 1000,
             lingering_time=0,
             max_line_size=HTTP_LINE_BYTES_MAX,
             max_field_size=HTTP_FIELD_BYTES_MAX,
             max_headers=HTTP_FIELDS_MAX,
         )
-        # Answers what is neither the WebSocket nor health.
+        # Answers everything that is not handled below.
         self._admin_api: AdminApi = host.admin
         self._rest = RestApi(host)
         self._held_bytes = 0
-        # By connection: cuts it when the next thing expected of the peer does not come.
+        # Disconnects a peer that does not send what is expected next, by connection.
         self._timers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
-        # By connection: the request about messages that is being answered, which ends when its client hangs up.
+        # REST requests in progress by connection, cancelled when the client hangs up.
         self._answering: dict[web.RequestHandler, asyncio.Task[Any]] = {}
 
     def admit(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
-        """The protocol for a new HTTP connection, None when there are too many."""
+        """The protocol for a new HTTP connection; None if there are too many."""
         if len(self._server.connections) >= HTTP_CONNECTIONS_MAX:
             return None
         protocol = self._server()
@@ -88,14 +89,14 @@ class HttpApp:
         return protocol
 
     async def close(self) -> None:
-        """End every connection; WebSockets are closed by their AMQP connections before."""
+        """Close every connection; WebSockets were closed earlier with their AMQP connections."""
         self._server.pre_shutdown()
         transports = [protocol.transport for protocol in self._server.connections]
         await self._server.shutdown(SHUTDOWN_TIMEOUT_MS / 1000)
         for transport in transports:
-            # Closing TLS waits for the peer, and the loop may end before that.
+            # Closing TLS waits for the peer, and the loop may stop before that.
             if transport is not None:
-                # Early releases of Python 3.11 cannot abort a TLS transport that is closed already.
+                # Early releases of Python 3.11 cannot abort a TLS transport that is already closed.
                 with suppress(AttributeError):
                     transport.abort()
         await asyncio.sleep(0)
@@ -135,7 +136,7 @@ class HttpApp:
         except _Refusal as refusal:
             return refusal.response()
         finally:
-            # Also for the answer itself: a peer that does not read it is cut as well. One that is gone needs no timer.
+            # Covers the answer, too: a peer that does not read it is disconnected. One that is gone needs no timer.
             if transport is not None and (not transport.is_closing() or unwritten_bytes(transport)):
                 self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
 
@@ -152,7 +153,7 @@ class HttpApp:
                 )
         if path.rstrip("/").lower() == WEBSOCKET_PATH:
             return await serve_websocket(self._host, request)
-        # A queue may be called `health`: whoever asks the admin API for it says which version of the API is meant.
+        # A queue may be called `health`; requests to the admin API carry an api-version.
         if path == HEALTH_PATH and "api-version" not in request.query:
             return self._health(request)
         if path == METRICS_PATH and "api-version" not in request.query:
@@ -199,7 +200,7 @@ class HttpApp:
     async def _console(
         self, request: web.BaseRequest, path: str, console: Callable[[], Console]
     ) -> web.StreamResponse | None:
-        """The console's answer; None when the path is an entity's. Faults do not touch it: it shows them."""
+        """The console's answer; None if the path is an entity's. Faults do not affect the console, which shows them."""
         from twinbus.broker.http.console.console import is_console
 
         if not is_console(path, request.method, request.query):
@@ -209,7 +210,7 @@ class HttpApp:
         return await console().answer(self._host, request, body)
 
     async def _suffer(self) -> None:
-        """What a fault of the namespace does to its administration."""
+        """Apply a fault of the namespace to administration and REST."""
         fault = self._host.faults.namespace
         if fault is None:
             return
@@ -241,7 +242,7 @@ class HttpApp:
             return request.transport is None or request.transport.is_closing()
 
         async def write(answer: AdminResponse) -> bool:
-            # From here on the client may go when it has read: that ends nothing any more.
+            # From now on the client may hang up after reading without cancelling anything.
             self._answering.pop(request.protocol, None)
             response = web.Response(status=answer.status, headers=answer.headers, body=answer.body)
             early.append(response)
@@ -257,12 +258,12 @@ class HttpApp:
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
     async def _write(self, request: web.BaseRequest, response: web.Response) -> bool:
-        """Write an answer; True when the socket has taken all of it."""
+        """Write an answer; True if all of it reached the socket."""
         transport = request.transport
         if transport is None:
             return False
         self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
-        # Without a buffer the protocol is paused until the last byte is out, and whoever drains waits for that.
+        # With a limit of 0 the protocol stays paused until the last byte is written, so drain waits for that.
         transport.set_write_buffer_limits(0)
         try:
             await response.prepare(request)
@@ -275,7 +276,7 @@ class HttpApp:
             self._relax(request.protocol)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """The whole body, counted in `_held_bytes`."""
+        """The whole body; its size is added to `_held_bytes`."""
         if (request.content_length or 0) > HTTP_BODY_BYTES_MAX:
             raise _Refusal(413, f"The body is larger than {HTTP_BODY_BYTES_MAX} bytes.")
         body = bytearray()
@@ -295,14 +296,14 @@ class HttpApp:
             if isinstance(error, web.RequestPayloadError):
                 raise _Refusal(400, "The body cannot be read: its encoding or its chunks are wrong.") from None
             if isinstance(error, ConnectionError):
-                # Nobody reads this; a client that goes is no failure of ours.
+                # Nobody reads this; a client that disconnects is not our failure.
                 raise _Refusal(400, "The connection was lost in the middle of the body.") from None
             raise
         return bytes(body)
 
 
 class _Handler(web.RequestHandler):
-    """aiohttp's side of one connection, which keeps what it could not read to itself."""
+    """aiohttp's side of one connection; it does not echo input that it could not parse."""
 
     __slots__ = ()
 
@@ -315,13 +316,13 @@ class _Handler(web.RequestHandler):
     ) -> web.StreamResponse:
         if status >= 500:
             return super().handle_error(request, status, exc, message)
-        # The library logs and answers the line it did not like, and that may be the one with the token.
+        # The library would log and return the line it rejected, which may contain the token.
         logger.info("an HTTP request could not be read: %s", type(exc).__name__)
         return _Refusal(status, "The request is not HTTP.").response()
 
 
 class _Server(web.Server):
-    """aiohttp's server, which also tells when a connection is lost."""
+    """aiohttp's server, which also reports lost connections."""
 
     def __init__(
         self,
@@ -341,7 +342,7 @@ class _Server(web.Server):
 
 
 class _Refusal(Exception):
-    """An answer that is no answer of the admin API."""
+    """An error response outside the admin API."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -350,13 +351,13 @@ class _Refusal(Exception):
     def response(self) -> web.Response:
         body = f"<Error><Code>{self.status}</Code><Detail>{escape(str(self))}</Detail></Error>"
         response = web.Response(status=self.status, text=body, content_type="application/xml")
-        # Whatever else the peer still sends is not worth reading.
+        # Do not read what else the peer sends.
         response.force_close()
         return response
 
 
 def unwritten_bytes(transport: asyncio.WriteTransport) -> int:
-    """What a transport has not written yet; nothing, once a TLS transport is closed for good."""
+    """Bytes that a transport has not written yet; 0 once a TLS transport is closed."""
     try:
         return transport.get_write_buffer_size()
     except AttributeError:
@@ -364,7 +365,7 @@ def unwritten_bytes(transport: asyncio.WriteTransport) -> int:
 
 
 def _known_name(host: str, known: frozenset[str]) -> bool:
-    """Whether a Host is one that no foreign page can have: its site's name may lead here, by a trick of its DNS."""
+    """Whether the Host cannot be a foreign site's name: such a name may resolve to us (DNS rebinding)."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
@@ -381,7 +382,7 @@ def _is_address(name: str) -> bool:
 
 
 def _welcome(origin: str | None, host: str) -> bool:
-    """Whether a request comes from a program, or from a page of this machine or of ours."""
+    """Whether a request comes from a program, or from a page on this machine or on our own host."""
     if origin is None:
         return True
     try:

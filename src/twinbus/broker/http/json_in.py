@@ -1,4 +1,4 @@
-"""JSON that clients send."""
+"""Parses JSON from clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value; ValueError for what is not JSON, and for what is nested deeper than anybody writes by hand."""
+    """Parse JSON; raises ValueError for invalid or too deeply nested text."""
     try:
         return json.loads(text)
     except RecursionError:

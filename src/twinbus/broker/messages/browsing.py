@@ -1,4 +1,4 @@
-"""Messages in the order of their numbers, without locking them: what peeking shows, whoever asks."""
+"""Browses messages in sequence order without locking them, for every kind of peek."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def browse(
     host: NamespaceHost, queue: Queue | Topic, first: int, count: int, *, damaged: bool = False
 ) -> list[QueuedMessage]:
-    """Up to `count` messages from a sequence number on, from the store's index: its keys are in that order already.
+    """Up to `count` messages from a sequence number on, read from the store's index, whose keys are in that order.
 
-    Damaged messages that are set aside are left out, unless they are asked for.
-    Whoever reads their bodies does both in one `store.snapshot()`: a commit between the two could take a body away.
+    Damaged messages that were set aside are included only on request. A caller that also reads bodies does both in one
+    `store.snapshot()`, because a commit between the two could delete a body.
     """
     stop = index_key(queue.entity_id + 1, 0)
     now_ms = host.clock.now_ms()

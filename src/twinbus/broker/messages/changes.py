@@ -1,8 +1,8 @@
-"""What was changed on a message since it was sent, put into its stored form.
+"""Applies changes made to a message since it was sent to its stored form.
 
-Changes come by name with an encoded AMQP value, or text to encode; an empty value removes. A plain name is an
-application property. A name after a NUL is a system property: only a rule's action can change one. Everything that is
-not changed keeps its bytes. What cannot be decoded is left out of what is rebuilt: a message that was accepted must be
+A change is a name with an encoded AMQP value or a text to encode; an empty value removes the property. A plain name is
+an application property; a name after a NUL is a system property, which only a rule's action can change. Everything
+else keeps its bytes. What cannot be decoded is dropped from a rebuilt section, because an accepted message must stay
 deliverable.
 """
 
@@ -20,11 +20,11 @@ from twinbus.errors import DecodeError
 
 _sizes = Struct(">II").pack
 
-# Before the name of a system property.
+# Prefix of system property names.
 SYSTEM = "\0"
 REMOVED = b""
 
-# System property -> its place in the properties section.
+# Index in the properties section, by system property.
 FIELDS = {
     "MessageId": MESSAGE_ID,
     "To": 2,
@@ -35,7 +35,7 @@ FIELDS = {
     "SessionId": GROUP_ID,
     "ReplyToSessionId": 12,
 }
-# System property -> the message annotation that holds it.
+# Message annotation, by system property.
 ANNOTATIONS = {
     "PartitionKey": "x-opt-partition-key",
     "ScheduledEnqueueTimeUtc": "x-opt-scheduled-enqueue-time",
@@ -44,7 +44,7 @@ ANNOTATIONS = {
 
 
 def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
-    """The stored form with its changes made."""
+    """The stored form with the changes applied."""
     version, flags, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = HEAD.unpack_from(stored)
     annotations = stored[HEAD_BYTES : HEAD_BYTES + pairs_bytes]
     delivery = stored[HEAD_BYTES + pairs_bytes : HEAD_BYTES + pairs_bytes + delivery_bytes]
@@ -75,7 +75,7 @@ def changed(stored: bytes, changes: dict[str, str | bytes]) -> bytes:
 
 
 def with_fields(payload: bytes, span: Span | None, changes: dict[int, bytes]) -> bytes:
-    """The properties section at `span` with some fields set; the other fields keep their bytes."""
+    """The properties section at `span` with some fields replaced; the others keep their bytes."""
     fields = items(payload, span, readable=True)
     for index, encoded in changes.items():
         if index >= len(fields):
@@ -85,7 +85,7 @@ def with_fields(payload: bytes, span: Span | None, changes: dict[int, bytes]) ->
 
 
 def with_properties(tail: bytes, changes: dict[int, bytes]) -> bytes:
-    """A message from its properties on, with some of them set."""
+    """A message from its properties section on, with some properties replaced."""
     span = locate(tail).properties
     start, end = span or (0, 0)
     return tail[:start] + with_fields(tail, span, changes) + tail[end:]
@@ -97,7 +97,7 @@ def _section(opening: bytes, encoded: list[bytes]) -> bytes:
 
 
 def _with_annotation(annotations: bytes, pairs: int, name: str, encoded: bytes) -> tuple[bytes, int]:
-    """The encoded pairs with one of them set, or removed."""
+    """The encoded pairs with one of them set or removed."""
     found: list[bytes] = []
     at = 0
     for _ in range(pairs * 2):
@@ -111,18 +111,18 @@ def _with_annotation(annotations: bytes, pairs: int, name: str, encoded: bytes) 
 def _with_application_properties(tail: bytes, changes: dict[str, str | bytes]) -> bytes:
     sections = locate(tail)
     kept = _with_pairs(items(tail, sections.application_properties, readable=True), changes)
-    # Application properties stand between the properties and the body.
+    # Application properties come between the properties and the body.
     at = sections.properties[1] if sections.properties is not None else 0
     start, end = sections.application_properties or (at, at)
     return tail[:start] + _section(b"\x00\x53\x74\xd1", kept) + tail[end:]
 
 
 def _with_pairs(encoded: list[bytes], changes: Mapping[str, str | bytes]) -> list[bytes]:
-    """Keys and values in turn with some of them set, or removed; those up to the first key that cannot be decoded."""
+    """Alternating keys and values with some set or removed; stops at the first key that cannot be decoded."""
     found: dict[bytes, bytes] = {}
     for at in range(0, len(encoded) - 1, 2):
         try:
-            # Every key in the form that `encode` gives it, or a change would not find it.
+            # Re-encode the key as `encode` would, or a change would not find it.
             found[encode(decode(encoded[at])[0])] = encoded[at + 1]
         except DecodeError:
             break

@@ -1,4 +1,4 @@
-"""Messages whose body the disk has damaged: each is put aside and named, and the others go on."""
+"""Messages whose body is damaged: each is set aside and logged, and the others are still delivered."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What rendering a message may raise that was stored whole, and yet has no form that a receiver could be given.
+# Errors from rendering a message that was stored intact but has no form a receiver could be sent.
 UNREADABLE = (ProtocolError, ValueError, IndexError, TypeError, OverflowError, struct.error)
 
 
 def put_aside(host: NamespaceHost, queue: Queue | Topic, message: QueuedMessage, why: Exception) -> None:
-    """Keep a message from everybody, in the store."""
+    """Hide a message from everybody; it stays in the store."""
     if queue.messages.put_aside(message, host.commits.facts):
         logger.error(
             "message %d of %s in namespace %s cannot be read and is set aside: %s",
@@ -34,14 +34,14 @@ def put_aside(host: NamespaceHost, queue: Queue | Topic, message: QueuedMessage,
 
 
 def put_aside_at_rest(host: NamespaceHost, queue: Queue | Topic, seq: int, why: Exception) -> None:
-    """The same for one that was only looked at: whoever holds it now finds out by himself."""
+    """The same for a message that was only peeked; if a receiver holds it, that receiver will find out."""
     message = queue.messages.find_at_rest(seq)
     if message is not None:
         put_aside(host, queue, message, why)
 
 
 def whole(host: NamespaceHost, queue: Queue, messages: list[QueuedMessage]) -> tuple[list[QueuedMessage], list[bytes]]:
-    """Those of the messages whose bodies can be read, and these; the others are put aside."""
+    """The messages with readable bodies, and the bodies; the others are set aside."""
     try:
         return messages, host.store.bodies([message.body_number for message in messages])
     except DamagedBodyError:

@@ -1,8 +1,7 @@
-"""From an incoming transfer to messages the entities can take.
+"""Turns an incoming transfer into messages for the entities.
 
-The payload is looked at, not decoded: header, annotations and three of the properties are read, the rest stays bytes.
-What the broker owns (its annotations) is dropped, what is missing (a message id) is added, and the result is the
-stored form.
+The payload is scanned, not decoded: only the header, annotations and three properties are read. Annotations that belong
+to the broker are dropped, a missing message id is added, and the result is the stored form.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from twinbus.limits import (
 BATCH_FORMAT = 0x80013700
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
-# Annotations only the broker may set: a sender's are ignored.
+# Only the broker may set these annotations; a sender's are ignored.
 BROKER_ANNOTATIONS = frozenset(
     {
         "x-opt-sequence-number",
@@ -64,30 +63,30 @@ BROKER_ANNOTATIONS = frozenset(
     }
 )
 
-# (flags, priority, ttl) by the header's bytes: senders repeat theirs.
+# (flags, priority, ttl) by the header's bytes: a sender repeats its headers.
 _HEADERS: dict[bytes, tuple[int, int, int]] = {}
 _HEADERS_MAX = 4_096
-# Longer ones are made to be odd: they would not come again.
+# Longer headers are unusual and would not repeat.
 _HEADER_BYTES_MAX = 64
 
 
 class Intake:
-    """Turns payloads into `NewMessage`s; `new_id` gives a message id to those that come without one."""
+    """Turns payloads into `NewMessage`s; `new_id` supplies missing message ids."""
 
     __slots__ = ("_new_id",)
 
     def __init__(self, new_id: Callable[[], str]) -> None:
-        # Source of message ids, injected because it is random.
+        # Injected because it is random.
         self._new_id = new_id
 
     def messages(self, payload: bytes, message_format: int, now_ms: int, default_ttl_ms: int) -> list[NewMessage]:
-        """The messages of one transfer: one, or those inside a batch."""
+        """The messages of one transfer: one, or those of a batch."""
         if message_format != BATCH_FORMAT:
             return [self.message(payload, now_ms, default_ttl_ms)]
         return [self.message(part, now_ms, default_ttl_ms) for part in self.parts(payload)]
 
     def parts(self, payload: bytes) -> list[bytes]:
-        """The messages inside a batch, as they were sent."""
+        """The messages in a batch, as they were sent."""
         body = locate(payload).body
         parts = data_sections(payload, body) if body is not None else []
         if not parts:
@@ -135,11 +134,11 @@ class Intake:
         if ttl_ms is not None and enqueued_ms + ttl_ms <= TIME_MS_MAX:
             flags = flags | TTL_LONG if ttl_ms >= TTL_ABSENT else flags & ~TTL_LONG
             ttl = min(ttl_ms, TTL_ABSENT)
-            # The two properties whose difference clients take for the time to live.
+            # Clients compute the time to live as the difference of these two.
             changed[CREATION] = timestamp(enqueued_ms)
             changed[ABSOLUTE_EXPIRY] = timestamp(enqueued_ms + ttl_ms)
         else:
-            # No client has a date after the year 9999, so such a message never expires.
+            # Clients cannot represent dates after the year 9999, so such a message never expires.
             ttl_ms, ttl = None, TTL_ABSENT
             flags &= ~TTL_LONG
 
@@ -168,7 +167,7 @@ class Intake:
 
 
 def _footer(payload: bytes, span: Span) -> bytes:
-    """The footer, its keys as symbols: some clients write strings, and those that read expect what AMQP says."""
+    """The footer with symbols as keys: some clients write strings, but readers expect symbols, as AMQP says."""
     found = decode_section(payload, span)
     if not isinstance(found, dict) or not any(type(key) is str for key in found):
         return payload[span[0] : span[1]]
@@ -176,12 +175,12 @@ def _footer(payload: bytes, span: Span) -> bytes:
 
 
 def _as_symbol(key: Any) -> Any:
-    """A key of annotations or of a footer; text that is not ASCII is no symbol."""
+    """A key of annotations or a footer as a symbol; text that is not ASCII stays a string."""
     return Symbol(key) if type(key) is str and key.isascii() else key
 
 
 def _long_ttl_ms(payload: bytes, span: Span | None) -> int | None:
-    """The time to live of a message whose header has no room for it: the difference of its two times."""
+    """The time to live of a message whose header cannot hold it: the difference of its two times."""
     if span is None:
         return None
     fields = read_properties(payload, span, TIMES)
@@ -220,7 +219,7 @@ def _header(payload: bytes, span: Span | None) -> tuple[int, int, int]:
 
 
 def _annotations(payload: bytes, span: Span) -> tuple[bytes, int, int | None, str | None]:
-    """The sender's own annotations as encoded pairs, how many, and what they say of schedule and partition."""
+    """The sender's annotations as encoded pairs, their number, the scheduled time and the partition key."""
     pairs: list[bytes] = []
     scheduled_ms: int | None = None
     partition_key: str | None = None
@@ -231,7 +230,7 @@ def _annotations(payload: bytes, span: Span) -> tuple[bytes, int, int | None, st
             if isinstance(value, int):
                 if value > TIME_MS_MAX:
                     raise ArgumentError("x-opt-scheduled-enqueue-time is after the year 9999: give an earlier time.")
-                # Long ago is now.
+                # A time before the epoch means now.
                 scheduled_ms = max(int(value), 0)
         elif key == "x-opt-partition-key" and value is not None:
             partition_key = plain_text(value)

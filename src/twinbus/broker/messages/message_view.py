@@ -1,8 +1,8 @@
-"""What a subscription's rules see of a message, decoded out of its stored form piece by piece, as it is asked for.
+"""How subscription rules see a message: its stored form, decoded piece by piece on demand.
 
-A topic whose subscriptions take everything never decodes anything; a filter on the label decodes the properties once,
-for all filters. What cannot be decoded, because of its sender or a damaged disk, is a FilterEvaluationError:
-the messages of others must go on.
+A topic whose subscriptions take everything never decodes anything; a filter on the label decodes the properties once
+for all filters. What cannot be decoded, because of its sender or a damaged disk, raises FilterEvaluationError, so that
+other messages still go through.
 """
 
 from __future__ import annotations
@@ -70,25 +70,25 @@ class TopicMessageView:
         size: int,
         message: QueuedMessage | None,
     ) -> None:
-        # Reads a body by its number.
+        # Reads a body by number.
         self._body = body
-        # The stored form; None: the body of `message` has to be read.
+        # The stored form; None if the body of `message` must be read first.
         self._stored = stored
-        # Bytes of the message as it was sent.
+        # Size of the message as sent.
         self._size = size
-        # The message in the entity it comes from; None: it comes from a sender.
+        # The message in the entity it comes from; None if it comes from a sender.
         self._message = message
-        # Where it is now; the three are set by `place`.
+        # Set by `place`.
         self._seq = 0
         self._enqueued_ms = 0
         self._expires_ms: int | None = None
-        # The stored form taken apart: durable, annotation pairs, their bytes, and the tail. None: not needed yet.
+        # Parts of the stored form: durable flag, number of annotations, their bytes, the tail. None until needed.
         self._parts: tuple[int, int, bytes, bytes] | None = None
-        # The properties section decoded; None: not needed yet.
+        # Decoded properties section; None until needed.
         self._fields: list[Any] | None = None
-        # The sender's annotations decoded; None: not needed yet.
+        # Decoded annotations of the sender; None until needed.
         self._annotations: dict[str, Any] | None = None
-        # The application properties decoded; None: not needed yet.
+        # Decoded application properties; None until needed.
         self._properties: Properties | None = None
 
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
@@ -105,7 +105,7 @@ class TopicMessageView:
         except StoreError:
             return False
         except _UNREADABLE:
-            pass  # the sender wrote it so: rules decide on it as on any other
+            pass  # the sender wrote it like that: the rules decide
         return True
 
     @property
@@ -133,7 +133,7 @@ class TopicMessageView:
             raise FilterEvaluationError(f"The {name} of the message cannot be decoded.") from error
 
     def encode(self, changes: Changes) -> dict[str, str | bytes]:
-        """Values keep their AMQP type where the property had one that can hold them."""
+        """A value keeps the property's previous AMQP type if that type can hold it."""
         found: dict[str, str | bytes] = {}
         try:
             for name, value in changes.properties.items():
@@ -197,7 +197,7 @@ class TopicMessageView:
         return {name: rule_value(value) for name, value in found.items()}
 
     def _of_broker(self, name: str) -> Any:
-        """System properties that the broker gives."""
+        """System properties that the broker sets."""
         message = self._message
         relayed = message if isinstance(message, Relayed) else None
         if name == "EnqueuedTimeUtc":
@@ -232,7 +232,7 @@ class TopicMessageView:
             try:
                 encode(typed)
             except EncodeError:
-                return value  # too large for the type it had: a long holds it
+                return value  # too large for the previous type: send a long
             return typed
         if isinstance(value, float) and kind is Float32:
             return Float32(value)
@@ -240,12 +240,12 @@ class TopicMessageView:
 
 
 class StoredViews:
-    """Makes views: of what a sender brings, and of what lies in the store."""
+    """Creates views of new messages and of stored ones."""
 
     __slots__ = ("_body",)
 
     def __init__(self, body: Callable[[int], bytes]) -> None:
-        # Reads a body by its number.
+        # Reads a body by number.
         self._body = body
 
     def of_new(self, new: NewMessage) -> TopicMessageView:
@@ -256,7 +256,7 @@ class StoredViews:
 
 
 def rule_value(value: Any) -> Any:
-    """A value off the wire as rules compare it: what .NET describes is turned into what it means, if that exists."""
+    """A wire value as rules compare it: .NET's described types are converted if possible."""
     if not isinstance(value, Described):
         return value
     inner = value.value
@@ -268,12 +268,12 @@ def rule_value(value: Any) -> Any:
         if value.descriptor == DATETIME_OFFSET:
             return _YEAR_ONE + datetime.timedelta(microseconds=int(inner) // _TICKS)
     except (OverflowError, TypeError, ValueError):
-        pass  # out of range, or no number: it stays what it is
+        pass  # out of range or not a number: leave it as it is
     return value
 
 
 def wire_value(value: Any) -> Any:
-    """A rule's value as AMQP has it."""
+    """A rule's value as an AMQP value."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, datetime.datetime):

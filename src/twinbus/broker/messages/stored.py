@@ -1,9 +1,9 @@
-"""The form in which a message lies on disk, and its rendering for a receiver.
+"""The stored form of a message, and rendering it for a receiver.
 
-A stored message is a head of fixed size, the sender's own message and delivery annotations as encoded pairs, and the
-*tail*: properties, application properties, body and footer, byte for byte as they came. On delivery only the header and
-the annotations are built; the tail is copied once. What was changed since (by a settlement, by a rule's action) is put
-in first: see `changes.py`.
+A stored message consists of a fixed-size head, the sender's message and delivery annotations as encoded pairs, and the
+*tail*: properties, application properties, body and footer, byte for byte as received. Delivery builds only the header
+and the annotations and copies the tail once. Later changes (by a settlement or a rule's action) are applied first; see
+`changes.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOCK_TOKEN = _symbol("x-opt-lock-token", 0x98)
 _ORIGIN = _symbol("x-opt-enqueue-sequence-number", 0x81)
 _SOURCE = _symbol("x-opt-deadletter-source", 0xB1)
 
-# A map section opens with its descriptor, map32, its size and its item count.
+# A map section starts with its descriptor, map32, its size and its item count.
 _open = Struct(">4sII").pack
 _MESSAGE_ANNOTATIONS = b"\x00\x53\x72\xd1"
 _DELIVERY_ANNOTATIONS = b"\x00\x53\x71\xd1"
@@ -54,15 +54,15 @@ _pack_origin = Struct(f">{len(_ORIGIN)}sq").pack
 _pack_state = Struct(f">{len(_STATE)}si").pack
 _unpack_head = HEAD.unpack_from
 
-# The two annotation sections of nearly every locked delivery, in one go: the lock token, then number, time and lock.
+# The two annotation sections of nearly every locked delivery, packed at once: lock token; number, time and lock.
 _TOKEN_OPEN = _DELIVERY_ANNOTATIONS[:3] + b"\xc1" + bytes((len(_LOCK_TOKEN) + 17, 2)) + _LOCK_TOKEN
 _LOCKED_BYTES = len(_SEQUENCE) + len(_ENQUEUED) + len(_LOCKED) + 24
 _LOCKED_OPEN = _MESSAGE_ANNOTATIONS[:3] + b"\xc1" + bytes((_LOCKED_BYTES + 1, 6)) + _SEQUENCE
 _pack_locked = Struct(f">{len(_TOKEN_OPEN)}sIHH8s{len(_LOCKED_OPEN)}sq{len(_ENQUEUED)}sq{len(_LOCKED)}sq").pack
-# A lock token is in .NET order, a UUID on the wire in network order: its first three groups are turned around.
+# A lock token is in .NET order, a UUID on the wire in network order: the first three groups are byte-swapped.
 _unpack_token = Struct("<IHH8s").unpack
 
-# Headers repeat: nearly every message of a sender has the same one. Bounded, so that odd ones cannot fill memory.
+# Most messages of a sender have the same header. Bounded, so that unusual ones cannot fill memory.
 _HEADERS: dict[tuple[int, int, int, int], bytes] = {}
 _HEADERS_MAX = 4_096
 
@@ -75,7 +75,7 @@ def _header(flags: int, priority: int, ttl: int, delivery_count: int) -> bytes:
     body += b"\x40" if priority == PRIORITY_ABSENT else b"\x50" + bytes((priority,))
     body += b"\x40" if ttl == TTL_ABSENT and not flags & TTL_LONG else b"\x70" + _UINT(ttl)
     if flags & FIRST_GIVEN:
-        # After a failed delivery nobody is the first.
+        # After a failed delivery nobody is the first acquirer.
         body += b"\x41" if flags & FIRST_TRUE and delivery_count == 0 else b"\x42"
     else:
         body += b"\x40"
@@ -84,16 +84,16 @@ def _header(flags: int, priority: int, ttl: int, delivery_count: int) -> bytes:
 
 
 def render(stored: bytes, message: QueuedMessage, token: bytes | None = None) -> bytes:
-    """The message as a receiver gets it, with its lock when `token` is given. A taken one is shown as active."""
+    """The message as sent to a receiver, with its lock if `token` is given. A taken message shows as active."""
     if message.changes is not None:
         stored = changed(stored, message.changes)
     _version, flags, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = _unpack_head(stored)
     tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
     relayed = isinstance(message, Relayed)
     if relayed and message.expires_ms is not None:
-        # Another entity may have given it less time than the one it was sent to.
+        # Another entity may have a shorter time to live than the one it was sent to.
         lives_ms = max(message.expires_ms - message.enqueued_ms, 0)
-        # What a resubmission changed is the time of expiry alone.
+        # A resubmission changes only the expiry time.
         if lives_ms != ttl or message.changes is not None:
             flags = flags | TTL_LONG if lives_ms >= TTL_ABSENT else flags & ~TTL_LONG
             ttl = min(lives_ms, TTL_ABSENT)
@@ -130,7 +130,7 @@ def render(stored: bytes, message: QueuedMessage, token: bytes | None = None) ->
         own += _pack_state(_STATE, state)
         items += 2
     elif flags & WAS_SCHEDULED and (token is not None or state == GONE):
-        # As the service has it: who receives such a message is told so; who peeks is told where it is now.
+        # As the service does: receivers are told that it was scheduled, peekers its current state.
         own += _pack_state(_STATE, SCHEDULED)
         items += 2
     if isinstance(message, Relayed):
@@ -149,7 +149,7 @@ def render(stored: bytes, message: QueuedMessage, token: bytes | None = None) ->
     if delivery_pairs:
         delivery = _open(_DELIVERY_ANNOTATIONS, len(theirs) + 4, delivery_pairs * 2) + theirs
     else:
-        # Present though empty: a client tells "no annotations" from "nothing said".
+        # Present but empty, because clients distinguish empty annotations from missing ones.
         delivery = _NO_DELIVERY_ANNOTATIONS
     return b"".join((header, delivery, _open(_MESSAGE_ANNOTATIONS, len(own) + 4, items), own, tail))
 

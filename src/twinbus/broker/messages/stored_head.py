@@ -1,4 +1,4 @@
-"""The head of a message on disk: what is fixed in size, before the sender's annotations and the tail."""
+"""The fixed-size head of a stored message, before the sender's annotations and the tail."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from struct import Struct
 HEAD = Struct(">BBBIHIHI")
 HEAD_BYTES = HEAD.size
 VERSION = 1
-# The two lowest of the flags are durable: 0, 1, 2 = absent.
+# The two lowest flag bits are durable: 0, 1, or 2 for absent.
 DURABLE_MASK = 0x03
 DURABLE_ABSENT = 2
-# The sender said something of first-acquirer; it said true.
+# The sender set first-acquirer; it set it to true.
 FIRST_GIVEN = 0x04
 FIRST_TRUE = 0x08
-# The time to live is too long for the header: all ones there, and the two times tell.
+# The time to live does not fit into the header: all ones there, and the difference of the two times counts.
 TTL_LONG = 0x10
-# It was scheduled when it came.
+# It was scheduled when it was sent.
 WAS_SCHEDULED = 0x20
 PRIORITY_ABSENT = 255
 TTL_ABSENT = 0xFFFFFFFF

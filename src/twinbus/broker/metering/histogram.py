@@ -1,4 +1,4 @@
-"""Counts of observed values by size: what a metrics page shows of latencies and batch sizes."""
+"""Histograms for the metrics page: latencies and batch sizes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from bisect import bisect_left
 
 
 class Histogram:
-    """Values counted by the first bound that is not below them; one more count has the rest."""
+    """Counts values in buckets by upper bound; the last bucket holds the rest."""
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        # Values up to each bound and above the one before.
+        # Values up to each bound and above the previous one.
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 

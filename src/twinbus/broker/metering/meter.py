@@ -1,10 +1,9 @@
-"""What happens on a namespace's entities, counted where it happens.
+"""Counts operations on a namespace's entities.
 
-Rules:
-- Links get their counters once, when they attach; an operation costs them a few additions.
-- Counters only grow: the metrics show them as they are, the ledger gets what they grew by since the last interval.
-- An interval is written when everything counted in it is durable, so a ledger never tells of a send that was lost.
-- Counting never fails and never waits: the ledger's disk is a thread's business (`scribe.py`).
+- A link gets its counters once, when it attaches; an operation then costs a few additions.
+- Counters only grow: the metrics show their values, the ledger gets their growth since the last interval.
+- An interval is written once everything counted in it is durable, so the ledger never records a send that was lost.
+- Counting never fails and never blocks: a thread writes the ledger (`scribe.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
     from twinbus.broker.metering.scribe import Scribe
 
-# What the operations of `$management` are; the others manage.
+# The kind of each `$management` operation; all others count as MANAGE.
 REQUEST_KINDS = {
     "com.microsoft:peek-message": Kind.PEEK,
     "com.microsoft:renew-lock": Kind.RENEW,
@@ -40,13 +39,13 @@ REQUEST_KINDS = {
 }
 
 
-# What one counter grew by in one interval: makes the line, start and end in ms, operations, bytes, units. Of
-# connections the number is the most there were at once.
+# The growth of one counter in one interval: line writer, start and end in ms, operations, bytes, units. For connections
+# the number of operations is the peak.
 Interval = tuple[OperationLines | ConnectionLines, int, int, int, int, int]
 
 
 class Counter:
-    """Operations of one kind with one outcome on one entity. `count`, `bytes` and `steps` are for all to add to."""
+    """Operations of one kind with one outcome on one entity. Callers may add to `count`, `bytes` and `steps`."""
 
     __slots__ = ("_bytes", "_count", "_steps", "bytes", "count", "kind", "lines", "outcome", "steps")
 
@@ -58,7 +57,7 @@ class Counter:
         self.bytes = 0
         # 64 KB steps beyond the first of each operation.
         self.steps = 0
-        # The same three as of the last interval.
+        # The same at the end of the last interval.
         self._count = 0
         self._bytes = 0
         self._steps = 0
@@ -68,14 +67,14 @@ class Counter:
         return self.count + self.steps
 
     def add(self, size_bytes: int) -> None:
-        """One operation on a message."""
+        """Count one operation on a message."""
         self.count += 1
         self.bytes += size_bytes
         if size_bytes > OPERATION_STEP_BYTES:
             self.steps += (size_bytes - 1) // OPERATION_STEP_BYTES
 
     def add_many(self, sizes: Iterable[int]) -> None:
-        """Operations on messages of those sizes; on none, one operation all the same."""
+        """Count an operation for each size; one operation if there are none."""
         before = self.count
         for size in sizes:
             self.add(size)
@@ -88,7 +87,7 @@ class Counter:
         self.steps += other.steps
 
     def take(self, start_ms: int, end_ms: int) -> Interval | None:
-        """What it grew by since the last time; None: nothing."""
+        """The growth since the last call; None if there is none."""
         count = self.count - self._count
         if count == 0:
             return None
@@ -107,11 +106,11 @@ class EntityMeter:
 
     def __init__(self, namespace: str, path: str) -> None:
         self._namespace = namespace
-        # The entity's path; empty for the namespace itself.
+        # Empty for the namespace itself.
         self.path = path
-        # By kind and outcome: few, because conditions are ours to choose.
+        # By kind and outcome; few, because we define the conditions.
         self._counters: dict[tuple[Kind, str], Counter] = {}
-        # The entity is gone: so are its counters after the next interval.
+        # The entity was deleted: drop its counters after the next interval.
         self.leaving = False
 
     def counter(self, kind: Kind, outcome: str = OK) -> Counter:
@@ -125,30 +124,30 @@ class EntityMeter:
         return iter(self._counters.values())
 
     def add_sends(self, messages: Iterable[NewMessage]) -> None:
-        """Messages were taken: each is an operation, alone or in a batch."""
+        """Count accepted messages: each is one operation, even in a batch."""
         for message in messages:
             self.counter(Kind.PING if message.ping else Kind.SEND).add(message.size)
 
 
 class ConnectionPeak:
-    """The most connections at once, told when it changes, and once a minute while there are any: an hour with the same
-    connections all the time shows in the ledger, and a namespace without any writes nothing."""
+    """The peak number of connections, recorded when it changes and once a minute while there are any: an hour with
+    steady connections shows in the ledger, and a namespace without connections writes nothing."""
 
     __slots__ = ("_lines", "_peak", "_told", "_told_ms")
 
     def __init__(self, namespace: str) -> None:
         self._lines = ConnectionLines(LedgerSource.BROKER, namespace)
         self._peak = 0
-        # What the ledger was told last, and when.
+        # The last recorded peak, and when.
         self._told = 0
         self._told_ms = 0
 
     def see(self, count: int) -> None:
-        """A connection came."""
+        """A connection was opened."""
         self._peak = max(self._peak, count)
 
     def take(self, count: int, start_ms: int, end_ms: int) -> Interval | None:
-        """What is worth telling of the interval at whose end there are `count` connections; None: nothing."""
+        """The record for the interval that ends with `count` connections; None if there is nothing to record."""
         peak, self._peak = max(self._peak, count), count
         lately = 0 <= end_ms - self._told_ms < CONNECTIONS_RECORD_MS
         if peak == self._told and (lately or not peak):
@@ -158,27 +157,27 @@ class ConnectionPeak:
 
 
 class Meter:
-    """Counts for one namespace. Without a scribe there is no ledger, only metrics."""
+    """The counters of one namespace. Without a scribe there is no ledger, only metrics."""
 
     def __init__(self, host: NamespaceHost, scribe: Scribe | None) -> None:
         self._host = host
-        # Writes the ledger; None: nobody does.
+        # Writes the ledger, if there is one.
         self.scribe = scribe
         self._entities: dict[str, EntityMeter] = {}
-        # What entities that are gone have counted, so that sums over all never shrink.
+        # Counts of deleted entities, so that totals never shrink.
         self.gone = EntityMeter(host.name, OTHERS)
         self.connections = ConnectionPeak(host.name)
-        # Messages a second of the last minute.
+        # Messages per second over the last minute.
         self.rates = Rates()
         self._start_ms = host.clock.now_ms()
-        # The next look at the counters; None while stopped.
+        # None while stopped.
         self._timer: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[EntityMeter]:
         return iter(self._entities.values())
 
     def entity(self, path: str) -> EntityMeter:
-        """The counters of an entity, by its own spelling of its path; empty for the namespace."""
+        """The counters of an entity, by its own spelling of the path; '' for the namespace."""
         found = self._entities.get(path)
         if found is None:
             found = self._entities[path] = EntityMeter(self._host.name, path)
@@ -186,13 +185,13 @@ class Meter:
         return found
 
     def forget(self, path: str) -> None:
-        """The entity is gone."""
+        """The entity was deleted."""
         found = self._entities.get(path)
         if found is not None:
             found.leaving = True
 
     def labelled(self) -> Iterator[tuple[str, Counter]]:
-        """Every counter with the name its entity is shown by: a bounded number of them have their own."""
+        """Every counter with its entity label; only a bounded number of entities have their own."""
         rest = EntityMeter(self._host.name, OTHERS)
         for number, entity in enumerate([*self._entities.values(), self.gone]):
             for counter in entity:
@@ -209,7 +208,7 @@ class Meter:
         self._timer = self._host.loop.call_later(METER_INTERVAL_MS / 1000, self._tick)
 
     def stop(self) -> None:
-        """Write the last interval. Everything is durable by now, or the store has failed and nothing is certain."""
+        """Write the last interval. Everything is durable by now, unless the store has failed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -218,7 +217,7 @@ class Meter:
             self._write(intervals)
 
     def flush(self) -> None:
-        """End the interval: it is written behind the commit that makes the last of it durable."""
+        """End the interval; it is written after the commit that makes it durable."""
         intervals = self._take()
         if intervals and self.scribe is not None:
             commits = self._host.commits
@@ -226,7 +225,7 @@ class Meter:
             commits.request()
 
     def clock_set(self, step_ms: int) -> None:
-        """Somebody set the clock: the interval has lasted no longer for that."""
+        """The clock was set: shift the start, so that the interval keeps its length."""
         self._start_ms += step_ms
 
     def _tick(self) -> None:

@@ -1,10 +1,9 @@
-"""`/metrics`: the state of a namespace in Prometheus' text format.
+"""`/metrics`: the state of a namespace in the Prometheus text format.
 
-Rules:
-- Rendering reads what is there and keeps nothing: whoever does not ask for metrics does not pay for them.
-- Labels are bounded: kinds and outcomes are ours, and past a number of entities the others are one series.
-- Names of entities are shown to this machine, and to whoever has a key with Listen on the whole namespace.
-- Nothing in it is a secret: names, numbers, conditions.
+- Rendering only reads existing state, so metrics cost nothing unless requested.
+- Labels are bounded: kinds and outcomes are ours, and beyond a number of entities the rest share one series.
+- Only this machine, and clients with Listen on the whole namespace, may see the page.
+- It contains no secrets: names, numbers, conditions.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BASIC = "basic "
 
-# A sample's labels as they are written, and its value.
+# Formatted labels and a value.
 Sample = tuple[str, float]
 
 
 def may_see_metrics(host: NamespaceHost, peer: str, authorization: str) -> bool:
-    """Whether a peer with that address and that Authorization header gets the page."""
+    """Whether a peer with that address and Authorization header may see the page."""
     if host.dev or is_loopback(peer):
         return True
     if authorization[: len(_BASIC)].lower() != _BASIC:
@@ -51,17 +50,17 @@ def may_see_metrics(host: NamespaceHost, peer: str, authorization: str) -> bool:
 
 
 def render_metrics(host: NamespaceHost) -> str:
-    """The page of one namespace, and of the process it runs in."""
+    """The page of one namespace and of its process."""
     return "".join(metric_families(host))
 
 
 def metric_families(host: NamespaceHost) -> Iterator[str]:
-    """The same in pieces of a few milliseconds: between them others may have their turn."""
+    """The same in pieces of a few milliseconds, so that others get their turn in between."""
     here = _labels(namespace=host.name)
     yield _family(
         "twinbus_info", "gauge", "The version and build that run.", [(_labels(version=__version__, build=build()), 1)]
     )
-    # Labels are the larger part of the work: they are made once, not for each family.
+    # Formatting labels is most of the work, so it is done once for all families.
     counters = [
         (_labels(namespace=host.name, entity=entity, kind=counter.kind.value, outcome=counter.outcome), counter)
         for entity, counter in host.meter.labelled()
@@ -122,7 +121,7 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
 
 
 def _entities(host: NamespaceHost) -> tuple[list[Sample], list[Sample]]:
-    """Message counts and sizes of queues and subscriptions, by entity up to the bound, then summed."""
+    """Message counts and sizes of queues and subscriptions: by entity up to the limit, the rest summed."""
     messages: list[Sample] = []
     sizes: list[Sample] = []
     queues = host.entities.queues()
@@ -130,7 +129,7 @@ def _entities(host: NamespaceHost) -> tuple[list[Sample], list[Sample]]:
         queues += [subscription.queue for subscription in topic.subscriptions]
     for queue in queues[:METRICS_ENTITIES_MAX]:
         labels = _labels(namespace=host.name, entity=queue.path)
-        # The state is one more label of the same.
+        # Append the state to the labels.
         messages += [(f'{labels[:-1]},state="{state}"}}', count) for state, count in _states(queue).items()]
         sizes.append((labels, queue.size_bytes))
     rest = queues[METRICS_ENTITIES_MAX:]
@@ -157,7 +156,7 @@ def _process() -> Iterator[str]:
         with open("/proc/self/statm", encoding="ascii") as file:
             pages = int(file.read().split()[1])
     except OSError:
-        return  # no Linux: the system's own tools know
+        return  # not Linux
     resident = pages * os.sysconf("SC_PAGE_SIZE")
     yield _family("process_resident_memory_bytes", "gauge", "Memory of the broker.", [("", resident)])
 

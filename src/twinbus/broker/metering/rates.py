@@ -1,8 +1,7 @@
-"""Messages a second by entity, over the last minute.
+"""Messages per second by entity, over the last minute.
 
-Rules:
-- The meter tells what its counters grew by, once an interval: an operation pays nothing for it.
-- Only entities that moved have a place in an interval, and a bounded number of them one of their own.
+- The meter reports the growth of its counters once per interval, so an operation costs nothing extra.
+- An interval holds only entities that moved messages, and only a bounded number of them individually.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Any, Final
 from twinbus.ledger.words import OK, Kind
 from twinbus.limits import METRICS_ENTITIES_MAX, RATES_RECENT_MS, RATES_SAMPLES
 
-# Stands for the entities that are not told apart; no entity can have this name.
+# Label of the entities beyond the limit; no entity can have this name.
 OTHERS: Final = "$others"
-# What is told of an entity, in the order of a sample's numbers.
+# The order of the numbers in a sample.
 FLOWS: Final = ("sent", "received", "completed")
 _FLOW_OF: Final = {Kind.SEND: 0, Kind.SCHEDULE: 0, Kind.RECEIVE: 1, Kind.RECEIVE_DEFERRED: 1, Kind.COMPLETE: 2}
 
 
 class RateSample:
-    """One interval: how long it was, and how many messages each entity moved in it."""
+    """One interval: its length, and how many messages each entity moved."""
 
     __slots__ = ("flows", "span_ms")
 
@@ -40,11 +39,11 @@ class Rates:
         self._samples: deque[RateSample] = deque(maxlen=RATES_SAMPLES)
 
     def begin(self, span_ms: int) -> None:
-        """A new interval, which lasted `span_ms`."""
+        """Start recording an interval that lasted `span_ms`."""
         self._samples.append(RateSample(max(span_ms, 1)))
 
     def add(self, path: str, kind: Kind, outcome: str, count: int) -> None:
-        """An entity moved so many messages in it."""
+        """Record messages that an entity moved in the interval."""
         flow = _FLOW_OF.get(kind)
         if flow is None or outcome != OK:
             return
@@ -55,7 +54,7 @@ class Rates:
         found[flow] += count
 
     def recent(self, wanted: Callable[[str], bool] = lambda path: True) -> dict[str, dict[str, float]]:
-        """Messages a second over the last seconds, of the entities that moved some."""
+        """Recent messages per second, of the entities that moved any."""
         sums: dict[str, list[int]] = {}
         span_ms = 0
         for sample in reversed(self._samples):
@@ -73,7 +72,7 @@ class Rates:
         }
 
     def history(self, path: str) -> dict[str, Any]:
-        """Each interval of the last minute for one entity, the oldest first: its length, and messages a second."""
+        """One entity's intervals of the last minute, oldest first: length and messages per second."""
         nothing = [0] * len(FLOWS)
         found = [(sample.span_ms, sample.flows.get(path, nothing)) for sample in self._samples]
         told: dict[str, Any] = {

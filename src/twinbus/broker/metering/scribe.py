@@ -1,7 +1,7 @@
-"""The thread that writes the broker's ledger: one for all namespaces.
+"""The thread that writes the broker's ledger, one for all namespaces.
 
-A disk that hangs holds up this thread and nothing else: what waits for it is bounded, and what is beyond is counted as
-lost. The thread sleeps while there is nothing to write and no file to complete.
+A disk that hangs blocks only this thread: the backlog is bounded, and what exceeds it is counted as lost. The thread
+sleeps while there is nothing to write and no file to complete.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How long the end of the broker waits for the ledger's disk.
+# How long shutdown waits for the ledger's disk.
 _CLOSE_S = 5.0
 
 
 class Scribe:
-    """Takes intervals on the loop's thread, writes them on its own."""
+    """Accepts intervals on the event loop and writes them on its own thread."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._writer = LedgerWriter(folder, LedgerSource.BROKER, secrets.token_hex(8), clock)
-        # What is to be written; None ends the thread.
+        # Intervals to write; None ends the thread.
         self._work: SimpleQueue[list[Interval] | None] = SimpleQueue()
-        # Records that the thread never got, because too many waited.
+        # Records dropped because too many waited.
         self._turned_away = 0
-        # Writes. A daemon: a disk that hangs must not keep the process.
+        # A daemon, because a disk that hangs must not block the process from exiting.
         self._thread = threading.Thread(target=self._serve, name="ledger", daemon=True)
 
     @property
@@ -45,7 +45,7 @@ class Scribe:
 
     @property
     def errors(self) -> int:
-        """How often the disk refused something."""
+        """How many disk operations failed."""
         return self._writer.errors
 
     @property
@@ -56,7 +56,7 @@ class Scribe:
         self._thread.start()
 
     def put(self, intervals: list[Interval]) -> None:
-        """Have them written, soon."""
+        """Queue intervals for writing."""
         if self._work.qsize() >= LEDGER_INTERVALS_WAITING_MAX:
             if not self._turned_away:
                 logger.error("the ledger's disk hangs: operations are not recorded until it answers")
@@ -65,7 +65,7 @@ class Scribe:
         self._work.put(intervals)
 
     def close(self) -> None:
-        """Write everything and complete the file; blocks until then, but not for ever."""
+        """Write everything and complete the file; blocks, but not forever."""
         self._work.put(None)
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
@@ -76,7 +76,7 @@ class Scribe:
         writer.start()
         while True:
             try:
-                # A file that is open has to be completed some time, also when nothing more happens.
+                # An open file must be completed even if nothing more happens, so wake up now and then.
                 intervals = self._work.get(timeout=METER_INTERVAL_MS / 1000 if writer.file_open else None)
             except Empty:
                 writer.complete_if_due()

@@ -1,4 +1,4 @@
-"""What goes on in a namespace, for its administrator: connections, depths, rates, backups."""
+"""What is going on in a namespace, for its administrator: connections, depths, rates, backups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Activity = dict[str, Any]
 
 
 def connections_page(host: NamespaceHost, after: int) -> Activity:
-    """Connections behind number `after`; `more` says whether there are others behind those."""
+    """Connections with numbers above `after`; `more` says whether there is another page."""
     found = [each for each in host.connections() if each.number > after]
     page = [each.describe() for each in found[:CONNECTIONS_PAGE]]
     return {"connections": page, "total": host.connection_count, "more": len(found) > CONNECTIONS_PAGE}
@@ -43,7 +43,7 @@ def close_connection(host: NamespaceHost, request: Request) -> Activity:
 
 
 def overview(host: NamespaceHost, request: Request) -> Activity:
-    """The namespace in numbers, and its busiest entities."""
+    """The namespace's totals, and its busiest entities."""
     senders, receivers = host.link_counts()
     rates = host.meter.rates.recent()
     rows = [_row(entity, rates) for entity in islice(every_entity(host), OVERVIEW_ENTITIES_LOOKED)]
@@ -61,7 +61,7 @@ def overview(host: NamespaceHost, request: Request) -> Activity:
 
 
 def every_entity(host: NamespaceHost) -> Iterator[Queue | Topic]:
-    """Queues, topics, and the queues of their subscriptions."""
+    """All queues, topics and subscription queues."""
     yield from host.entities.queues()
     for topic in host.entities.topics():
         yield topic

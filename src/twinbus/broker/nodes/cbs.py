@@ -1,4 +1,4 @@
-"""`$cbs`: a client puts a token for an audience, and the connection remembers what it grants."""
+"""`$cbs`: a client puts a token for an audience, and the connection remembers the claim."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
 
 
-# Codes of binary, strings and symbols.
+# Format codes of binary, string and symbol.
 _TEXTS = frozenset((0xA0, 0xB0, 0xA1, 0xB1, 0xA3, 0xB3))
 
 
@@ -29,7 +29,7 @@ class Cbs:
         self._connection = connection
 
     def check(self, payload: bytes) -> None:
-        """Anybody may send these: a token is text, and little stands around it. The rest would only cost time."""
+        """Anybody may send here, so decode only what looks like a token: text with little around it."""
         body = locate(payload).body
         if body is None or payload[section_kind(payload, body[0])[1]] not in _TEXTS:
             raise DecodeError("the token must be the message's value, as a string")
@@ -62,7 +62,7 @@ class Cbs:
         self._answer(request, 202, "Accepted")
 
     def _check_entity(self, audience: str) -> None:
-        """EntityNotFoundError for an entity that does not exist, as the service does."""
+        """Raise EntityNotFoundError if the audience is an entity that does not exist, as the service does."""
         path = parse(audience).path
         if "://" in audience and path and not path.startswith("$"):
             self._connection.host.entities.entity(path)

@@ -1,7 +1,7 @@
-"""The namespace's own management node: making, listing and deleting entities over AMQP.
+"""The namespace's own management node: creates, lists and deletes entities over AMQP.
 
-Requests go to `$management` at the root and need the Manage right. They take and give the fields of `QueueSettings`,
-`TopicSettings` and `SubscriptionSettings`; a rule is described as `add-rule` describes it.
+Requests go to `$management` at the root and need the Manage right. They use the fields of `QueueSettings`,
+`TopicSettings` and `SubscriptionSettings`; a rule has the form of `add-rule`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Directory:
         return {}
 
     def create_subscription(self, request: Request) -> dict[str, Any]:
-        """With its first rule, if one is given: no message is selected by another in between."""
+        """Create it with its first rule, if given, so that no other rule selects messages in between."""
         fields = dict(request.arguments)
         described_rule = fields.pop("rule-description", None)
         name = fields.pop("rule-name", None)
@@ -89,7 +89,7 @@ class Directory:
 
 
 def settings_of(kind: type[S], fields: dict[Any, Any]) -> S:
-    """Settings from a request's map; an unknown field is an error that names the nearest known one."""
+    """Settings from a request's map; the error for an unknown field suggests the nearest known one."""
     what = kind.__name__.removesuffix("Settings").lower()
     known = tuple(kind.__dataclass_fields__)
     for name in fields:
@@ -104,7 +104,7 @@ def settings_of(kind: type[S], fields: dict[Any, Any]) -> S:
 
 
 def description(entity: Queue | Subscription | Topic) -> dict[str, Any]:
-    """An entity's settings and numbers."""
+    """An entity's settings and counts."""
     if isinstance(entity, Subscription):
         entity = entity.queue
     counts = entity.counts
@@ -128,7 +128,7 @@ def description(entity: Queue | Subscription | Topic) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """AMQP numbers and symbols as the settings want them."""
+    """Convert AMQP numbers and symbols to plain types."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -152,12 +152,12 @@ _Operation = Callable[[Directory, Request], dict[str, Any]]
 
 
 def _names(kind: str, request: Request) -> list[str]:
-    """What an entity of that kind is called by."""
+    """The names that identify an entity of that kind."""
     return [_text(request, field) for field in (("topic", "name") if kind == SUBSCRIPTION else ("name",))]
 
 
 def _commands(kind: str) -> dict[str, _Operation]:
-    """Those that create, update and delete an entity of that kind; the host has a method for each."""
+    """Operations that create, update and delete an entity of that kind; the host has a method for each."""
 
     def changed(verb: str) -> _Operation:
         def run(directory: Directory, request: Request) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _of_host(question: Callable[[NamespaceHost, Request], dict[str, Any]]) -> _O
 
 _SETTINGS: dict[str, type[Any]] = {QUEUE: QueueSettings, TOPIC: TopicSettings, SUBSCRIPTION: SubscriptionSettings}
 
-# Answered when what they do is on disk.
+# Answered once their effect is on disk.
 _COMMANDS: dict[str, _Operation] = {
     **_commands(QUEUE),
     **_commands(TOPIC),

@@ -1,7 +1,8 @@
-"""A running namespace's settings, page by page: what `twinbus export` writes to a configuration file.
+"""A running namespace's settings, page by page, for `twinbus export`.
 
-Items come in an order in which they can be made again: queues, then each topic, its subscriptions, their rules. They
-are flat, so that a page is bounded whatever hangs on one topic. No keys are in them: policies are asked for those.
+Items come in the order in which they can be created again: queues, then each topic with its subscriptions and their
+rules. They are flat, so a page is bounded however much belongs to one topic. Items contain no keys; the policy requests
+return those.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Item = dict[str, Any]
 
 
 def export_page(host: NamespaceHost, request: Request) -> dict[str, Any]:
-    """One page from `skip` on; `more` says whether there is another behind it."""
+    """One page starting at `skip`; `more` says whether there is another."""
     skip = request.arguments.get("skip", 0)
     if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
         raise ArgumentError("The request's 'skip' is not a number of items.")
@@ -40,7 +41,7 @@ def export_page(host: NamespaceHost, request: Request) -> dict[str, Any]:
 
 
 def _items(host: NamespaceHost) -> Iterator[Callable[[], Item]]:
-    """All items in order, each made when it is called: those of earlier pages are only walked over."""
+    """All items in order, each built only when called, so earlier pages are cheap to skip."""
     for policy in host.policies.scoped(""):
         yield partial(_policy, policy)
     for queue in host.entities.queues():
@@ -73,5 +74,5 @@ def _policies(host: NamespaceHost, path: str) -> Iterator[Callable[[], Item]]:
 
 
 def _scoped_policy(policy: Policy, path: str) -> Item:
-    # The path as its owner wrote it, not as rights compare it.
+    # The path as its owner spelled it, not normalised.
     return {**_policy(policy), "entity": path}

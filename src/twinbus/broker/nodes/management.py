@@ -1,7 +1,7 @@
-"""`$management`: what clients ask of an entity by request and response.
+"""`$management`: an entity's operations by request and response.
 
-Each operation checks its right, does its work, and answers after the commit that makes it durable. Names of operations
-and fields are the service's own, `defered` included.
+Each operation checks its right, does its work, and answers after the commit that makes it durable. Operations and
+fields have the service's names, including the spelling `defered`.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
 
 _PREFIX = "com.microsoft:"
-# The one operation on an entity that the service does not have.
+# The only operation on an entity that the service does not have.
 RESUBMIT = "twinbus:resubmit"
 
-# From here on a "last updated" time means: every session with messages or state.
+# From this "last updated" time on, every session with messages or state is listed.
 _ANY_TIME_MS = 253_402_300_800_000
 
-# What an operation returns for the meter: the size of each message it was about, 0 where none was carried.
+# What an operation returns for the meter: the size of each message involved, 0 if it carried none.
 Sizes = list[int]
 
 _DISPOSITIONS = {
@@ -72,10 +72,10 @@ _DISPOSITIONS = {
 
 
 class EntityManagement:
-    """The management node of one entity, or of the namespace when `path` is empty.
+    """The management node of one entity, or of the namespace if `path` is empty.
 
-    The entity is looked up for each request: it may be deleted and created again, as another kind even, while the link
-    stays open.
+    Each request looks up the entity: while the link stays open it may be deleted and created again, even as another
+    kind.
     """
 
     __slots__ = ("_connection", "_host", "_path")
@@ -83,11 +83,11 @@ class EntityManagement:
     def __init__(self, connection: BrokerConnection, path: str) -> None:
         self._connection = connection
         self._host = connection.host
-        # The entity's path as the client wrote it; empty at the namespace's root.
+        # The path as the client wrote it; empty for the namespace.
         self._path = path
 
     def check(self, payload: bytes) -> None:
-        """Whoever came this far has a token: every request is decoded."""
+        """Nothing to check: a client that got this far has a token, so every request is decoded."""
 
     def handle(self, request: Request) -> None:
         try:
@@ -117,7 +117,7 @@ class EntityManagement:
         topic_method = _TOPIC_OPERATIONS.get(known)
         if method is None or (isinstance(queue, Topic) and topic_method is None):
             raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
-        # Some clients put a token for the node itself, others for its entity: the node's path is covered by both.
+        # Some clients put a token for the node, others for its entity. Both cover the node's path.
         self._connection.require(f"{self._path}/{MANAGEMENT}", right)
         if request.txn_id is not None and known not in ("update-disposition", "schedule-message"):
             raise UnsupportedError(f"The operation '{name[:64]}' cannot be part of a transaction.")
@@ -129,14 +129,14 @@ class EntityManagement:
         self._count(request, OK, sizes)
 
     def _count(self, request: Request, outcome: str, sizes: Sequence[int] | None) -> None:
-        """Count the request: an operation for each message it was about, whose sizes are given; one if about none."""
+        """Count the request: one operation per message, given their sizes; one if it involved none."""
         kind = REQUEST_KINDS.get(request.operation, Kind.MANAGE)
         if kind is Kind.SETTLE:
             kind = _DISPOSITIONS.get(str(request.arguments.get("disposition-status")), Kind.SETTLE)
         self._host.meter.entity(self._counted_path()).counter(kind, outcome).add_many(sizes or ())
 
     def _counted_path(self) -> str:
-        """The entity by its own spelling. The name of a deleted one is not kept: anybody could make up any number."""
+        """The entity's own spelling. Deleted entities are not named, or clients could invent any number of names."""
         try:
             return self._host.entities.entity(self._path).path if self._path else ""
         except EntityNotFoundError:
@@ -148,7 +148,7 @@ class EntityManagement:
         request.answer_management(error.status, wire_error.description, None, wire_error.condition)
 
     def _after_commit(self, request: Request, body: dict[str, Any]) -> None:
-        """Answer 200 with `body` once what was asked is on disk."""
+        """Answer 200 with `body` once the effect is on disk."""
         self._host.commits.facts.then.append((_succeed, (request, body, self._connection)))
 
     # --- sending ----------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class EntityManagement:
             raise ArgumentError(f"message-count {count} is out of range: 1 to {PEEK_MESSAGES_MAX}.")
         count = min(count, PEEK_MESSAGES_MAX)
         session_id = arguments.get("session-id")
-        # One snapshot for index and bodies: a commit that ends between the two could take a body away.
+        # One snapshot for index and bodies: a commit between the two could delete a body.
         with self._host.store.snapshot():
             payloads = self._peeked(queue, first, count, None if session_id is None else str(session_id))
         if arguments.get("omit-message-body"):
@@ -252,7 +252,7 @@ class EntityManagement:
         lock = int(request.arguments.get("receiver-settle-mode") or 0) == 1
         session = self._session(queue, request)
         numbers = _numbers(request)
-        # Messages to delete are locked, too: until the answer is written nobody has them.
+        # Messages to be deleted are locked, too: nobody has them until the answer is written.
         messages = queue.receive_deferred(numbers, now_ms, facts, session=session)
         asked = bool(messages)
         messages, bodies = whole(host, queue, messages)
@@ -276,11 +276,11 @@ class EntityManagement:
         return [len(entry["message"]) for entry in entries]
 
     def _settle_delivered(self, queue: Queue, tokens: list[bytes], delivered: bool) -> None:
-        """Deferred messages that are received and deleted leave when the socket has taken them, and stay otherwise."""
+        """Delete received-and-deleted deferred messages once they are written to the socket; otherwise release them."""
         commits = self._host.commits
         now_ms = self._host.clock.now_ms()
         for token in tokens:
-            with contextlib.suppress(ServiceError):  # the lock lapsed, or the entity is gone
+            with contextlib.suppress(ServiceError):  # the lock expired, or the entity was deleted
                 (queue.complete if delivered else queue.release)(token, now_ms, commits.facts)
         commits.request_if_needed()
 
@@ -324,7 +324,7 @@ class EntityManagement:
         return [0] * deleted
 
     def resubmit(self, queue: Queue, request: Request) -> Sizes:
-        """Dead letters of this node's entity go back to the one that dead-lettered them, each in one commit."""
+        """Return dead letters of this node's entity to the entity that dead-lettered them."""
         owner = queue.owner
         if owner is None:
             raise ArgumentError(f"'{queue.path}' is no dead-letter queue: only dead letters can be resubmitted.")
@@ -394,7 +394,7 @@ def _succeed(answer: tuple[Request, dict[str, Any], BrokerConnection]) -> None:
 
 
 def _outcome_of(arguments: dict[Any, Any]) -> State:
-    """A disposition as the outcome that a link would carry."""
+    """The outcome that a link would carry for this disposition."""
     status = str(arguments["disposition-status"])
     properties = arguments.get("properties-to-modify") or {}
     if status == "completed":
@@ -425,7 +425,7 @@ def _numbers(request: Request) -> list[int]:
 
 
 def _tokens(request: Request) -> list[bytes]:
-    """The lock tokens; one that is named twice counts once."""
+    """The lock tokens, without duplicates."""
     return list(dict.fromkeys(_named_tokens(request)))
 
 
@@ -478,7 +478,7 @@ _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
     "enumerate-rules": (Right.LISTEN, EntityManagement.enumerate_rules),
 }
 
-# What a topic takes, under the same rights: it has nothing to receive, but what is scheduled can be seen.
+# Operations of a topic, with the same rights: nothing can be received, but scheduled messages can be peeked.
 _TOPIC_OPERATIONS: dict[str, Callable[[EntityManagement, Topic, Request], Sizes | None]] = {
     "peek-message": EntityManagement.peek,
     "schedule-message": EntityManagement.schedule,

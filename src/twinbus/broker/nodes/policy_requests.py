@@ -1,7 +1,7 @@
-"""Policies by request: listed, made, rotated and deleted through the namespace's own `$management` node.
+"""Policies over AMQP: listed, created, rotated and deleted through the namespace's own `$management` node.
 
-Whoever asks has Manage on the namespace (see `Management`). Keys are in an answer only when `show_keys` asks for them;
-a change is answered when it is kept.
+The caller has Manage on the namespace (see `EntityManagement`). Answers contain keys only if `show_keys` is set; a
+change is answered once it is stored.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 Body = dict[str, Any]
 
-# The service's own order.
+# The service's order.
 _RIGHTS = (Right.MANAGE, Right.SEND, Right.LISTEN)
 
 
 def list_policies(host: NamespaceHost, request: Request) -> Body:
-    """All of them; those of one `entity` (empty: the namespace's own); those of one `name`."""
+    """All policies, those of one `entity` ('' for the namespace's own), or those with one `name`."""
     if request.arguments.get("entity") is not None:
         found = host.policies.scoped(_scope(host, request))
     else:
@@ -39,7 +39,7 @@ def list_policies(host: NamespaceHost, request: Request) -> Body:
 
 
 def set_policy(host: NamespaceHost, request: Request) -> Body:
-    """Make one, or change its `rights` and the keys that are given; with `new` it must not exist."""
+    """Create a policy, or change its `rights` and the given keys; with `new`, fail if it exists."""
     policy = host.keyring.set(
         _scope(host, request),
         _text(request, "name"),
@@ -53,7 +53,7 @@ def set_policy(host: NamespaceHost, request: Request) -> Body:
 
 
 def rotate_key(host: NamespaceHost, request: Request) -> Body:
-    """`which` is primary or secondary, for a new key there, or swap."""
+    """Generate a new primary or secondary key, or swap the two, as `which` says."""
     which, now_ms = _which(request), host.clock.now_ms()
     policy = host.keyring.rotate(_scope(host, request), _text(request, "name"), which, now_ms)
     return {"policy": describe(policy, _show_keys(request))}
@@ -65,7 +65,7 @@ def delete_policy(host: NamespaceHost, request: Request) -> Body:
 
 
 def describe(policy: Policy, show_keys: bool) -> dict[str, Any]:
-    """A policy for an answer; `entity` is empty for the namespace's own."""
+    """A policy as a map; `entity` is empty for the namespace's own."""
     shown: dict[str, Any] = {
         "name": policy.name,
         "entity": policy.scope,
@@ -83,7 +83,7 @@ def _show_keys(request: Request) -> bool:
 
 
 def _scope(host: NamespaceHost, request: Request) -> str:
-    """The entity that is meant, by its own path; empty for the namespace."""
+    """The path of the given entity, in its own spelling; '' for the namespace."""
     path = _text(request, "entity", needed=False) or ""
     if not path:
         return ""

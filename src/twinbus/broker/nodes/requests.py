@@ -1,7 +1,7 @@
 """Request and response over a pair of links, as `$cbs` and `$management` use them.
 
-A request is settled first and answered afterwards, on the link that its reply-to names. Responses are pre-settled and
-wait for credit.
+A request is settled first and answered later, on the link that its reply-to names. Responses are sent settled and wait
+for credit.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
 
 
-# Told whether an answer was written to the socket.
+# Called with whether the answer was written to the socket.
 Delivered = Callable[[bool], None]
 _Index = dict[tuple[str, Session | None], dict["ReplyLink", None]]
 _NAMESAKES_MAX = 16
 
 
 class Request:
-    """One request and the way to answer it."""
+    """One request and how to answer it."""
 
     __slots__ = ("_connection", "_node", "_session", "arguments", "message", "operation", "properties", "txn_id")
 
@@ -48,29 +48,29 @@ class Request:
         self, connection: BrokerConnection, link: Link, node: str, message: AmqpMessage, txn_id: bytes | None = None
     ) -> None:
         self._connection = connection
-        # The node asked: `$cbs`, or an entity's path with `/$management`.
+        # The address of the node: `$cbs`, or an entity's path with `/$management`.
         self._node = node
-        # The AMQP session of the request link: a sibling link is looked for there.
+        # The AMQP session of the request link, where the reply link is looked for first.
         self._session = link.session
         self.message = message
-        # Its application properties; never None.
+        # Application properties; never None.
         self.properties: dict[Any, Any] = message.application_properties or {}
         self.operation = str(self.properties.get("operation", ""))
-        # The transaction it is part of, None when it stands alone.
+        # The transaction it is part of, if any.
         self.txn_id = txn_id
-        # The body when it is a map, else an empty one.
+        # The body if it is a map, otherwise empty.
         self.arguments: dict[Any, Any] = message.value if isinstance(message.value, dict) else {}
 
     @property
     def connection_number(self) -> int:
-        """Which connection it came by."""
+        """The number of the connection it came from."""
         return self._connection.number
 
     def answer(self, properties: dict[str, Any], body: Any, delivered: Delivered | None = None) -> None:
-        """Answer; `delivered` hears whether the answer was written to the socket, or could not be."""
+        """Answer; `delivered` is called with whether the answer was written to the socket."""
         reply = self._connection.replies.find(self._node, self.message.reply_to, self._session)
         if reply is None:
-            # The peer closed its answer link: nobody is waiting.
+            # The client closed its reply link: nobody waits for the answer.
             if delivered is not None:
                 delivered(False)
             return
@@ -99,20 +99,20 @@ class RequestNode(Protocol):
     """Something that answers requests."""
 
     def check(self, payload: bytes) -> None:
-        """Refuse by a ProtocolError what is not worth decoding."""
+        """Raise a ProtocolError for a payload that is not worth decoding."""
 
     def handle(self, request: Request) -> None: ...
 
 
 class RequestLink:
-    """The link on which a client sends its requests to one node."""
+    """The link on which a client sends requests to one node."""
 
     __slots__ = ("_connection", "_handler", "_link", "_node")
 
     def __init__(self, connection: BrokerConnection, link: Link, node: str, handler: RequestNode) -> None:
         self._connection = connection
         self._link = link
-        # The node's address, for finding the answer link.
+        # The node's address, for finding the reply link.
         self._node = node
         self._handler = handler
 
@@ -143,11 +143,11 @@ class RequestLink:
         """Never called: the peer sends on this link."""
 
     def on_detached(self, orderly: bool) -> None:
-        """Nothing is held for a request link."""
+        """A request link has nothing to clean up."""
 
 
 class ReplyLink:
-    """The link on which a client gets its answers."""
+    """The link on which a client receives answers."""
 
     __slots__ = ("_account", "_connection", "_count", "_undelivered", "_waiting", "link", "node")
 
@@ -156,15 +156,15 @@ class ReplyLink:
         self.link = link
         self.node = node
         self._account = connection.memory[MemoryKind.ANSWERS]
-        # Answers that wait for credit, bounded, and who wants to hear of them.
+        # Answers that wait for credit, bounded, each with its callback.
         self._waiting: deque[tuple[bytes, Delivered | None]] = deque()
-        # Who wants to hear of an answer that is not written yet.
+        # Callbacks of answers that are not written yet.
         self._undelivered: dict[Delivered, None] = {}
         self._count = 0
 
     @property
     def address(self) -> str | None:
-        """The target address the client gave; None for none."""
+        """The target address the client gave, if any."""
         target = self.link.target
         return target.address if isinstance(target, Target) else None
 
@@ -201,7 +201,7 @@ class ReplyLink:
         """Never called: we send on this link."""
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
-        """Answers are pre-settled: there is nothing to hear."""
+        """Answers are sent settled, so there is nothing to do."""
 
     def on_written(self, delivered: Delivered) -> None:
         if self._undelivered.pop(delivered, delivered) is None:
@@ -217,16 +217,16 @@ class ReplyLink:
 
 
 class ReplyLinks:
-    """The reply links of one connection, and which of them an answer goes to.
+    """The reply links of one connection, and the choice of the one for an answer.
 
-    The JavaScript client opens several pairs to one node on one connection, all with one link name, each in a session
-    of its own. So the session that asked comes first, another session only when it has no link of that name.
+    The JavaScript client opens several pairs to one node on one connection, all with the same link name, each in its
+    own session. The session of the request therefore comes first; another one only if it has no link of that name.
     """
 
     __slots__ = ("_by_name", "_by_node")
 
     def __init__(self) -> None:
-        # By target address and by link name, in the order of their attaching: of all sessions under None.
+        # By target address and link name, in order of attaching; session None stands for all sessions.
         self._by_name: _Index = {}
         self._by_node: _Index = {}
 
@@ -249,12 +249,13 @@ class ReplyLinks:
             yield self._by_name, (str(name), None)
 
     def find(self, node: str, reply_to: str | None, session: Session) -> ReplyLink | None:
-        """The link that `reply_to` names by target address or by link name; without a name, the node's own link."""
+        """The link that `reply_to` names by target address or link name; without `reply_to`, the node's own link."""
         if reply_to is not None:
             named = self._by_name.get((reply_to, session)) or self._by_name.get((reply_to, None))
             if named:
-                # A target address is a stronger hint than a link name, and the node must be the one that was asked.
-                # Nobody needs many links of one name: of those no more than a few are looked at.
+                # The node must be the requested one, and a target address is a stronger hint than a link name. Nobody
+                # needs
+                # many links of one name, so only a few are considered.
                 return max(
                     islice(named, _NAMESAKES_MAX), key=lambda reply: (reply.node == node, reply.address == reply_to)
                 )
@@ -262,7 +263,7 @@ class ReplyLinks:
 
 
 def _accepted(state: State | None) -> bytes:
-    """The answer to a request that came; inside a transaction it names it."""
+    """The outcome for a received request; in a transaction it names the transaction."""
     if isinstance(state, TransactionalState):
         return state_transactional(state.txn_id, STATE_ACCEPTED)
     return STATE_ACCEPTED

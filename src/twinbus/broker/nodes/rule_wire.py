@@ -1,6 +1,6 @@
 """Rules as `$management` carries them: maps in requests, described lists in answers, with the service's own codes.
 
-The codes of filters have one zero fewer than those of the others: that is how clients know them.
+The filter codes have one zero fewer than the others; clients expect exactly that.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TRUE_FILTER = ULong(0x1370000007)
 FALSE_FILTER = ULong(0x1370000008)
 CORRELATION_FILTER = ULong(0x1370000009)
 
-# Which dialect of the language a text is in; there is one.
+# The version of the SQL language; there is only one.
 _LEVEL = Int(20)
 
-# A correlation filter's fields in the order of the described list; by their names in a request's map.
+# Fields of a correlation filter in the order of the described list, with their keys in a request's map.
 _FIELDS = (
     ("correlation-id", "correlation_id"),
     ("message-id", "message_id"),
@@ -38,10 +38,10 @@ _FIELDS = (
 
 
 def rule_of(name: str, description: Any, now_ms: int) -> Rule:
-    """The rule of an add-rule request."""
+    """Read the rule of an add-rule request."""
     if not isinstance(description, dict):
         raise ArgumentError("'rule-description' must be a map.")
-    # The JavaScript client writes an empty map for none.
+    # The JavaScript client writes an empty map for no action.
     action = description.get("sql-rule-action") or None
     return Rule(
         name, _filter_of(description), None if action is None else SqlAction(_expression(action, "action")), now_ms
@@ -59,7 +59,7 @@ def _filter_of(description: dict[Any, Any]) -> Filter:
     properties = correlation.get("properties") or {}
     if not isinstance(properties, dict):
         raise ArgumentError("The properties of a correlation filter must be a map.")
-    # An empty text is how some clients say that a field may be anything.
+    # Some clients write an empty string for a field that may be anything.
     return CorrelationFilter(
         **{field: correlation.get(key) or None for key, field in _FIELDS},
         properties={str(name): rule_value(value) for name, value in properties.items()},
@@ -67,7 +67,7 @@ def _filter_of(description: dict[Any, Any]) -> Filter:
 
 
 def sql_filter(expression: str) -> Filter:
-    """A SQL filter; the two texts that do not look at the message are known."""
+    """A SQL filter; the texts of TrueFilter and FalseFilter give those."""
     known = expression.strip()
     if known == TrueFilter.expression:
         return TrueFilter()
@@ -82,7 +82,7 @@ def _expression(given: Any, what: str) -> str:
 
 
 def described(rule: Rule) -> Described:
-    """The rule as an enumerate-rules answer has it."""
+    """The rule as an enumerate-rules answer describes it."""
     action = (
         Described(EMPTY_ACTION, []) if rule.action is None else Described(SQL_ACTION, [rule.action.expression, _LEVEL])
     )

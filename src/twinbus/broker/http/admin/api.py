@@ -1,10 +1,9 @@
-"""Requests in, answers out: the whole administration API behind one call.
+"""The whole administration API behind one call.
 
-Rules:
-- Without a good token nobody learns anything: rights come before everything else. As in the service, whoever has one
-  is told what does not exist.
-- A change is checked as a whole before anything is changed, and answered when the disk has it.
-- PUT without If-Match creates, and finding the thing there is a conflict; with If-Match it updates.
+- Rights are checked first: without a valid token nobody learns anything. As in the service, a caller with a valid
+  token is told what does not exist.
+- A change is checked as a whole before anything changes, and answered once it is on disk.
+- PUT without If-Match creates, and is a conflict if the resource exists; with If-Match it updates.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class AdminApi:
     def __init__(self, host: NamespaceHost) -> None:
         self._host = host
         queues, topics, subscriptions, rules = Queues(host), Topics(host), Subscriptions(host), Rules(host)
-        # What can be found at the path of a single thing, by kind; of several the description decides.
+        # What the path of a single resource can be, by kind; if there are several, the description decides.
         self._things: dict[ResourceKind, tuple[Resource, ...]] = {
             ResourceKind.ENTITY: (queues, topics),
             ResourceKind.SUBSCRIPTION: (subscriptions,),
@@ -60,7 +59,7 @@ class AdminApi:
     async def handle(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
     ) -> AdminResponse:
-        """Answer one request. `path` is as it came, still percent-encoded; the query is decoded."""
+        """Answer one request. `path` is still percent-encoded; the query is decoded."""
         target: RequestTarget | None = None
         try:
             target = target_of(path)
@@ -161,7 +160,7 @@ class AdminApi:
         return f'"{hashlib.sha256(resource.state(found).encode()).hexdigest()[:32]}"'
 
     def _check_match(self, resource: Resource, found: object, call: Call) -> None:
-        """412 when the caller means another state of the thing than it has."""
+        """Raise 412 if the caller's ETag does not match the current state."""
         wanted = call.headers.get("if-match", "*").strip()
         if wanted == "*":
             return
@@ -170,7 +169,7 @@ class AdminApi:
             raise AdminError(412, f"'{call.target.path}' has changed since it was read.")
 
     async def _durable(self) -> None:
-        """Wait until the changes made just now are on the disk."""
+        """Wait until the changes just made are on disk."""
         commits = self._host.commits
         done: asyncio.Future[None] = self._host.loop.create_future()
         commits.facts.then.append((_resolve, done))

@@ -1,6 +1,6 @@
-"""Authorization rules inside the descriptions of queues and topics: policies, in the service's words.
+"""Authorization rules in the descriptions of queues and topics: policies, in the service's format.
 
-Keys that a client leaves out are made here. No error text holds a key.
+Keys that a client omits are generated here. No error text contains a key.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _TYPE = "SharedAccessAuthorizationRule"
 _KEY_BYTES = 32
-# The service's own order.
+# The service's order.
 _RIGHTS = (Right.MANAGE, *(right for right in Right if right is not Right.MANAGE))
 
 
 def policies_in(
     description: Element, scope: str, before: Sequence[Policy], now_ms: int, random: Callable[[int], bytes]
 ) -> list[Policy] | None:
-    """The policies that a description asks for; None when it does not mention any."""
+    """The policies in a description; None if it mentions none."""
     rules = child_of(description, "AuthorizationRules")
     if rules is None:
         return None

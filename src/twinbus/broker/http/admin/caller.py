@@ -1,7 +1,7 @@
-"""Who asks, and whether they may: administration needs Manage, for reading too, because descriptions hold keys.
+"""Who calls, and what they may do. Administration needs Manage even for reading, because descriptions contain keys.
 
-Clients send the signature as it is, or as a bearer token; some sign the namespace, some the whole address of the
-request. Development mode believes everybody, as it does over AMQP.
+Clients send the signature as it is or as a bearer token; some sign the namespace, some the full address of the request.
+Development mode trusts everybody, as it does over AMQP.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BEARER = "bearer "
 
 
 class Caller:
-    """Whoever sent one request."""
+    """The sender of one request."""
 
     __slots__ = ("_dev", "_headers", "_jwt", "_now_s", "_policies")
 
@@ -31,18 +31,17 @@ class Caller:
         dev: bool,
         jwt: JwtVerifier | None = None,
     ) -> None:
-        # The request's headers, by lower-case name.
+        # By lower-case name.
         self._headers = headers
-        # What tokens are checked against.
         self._policies = policies
         self._now_s = now_s
-        # Whether everybody is believed.
+        # Trust everybody.
         self._dev = dev
-        # Decides on JSON web tokens; None refuses them.
+        # Verifies JSON web tokens; None rejects them.
         self._jwt = jwt
 
     def may_manage(self, path: str) -> bool:
-        """Whether a good token lets it manage `path`; empty is the whole namespace. A bad token is refused."""
+        """Whether the token allows managing `path` ('' for the whole namespace). A bad token raises."""
         return self._may(path, Right.MANAGE)
 
     def _may(self, path: str, right: Right) -> bool:
@@ -52,18 +51,18 @@ class Caller:
         return claim.allows(path, right)
 
     def need(self, path: str, right: Right) -> None:
-        """Refuse whoever does not have `right` on `path`."""
+        """Raise unless the caller has `right` on `path`."""
         if not self._may(path, right):
             raise UnauthorizedError(
                 f"Unauthorized access. '{right}' claim(s) are required to perform this operation. Resource: '/{path}'."
             )
 
     def need_send(self, path: str, header: str) -> None:
-        """Refuse whoever may not send to `path`, by the request's own token or by the one in `header`."""
+        """Raise unless the caller may send to `path`, by the request's own token or by the one in `header`."""
         try:
             claim = self._decide(_OWN, path)
         except ServiceError:
-            # It may be for the entity itself only: then the other token decides.
+            # It may cover only the entity itself; then the other token decides.
             claim = None
         if claim is None or not claim.allows(path, Right.SEND):
             claim = self._decide(header, path)

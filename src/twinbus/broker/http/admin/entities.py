@@ -1,4 +1,4 @@
-"""Queues, topics and subscriptions, as the API sees them."""
+"""Queues, topics and subscriptions in the administration API."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Queues:
         self._host = host
 
     def find(self, target: RequestTarget) -> Queue | None:
-        """A queue by its own path: dead-letter queues are parts of theirs, and subscriptions have other paths."""
+        """A queue by its own path. Dead-letter queues belong to their queue, and subscriptions have other paths."""
         queue = None if "$" in target.entity else _found(self._host.entities.queue, target.entity)
         return queue if queue is not None and queue.subscription is None else None
 
@@ -157,7 +157,7 @@ class Subscriptions:
 def new_settings(
     made: Callable[..., _S], kind: str, names: dict[str, str], call: Call, description: Element, sku: str
 ) -> _S:
-    """The settings of an entity that a description asks for."""
+    """The settings of a new entity, from its description."""
     values = _values(description, kind, None, sku)
     try:
         settings = made(**names, **values)
@@ -168,7 +168,7 @@ def new_settings(
 
 
 def changed_settings(before: _S, call: Call, description: Element, sku: str) -> _S:
-    """The settings that an entity has after an update."""
+    """An entity's settings after an update."""
     values = _values(description, before.kind, before, sku)
     try:
         settings = dataclasses.replace(before, **values)
@@ -190,7 +190,7 @@ def _values(description: Element, kind: str, before: EntitySettings | None, sku:
 def _with_policies(
     host: NamespaceHost, path: str, held: Sequence[Policy], call: Call, description: Element, make: Callable[[], _E]
 ) -> _E:
-    """Make or change an entity, and its policies if the description has any."""
+    """Create or change an entity, and its policies if the description has any."""
     policies = policies_in(description, path, held, call.now_ms, secrets.token_bytes)
     host.keyring.check(path, policies)
     made = make()

@@ -1,6 +1,6 @@
-"""Descriptions of queues, topics and subscriptions, both ways. Their settings are the rows of the table.
+"""Reads and writes the descriptions of queues, topics and subscriptions. Their settings come from the settings table.
 
-Elements stand in the service's own order; a setting that has no place in it yet stands at the end.
+Elements are in the service's order; a setting that is not listed there comes last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from twinbus.entities.topic import Topic
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-# The elements of a description that are no settings of that kind of entity are shown only where they are named here.
+# Elements that are not settings of that kind of entity appear only if they are listed here.
 _ORDER = {
     QUEUE: """
         LockDuration MaxSizeInMegabytes RequiresDuplicateDetection RequiresSession DefaultMessageTimeToLive
@@ -48,7 +48,7 @@ _ORDER = {
         EntityAvailabilityStatus UserMetadata
     """,
 }
-# Elements that came with a version of the API.
+# The API version that introduced an element.
 _SINCE = {
     "MaxMessageSizeInKilobytes": MESSAGE_SIZE_VERSION,
     "SqlFilterCount": FILTER_COUNTS_VERSION,
@@ -62,7 +62,7 @@ def element_of(kind: str) -> str:
 
 
 def settings_in(entity_description: Element, kind: str) -> dict[str, Any]:
-    """The settings in a description. What an owner can take away (forwarding, metadata) is None when absent."""
+    """The settings in a description. Settings that can be removed (forwarding, metadata) are None if absent."""
     values = values_of(entity_description, SETTINGS_OF[kind])
     for setting in SETTINGS_OF[kind]:
         if setting.kind == TEXT and setting.default is None:
@@ -94,9 +94,10 @@ def entry_of(entity: Queue | Topic, policies: Sequence[Policy], site: Site) -> E
 
 
 def _accessed(entity: Queue | Topic) -> str:
-    """When an entity was last used. To the service a subscription is when it is made, a queue or topic is not."""
+    """When an entity was last used. To the service, creating a subscription counts as use, a queue or topic does
+    not."""
     used = subscription_of(entity) is not None or entity.accessed_ms not in (entity.created_ms, entity.updated_ms)
-    # The zero of clients' clocks.
+    # The minimum date of .NET clients.
     return moment(entity.accessed_ms) if used else "0001-01-01T00:00:00Z"
 
 
@@ -116,7 +117,7 @@ def _setting(setting: Setting, settings: EntitySettings, site: Site) -> str:
 
 
 def _numbers(entity: Queue | Topic) -> dict[str, str]:
-    """What is told of an entity besides its settings."""
+    """What a description contains besides the settings."""
     told = {
         "SizeInBytes": str(entity.size_bytes),
         "CreatedAt": moment(entity.created_ms),
@@ -137,10 +138,10 @@ def _numbers(entity: Queue | Topic) -> dict[str, str]:
 
 
 def message_counts(entity: Queue | Topic) -> str:
-    """Deferred messages are active to the service's counters: they wait for somebody who knows their number."""
+    """The service counts deferred messages as active: they can still be received by number."""
     if isinstance(entity, Topic):
-        # A topic holds nothing itself but what is scheduled.
+        # A topic itself holds only scheduled messages.
         return count_details(0, 0, entity.counts.scheduled, 0, 0)
     counts, transfer_dead = entity.counts, entity.transfer_dead_letter_count
-    # Nothing is ever on its way: what is forwarded has arrived when it is durable.
+    # Nothing is ever in transit: a forwarded message has arrived once it is durable.
     return count_details(counts.active + counts.deferred, counts.dead_letter, counts.scheduled, 0, transfer_dead)

@@ -1,6 +1,6 @@
-"""What an admin client is told when it is refused: a status, a sub-code, and a text by which the log can be searched.
+"""Error responses for admin clients: a status, a sub-code, and a text with a tracking id for the log.
 
-Permanent mistakes never get 408, 429 or 5xx: clients retry those for minutes.
+Permanent errors never get 408, 429 or 5xx, because clients retry those for minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbus.errors import (
 
 logger = logging.getLogger(__name__)
 
-# Status -> the word for it in the text.
+# The status title in the text.
 _TITLES = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -42,7 +42,7 @@ _HELP = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 
 
 class AdminError(ServiceError):
-    """A refusal that only this API has. `sub_code` is the service's own, finer number."""
+    """An error that only this API has. `sub_code` is the service's finer number."""
 
     def __init__(
         self,
@@ -55,20 +55,20 @@ class AdminError(ServiceError):
         reason: str | None = None,
     ) -> None:
         super().__init__(text)
-        # The text is the whole detail: clients look for it at its beginning.
+        # The text is the whole detail, because clients look for it at the start.
         self.bare = bare
-        # What the status line says; None: the usual word.
+        # The reason phrase; None for the standard one.
         self.reason = reason
         self.http_status = http_status
-        # What clients look up in the service's list of errors.
+        # The number in the service's list of errors.
         self.sub_code = sub_code or http_status * 100
-        # What the answer must carry beside its body.
+        # Extra headers of the response.
         self.headers = headers or {}
 
 
 @dataclass(frozen=True)
 class AdminResponse:
-    """An answer, whatever carries it. The body is not in the repr: descriptions hold keys."""
+    """A response, independent of the server. The repr omits the body, because descriptions contain keys."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class AdminResponse:
 
 
 def refusal(error: Exception, tracker: Tracker, path: str) -> AdminResponse:
-    """The answer to a request that failed with `error`; what is not ours is logged with its trace."""
+    """The response to a request that failed with `error`; an unexpected error is logged with its traceback."""
     status, sub_code, text, headers = _meaning(error, path)
     own = error if isinstance(error, AdminError) else None
     whole = text if own is not None and own.bare else f"SubCode={sub_code}. {_TITLES[status]}. {text} {_HELP}"
@@ -104,7 +104,7 @@ def _meaning(error: Exception, path: str) -> tuple[int, int, str, dict[str, str]
     if isinstance(error, ServerBusyError):
         return 503, 50300, error.text, {}
     if isinstance(error, ServiceError) and error.status < 500:
-        # What only the data plane refuses: a lock that is lost, an entity that is disabled.
+        # Errors of the data plane only: a lost lock, a disabled entity.
         return error.status, error.status * 100, error.text, {}
     logger.error("unexpected failure of an admin request on /%s", path, exc_info=error)
     return 500, 50000, "The service was unable to process the request; please retry the operation.", {}

@@ -1,7 +1,7 @@
-"""`/$faults`: outages on purpose by HTTP, in JSON.
+"""`/$faults`: injected faults over HTTP, in JSON.
 
-GET lists them; PUT sets one (`{"mode": "slow", "entity": "orders", "delay_ms": 500}`); DELETE ends them all, or with
-`?entity=orders` that entity's, or with `?entity=` the namespace's. Needs Manage on the namespace.
+GET lists them; PUT sets one (`{"mode": "slow", "entity": "orders", "delay_ms": 500}`); DELETE clears all, with
+`?entity=orders` that entity's, with `?entity=` the namespace's. Needs Manage on the namespace.
 """
 
 from __future__ import annotations

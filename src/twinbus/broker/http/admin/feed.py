@@ -1,9 +1,8 @@
-"""Entries and feeds: what every answer is wrapped in.
+"""ATOM entries and feeds, which wrap every answer.
 
-Rules:
 - `<id>` is an absolute address whose path names the entity: the JavaScript client takes names from it.
-- A feed has a link to itself and, when more is to come, one to the next page, in this order and no other: the Python
-  client takes the second link for the next page, whatever it says.
+- A feed has a link to itself and, if more follows, a link to the next page, in exactly this order: the Python client
+  takes the second link as the next page, whatever its rel.
 - The next page's address has both `$skip` and `$top`.
 """
 
@@ -22,7 +21,7 @@ FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
 
 @dataclass(frozen=True)
 class Site:
-    """Where the namespace is, as the client called it, and the version of the API it speaks."""
+    """The namespace's address as the client used it, and the API version."""
 
     authority: str
     namespace: str
@@ -32,13 +31,13 @@ class Site:
         return f"https://{self.authority}/{quote(path, safe='/$~')}?api-version={self.version}"
 
     def forward(self, scheme: str, path: str) -> str:
-        """The absolute form in which forwarding targets are shown."""
+        """The absolute address of a forwarding target."""
         return f"{scheme}://{self.authority}/{path}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing in an answer. `path` has the capitals that clients look for; `content` is XML."""
+    """One resource in an answer. `path` has the capitalisation that clients look for; `content` is XML."""
 
     path: str
     title: str
@@ -49,14 +48,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Page:
-    """Which part of a list is wanted."""
+    """The requested part of a list."""
 
     skip: int
     top: int
 
 
 def entry_text(entry: Entry, site: Site, *, root: bool) -> str:
-    """An entry alone (`root`) declares the namespace itself."""
+    """An entry on its own (`root`) declares the XML namespace."""
     url = escaped(site.url(entry.path))
     return "".join(
         (
@@ -74,7 +73,7 @@ def entry_text(entry: Entry, site: Site, *, root: bool) -> str:
 
 
 def public_text(namespace: str, now_ms: int) -> str:
-    """What the service shows at its root: the list of what is public, and that is empty."""
+    """The feed at the service's root: the list of public services, which is empty."""
     return "".join(
         (
             f'<feed xmlns="{ATOM}">',
@@ -88,7 +87,7 @@ def public_text(namespace: str, now_ms: int) -> str:
 
 
 def feed_text(path: str, title: str, entries: Sequence[Entry], page: Page, site: Site, now_ms: int, more: bool) -> str:
-    """One page of a list; `more` says that another follows."""
+    """One page of a list; `more` adds a link to the next."""
     base = escaped(site.url(path))
     parts = [
         f'<feed xmlns="{ATOM}">',

@@ -1,7 +1,7 @@
-"""Forwarding targets in descriptions: they come as absolute addresses, and are kept as paths.
+"""Forwarding targets in descriptions: clients send absolute addresses, we store paths.
 
-Whoever sets a target must be allowed to send to it: by the token of the request itself, or by the one that clients add
-for this purpose. Whether it exists is for the rules to say.
+Whoever sets a target must be allowed to send to it, by the request's own token or by the extra one that clients add for
+this purpose. Whether the target exists is checked by the entities.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from twinbus.entities.settings import EntitySettings
 from twinbus.errors import ArgumentError
 
-# Setting -> the header with the token for it.
+# The header with the token, by setting.
 HEADERS = {
     "forward_to": "servicebussupplementaryauthorization",
     "forward_dead_letters_to": "servicebusdlqsupplementaryauthorization",
@@ -21,7 +21,7 @@ HEADERS = {
 
 
 def path_in(name: str, address: str) -> str:
-    """The path in `sb://host:port/path`; a bare path is taken as it is."""
+    """The path of `sb://host:port/path`; a bare path is returned as it is."""
     text = address.strip()
     try:
         path = urlsplit(text).path if "://" in text else text
@@ -34,7 +34,7 @@ def path_in(name: str, address: str) -> str:
 
 
 def check_targets(values: dict[str, Any], before: EntitySettings | None, allow: Callable[[str, str], None]) -> None:
-    """Ask for the right to send to every target that is new; `allow(path, header)` raises without it."""
+    """Require the right to send to every new target; `allow(path, header)` raises without it."""
     for name, header in HEADERS.items():
         target = values.get(name)
         if target is not None and (before is None or target.lower() != (getattr(before, name) or "").lower()):

@@ -1,4 +1,4 @@
-"""What the namespace says about itself."""
+"""The description of the namespace itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def namespace_entry(name: str, sku: str, created_ms: int) -> Entry:
         "NamespaceInfo",
         element("CreatedTime", moment(created_ms)),
         element("MessagingSKU", sku),
-        # A client that reads "Premium" insists on the number of units.
+        # Clients that see "Premium" require the number of units.
         element("MessagingUnits", "1") if sku == PREMIUM else "",
         element("ModifiedTime", moment(created_ms)),
         element("Name", name),

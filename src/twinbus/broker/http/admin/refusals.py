@@ -1,4 +1,4 @@
-"""What the service says to whoever has a good token and may not manage: clients and their tests know the words."""
+"""The service's answers to callers with a valid token but without Manage: clients and their tests know the words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from twinbus.broker.http.admin.requests import RequestTarget, ResourceKind
 _READ = "Manage,EntityRead claims required for this operation."
 _ACTIONS = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}
 
-# What stands below a topic has operations with names of their own.
+# Resources below a topic have their own operation names.
 _VERBS = {"GET": "Get", "PUT": "CreateOrUpdate", "DELETE": "Delete"}
 _BELOW_TOPIC = {
     ResourceKind.SUBSCRIPTION: "Subscription",
@@ -19,7 +19,7 @@ _BELOW_TOPIC = {
 
 
 def missing_right(method: str, target: RequestTarget, authority: str) -> AdminError:
-    """The refusal of a request whose caller may not manage its target."""
+    """The error for a caller that may not manage its target."""
     thing = _BELOW_TOPIC.get(target.kind)
     if thing is not None:
         verb = (

@@ -1,9 +1,8 @@
-"""What a request is about, from its path, query and headers.
+"""Parses a request's path, query and headers.
 
-Rules:
-- Words of the path are taken in any case; names are percent-encoded by one client and raw by another, so the whole
-  path is decoded once and then cut at `Subscriptions` and `Rules`.
-- The first `Subscriptions` ends the topic's name: an entity with such a part in its name cannot be reached here.
+- Keywords in the path are case-insensitive. One client percent-encodes names and another does not, so the whole path is
+  decoded once and then split at `Subscriptions` and `Rules`.
+- The first `Subscriptions` ends the topic's name: an entity with such a segment in its name cannot be reached here.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ VERSIONS = (
     "2021-05",
     "2024-05",
 )
-# For clients that do not say: the last version before descriptions grew.
+# For clients that send none: the last version before descriptions grew.
 VERSION_DEFAULT = "2017-04"
-# From these versions on descriptions have these elements.
+# Descriptions have these elements from these versions on.
 MESSAGE_SIZE_VERSION = "2021-05"
 FILTER_COUNTS_VERSION = "2024-05"
 
@@ -47,12 +46,12 @@ _BELOW_TOPIC = re.compile(
     r"(?P<topic>.+?)/subscriptions(?:/(?P<subscription>[^/]+)(?P<rules>/rules(?:/(?P<rule>[^/]+))?)?)?", re.IGNORECASE
 )
 _AUTHORITY = re.compile(r"[A-Za-z0-9._~\-\[\]:]{1,255}", re.ASCII)
-# More digits than any list has entries.
+# More digits than any list could need.
 _NUMBER_CHARS_MAX = 9
 
 
 class ResourceKind(enum.Enum):
-    """What a path points at."""
+    """What a path refers to."""
 
     NAMESPACE = "the namespace"
     QUEUES = "the queues"
@@ -69,9 +68,9 @@ class RequestTarget:
     """What a request is about; names that its kind does not have are empty."""
 
     kind: ResourceKind
-    # The whole decoded path, for rights and for the log.
+    # The whole decoded path, for rights and the log.
     path: str
-    # A queue's or a topic's path.
+    # The path of a queue or topic.
     entity: str = ""
     subscription: str = ""
     rule: str = ""
@@ -85,7 +84,7 @@ _LISTS = {
 
 
 def target_of(raw_path: str) -> RequestTarget:
-    """What the path of a request (still percent-encoded, without the query) points at."""
+    """Parse the path of a request (percent-encoded, without the query)."""
     path = unquote(raw_path).strip("/")
     kind = _LISTS.get(path.lower())
     if kind is not None:
@@ -113,7 +112,7 @@ def version_of(query: Mapping[str, str]) -> str:
 
 
 def page_of(query: Mapping[str, str]) -> Page:
-    """The wanted part of a list: `$skip` (0) and `$top` (100, and never more)."""
+    """The requested part of a list: `$skip` (default 0) and `$top` (default and maximum 100)."""
     top = _number(query, "$top", ADMIN_PAGE_ENTRIES_MAX)
     return Page(_number(query, "$skip", 0), min(top, ADMIN_PAGE_ENTRIES_MAX))
 
@@ -128,6 +127,6 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
 
 
 def authority_of(headers: Mapping[str, str], namespace: str) -> str:
-    """The `host:port` that the client used, because the answer's addresses must lead back here."""
+    """The `host:port` that the client used: addresses in the answer must lead back here."""
     host = headers.get("host", "")
     return host if _AUTHORITY.fullmatch(host) else namespace

@@ -1,4 +1,4 @@
-"""What the API can do with each kind of thing, and what it knows of the request while it does it."""
+"""The interface of each kind of resource, and the request it works on."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from twinbus.entities.setting import Setting
     from twinbus.entities.settings import EntitySettings
 
-# Partitions of an entity that has them, each of the size that a client asks for.
+# Partitions of a partitioned entity; clients give the size of one.
 PARTITIONS = 16
-# Who asks for more has read the size of all of them.
+# A larger value means that the client read back the size of all partitions.
 PARTITION_MEGABYTES_MAX = 5_120
 
 _RANGE = re.compile(r"(max_megabytes) (-?\d+) is out of range: (\d+) to (\d+)\.")
 
-# What the service's Premium tier gives an entity that asks for nothing, and the least that can be asked for.
+# The Premium tier's default, and the smallest value a client can set.
 PREMIUM_MESSAGE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request, read and allowed."""
+    """One parsed and authorized request."""
 
     method: str
     target: RequestTarget
@@ -45,24 +45,24 @@ class Call:
 
 
 class Resource(Protocol):
-    """One kind of thing. Changes are in the current facts when a method returns, all of them or none."""
+    """One kind of resource. When a method returns, its changes are in the open facts, all or none."""
 
-    # The description's element.
+    # The element of its description.
     kind: str
-    # What a list of them is called.
+    # The title of its feed.
     title: str
 
     def find(self, target: RequestTarget) -> Any | None:
-        """The thing itself, None when there is none."""
+        """The resource, or None."""
 
     def all(self, target: RequestTarget) -> Sequence[Any]:
-        """Every one of them under `target`, by name."""
+        """All resources under `target`, by name."""
 
     def entry(self, found: Any, call: Call) -> Entry:
-        """How it is shown."""
+        """Its entry in an answer."""
 
     def state(self, found: Any) -> str:
-        """A text that changes whenever an owner changes it: what ETags are made of."""
+        """A text that changes with every change of the resource, for the ETag."""
 
     def create(self, call: Call, description: Element) -> Any: ...
 
@@ -72,9 +72,9 @@ class Resource(Protocol):
 
 
 def message_bytes(values: dict[str, Any], before: int | None, sku: str) -> dict[str, Any]:
-    """The settings with the largest message; `before` is None for a new entity.
+    """The settings with the maximum message size; `before` is None for a new entity.
 
-    Only a Premium namespace lets admin clients choose it. What an update brings back unchanged is always good.
+    Admin clients can set it only in a Premium namespace. Sending the current value back is always allowed.
     """
     wanted = values.get("max_message_bytes")
     if before is None:
@@ -93,9 +93,9 @@ def message_bytes(values: dict[str, Any], before: int | None, sku: str) -> dict[
 
 
 def partition_sizes(values: dict[str, Any], before: EntitySettings | None, sku: str) -> dict[str, Any]:
-    """The settings with the size of all partitions: a client gives that of one and reads that of sixteen.
+    """The settings with the size of all partitions: a client sets the size of one and reads that of sixteen.
 
-    `before` is None for a new entity. What an update brings back unchanged is the size of all already.
+    `before` is None for a new entity. A value that an update sends back unchanged already counts all partitions.
     """
     partitioned = values.get("enable_partitioning", False) if before is None else before.enable_partitioning
     if sku != STANDARD or not partitioned:
@@ -107,7 +107,7 @@ def partition_sizes(values: dict[str, Any], before: EntitySettings | None, sku: 
 
 
 def in_service_words(error: ArgumentError, settings: Iterable[Setting]) -> ArgumentError:
-    """A refusal of a setting, with the elements' names in place of ours."""
+    """The error of a setting, with the elements' names instead of ours."""
     text = _RANGE.sub(r"The specified value \2 is invalid. The property '\1', must be from \3 to \4.", error.text)
     for each in sorted(settings, key=lambda each: -len(each.name)):
         unit = " (milliseconds)" if each.name.endswith("_ms") else ""

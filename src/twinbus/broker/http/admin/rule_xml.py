@@ -1,7 +1,7 @@
-"""A rule's description, both ways: its filter, its action, its name.
+"""Reads and writes a rule's description: filter, action, name.
 
-The action is always written, empty or not, and every SQL filter has its text, the fixed ones too: clients fail or guess
-wrongly without them.
+The action is always written, even if empty, and every SQL filter has its text, even the fixed ones: without them
+clients fail or guess wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KIND = "RuleDescription"
 
-# The element and the filter's field, in the service's order.
+# Element and field of a correlation filter, in the service's order.
 _CORRELATION = (
     ("CorrelationId", "correlation_id"),
     ("MessageId", "message_id"),
@@ -34,7 +34,7 @@ _LEVEL = "<CompatibilityLevel>20</CompatibilityLevel>"
 
 
 def filter_in(rule: Element) -> Filter:
-    """The filter of a description; one without selects everything."""
+    """The filter of a description; a missing one selects everything."""
     given = child_of(rule, "Filter")
     if given is None:
         return TrueFilter()

@@ -1,4 +1,4 @@
-"""Rules of a subscription, as the API sees them."""
+"""The rules of a subscription in the administration API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class FoundRule:
-    """A rule and where it is."""
+    """A rule and its subscription."""
 
     subscription: Subscription
     rule: Rule
@@ -76,5 +76,5 @@ class Rules:
 
 
 def rule_in(name: str, description: Element, created_ms: int) -> Rule:
-    """The rule that a description asks for, under a name of its own."""
+    """The rule in a description, under the given name."""
     return Rule(name, rule_xml.filter_in(description), rule_xml.action_in(description), created_ms)

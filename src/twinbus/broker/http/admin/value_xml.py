@@ -1,9 +1,8 @@
-"""Typed values beside a rule's text: parameters of SQL, properties of a correlation filter.
+"""Typed values of a rule: SQL parameters, properties of a correlation filter.
 
-Rules:
-- The attribute is literally `i:type`, with a prefix of four characters declared on the element: one client cuts the
-  type out of the text by counting.
-- A time without a zone comes back without one.
+- The attribute is literally `i:type`, with a four-character prefix declared on the element, because one client cuts the
+  type out of the text by position.
+- A time without a zone is returned without one.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _PAIR = "KeyValueOfstringanyType"
-# Where .NET has its identifiers from; plain XML has none.
+# .NET's namespace for GUIDs; plain XML Schema has none.
 _SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-# As many digits as 64 bits have.
+# As many digits as 64 bits need.
 _WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _SHOWN_CHARS = 60
 
 
 def values_out(name: str, values: Mapping[str, Any]) -> str:
-    """`name` is the element that holds them: Parameters or Properties."""
+    """Write values under `name`: Parameters or Properties."""
     pairs = "".join(f"<{_PAIR}>{element('Key', key)}{_value_out(value)}</{_PAIR}>" for key, value in values.items())
     return f"<{name}>{pairs}</{name}>"
 
@@ -77,13 +76,13 @@ def _double_text(value: float) -> str:
 
 
 def duration_text(span: datetime.timedelta) -> str:
-    """ISO 8601, exact to the microsecond."""
+    """An ISO 8601 duration, exact to the microsecond."""
     return ("-" if span < datetime.timedelta(0) else "") + format_us(abs(span) // _MICROSECOND)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 def values_in(parent: Element, name: str) -> dict[str, Any]:
-    """The values under `name`; none when it is absent."""
+    """Read the values under `name`; empty if it is absent."""
     holder = child_of(parent, name)
     if holder is None:
         return {}

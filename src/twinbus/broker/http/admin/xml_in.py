@@ -1,7 +1,7 @@
-"""Reading what clients send: bounded, without entities or document types, by namespace and never by prefix.
+"""Parses XML from clients: bounded, without entities or document types, by namespace and never by prefix.
 
-Whatever is wrong is an ArgumentError that names the element. Elements that nobody knows are passed over, as the service
-does: an update carries the whole description back, read-only counts included.
+Every error is an ArgumentError that names the element. Unknown elements are ignored, as in the service: an update sends
+the whole description back, including read-only counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN_CHARS = 60
 
 
 class _BoundedTree(TreeBuilder):
-    """A tree of no more elements than a description has: an element takes many times the bytes of its tags."""
+    """A tree with a bounded number of elements: an element takes many times the memory of its tags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _BoundedTree(TreeBuilder):
 
 
 def description_in(body: bytes) -> tuple[str, Element]:
-    """The kind of the description inside an entry (`QueueDescription`, ...) and the description itself."""
+    """The kind of the description in an entry (`QueueDescription`, ...) and the description itself."""
     if len(body) > ADMIN_BODY_BYTES_MAX:
         raise AdminError(413, f"The body has {len(body)} bytes; it may have {ADMIN_BODY_BYTES_MAX}.")
     if not body.strip():
@@ -77,7 +77,7 @@ def description_in(body: bytes) -> tuple[str, Element]:
 
 
 def child_of(parent: Element, name: str) -> Element | None:
-    """The child of that name in the service's namespace; one that says it is nil is absent."""
+    """The child of that name in the service's namespace; a nil child counts as absent."""
     child = parent.find(f"{{{SERVICE}}}{name}")
     if child is None or child.get(f"{{{INSTANCE}}}nil", "").strip() in _TRUE:
         return None
@@ -85,18 +85,18 @@ def child_of(parent: Element, name: str) -> Element | None:
 
 
 def child_text(parent: Element, name: str) -> str | None:
-    """The text of a child, None when it is absent or empty."""
+    """The text of a child; None if it is absent or empty."""
     child = child_of(parent, name)
     return None if child is None else child.text or None
 
 
 def type_of(element: Element) -> str:
-    """What `i:type` says, without its prefix; empty when it says nothing."""
+    """The value of `i:type` without its prefix; '' if absent."""
     return element.get(f"{{{INSTANCE}}}type", "").rpartition(":")[2].strip()
 
 
 def values_of(parent: Element, settings: Iterable[Setting]) -> dict[str, Any]:
-    """The settings that a description has, by name and in our units. Those it does not mention are left out."""
+    """The settings in a description, by name and in our units; those it does not mention are omitted."""
     values: dict[str, Any] = {}
     for setting in settings:
         text = child_text(parent, setting.azure)

@@ -1,6 +1,6 @@
-"""XML as text. Prefixes and their places are part of the contract: one client reads them by their letters.
+"""Writes XML as text. Prefixes and their positions are part of the contract: one client matches them literally.
 
-So nothing here builds a tree: every description is put together from these pieces, in the service's own order.
+So no tree is built: every description is assembled from these pieces, in the service's order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot contain, not even escaped.
 _IMPOSSIBLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
 
 
 def escaped(text: str) -> str:
-    """Text for between tags or inside double quotes."""
+    """Escape text for use between tags or in double quotes."""
     return _IMPOSSIBLE.sub("\ufffd", text).translate(_ESCAPES)
 
 
@@ -29,7 +29,7 @@ def element(name: str, text: str) -> str:
 
 
 def optional(name: str, text: str | None) -> str:
-    """Nothing for None."""
+    """The element, or nothing for None."""
     return "" if text is None else element(name, text)
 
 
@@ -44,12 +44,12 @@ def moment(ms: int) -> str:
 
 
 def description(kind: str, *parts: str) -> str:
-    """The content of an entry, `kind` being its only element."""
+    """The content of an entry, with `kind` as its only element."""
     return f'<{kind} xmlns="{SERVICE}" xmlns:i="{INSTANCE}">{"".join(parts)}</{kind}>'
 
 
 def count_details(active: int, dead_letter: int, scheduled: int, transfer: int, transfer_dead_letter: int) -> str:
-    """The namespace must be declared on the element itself, as its only attribute."""
+    """The message counts. The namespace must be declared on this element, as its only attribute."""
     counts = (
         ("ActiveMessageCount", active),
         ("DeadLetterMessageCount", dead_letter),

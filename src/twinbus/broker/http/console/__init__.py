@@ -1,4 +1,4 @@
-"""The web console: what is in the namespaces of this process, for people with a browser.
+"""The web console: shows the namespaces of this process in a browser.
 
-Imported with the first request for it. Nothing of it runs while nobody looks: numbers are read when they are asked for.
+Imported with the first request for it. Nothing runs while nobody looks: numbers are read on demand.
 """

@@ -1,7 +1,6 @@
-"""Connections and rates of a namespace, as the console shows them.
+"""Connections and rates of a namespace in the console.
 
-Rules:
-- Connections are the administrator's business: Manage on the namespace. Rates need Listen on the entity.
+Connections need Manage on the namespace, rates need Listen on the entity.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def connections(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of AMQP connections, oldest first, behind the number `after`."""
+    """A page of AMQP connections, oldest first, with numbers above `after`."""
     host = visitor.host(query.get("namespace", ""))
     visitor.need(host, "", Right.MANAGE)
     return {"namespace": host.name, **connections_page(host, number(query, "after", 0))}
 
 
 def rates(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """Messages a second: of one entity with its last minute, or of all that moved some."""
+    """Messages per second: of one entity with its last minute, or of all that moved any."""
     host = visitor.host(query.get("namespace", ""))
     path = query.get("entity", "")
     if path:
@@ -40,7 +39,7 @@ def rates(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def close_connection(visitor: Visitor, fields: dict[str, Any]) -> dict[str, Any]:
-    """Close one connection by its number; its client may connect again."""
+    """Close one connection by number; its client may reconnect."""
     name = fields.get("namespace", "")
     wanted = fields.get("number")
     if not isinstance(name, str) or isinstance(wanted, bool) or not isinstance(wanted, int):

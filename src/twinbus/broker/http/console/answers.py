@@ -1,8 +1,7 @@
-"""What the console answers with: JSON, refusals that say why, and headers that keep browsers strict.
+"""The console's answers: JSON, errors with a reason, and strict security headers.
 
-Rules:
-- A page of ours may load and run what this port serves, and nothing else; no other page may frame or read it.
-- What is answered is never kept by a cache: it may hold messages.
+- Our page may load and run only what this port serves; no other page may frame or read it.
+- Answers are never cached, because they may contain messages.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ HEADERS: Final = {
 
 
 class Refused(ServiceError):
-    """A refusal that only the console has."""
+    """An error that only the console has."""
 
     def __init__(self, http_status: int, text: str) -> None:
         super().__init__(text)
@@ -41,17 +40,17 @@ class Refused(ServiceError):
 
 
 def json_text(found: object) -> str:
-    """JSON as it is sent: what is not ASCII is escaped, so that nothing in between can misread it."""
+    """JSON with everything but ASCII escaped, so that no intermediary can misread it."""
     return json.dumps(found, separators=(",", ":"))
 
 
 def answer(found: Any, status: int = 200) -> web.Response:
-    """A JSON answer."""
+    """A JSON response."""
     return web.Response(status=status, text=json_text(found), content_type="application/json", headers=HEADERS)
 
 
 def refusal(error: Exception) -> web.Response:
-    """The answer to a request that failed; what is not ours is logged with its trace."""
+    """The response to a failed request; an unexpected error is logged with its traceback."""
     if isinstance(error, Refused):
         return answer({"error": error.text}, error.http_status)
     if isinstance(error, UnauthorizedError):

@@ -1,4 +1,4 @@
-"""The files of the page: read when the first browser asks for them, and checked for by name, never by path."""
+"""The page's files, loaded with the first request and looked up by name, never by path."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Assets:
                 self._files[file.name] = Asset(content, content_type, etag)
 
     def answer(self, name: str, known: str) -> web.Response:
-        """A file, or word that the browser has it already: `known` is its If-None-Match."""
+        """A file, or 304 if the browser has it; `known` is the If-None-Match header."""
         asset = self._files.get(name)
         if asset is None:
             raise Refused(404, "There is no such file of the console.")
-        # Kept, and asked for again each time: a new version is seen at once.
+        # Cached, but revalidated each time, so that a new version shows at once.
         headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": asset.etag}
         if known == asset.etag:
             return web.Response(status=304, headers=headers)

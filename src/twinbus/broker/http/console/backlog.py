@@ -1,4 +1,5 @@
-"""The backlog queues of a namespace: how deep, how old, for whom. Destinations are those of the first messages only."""
+"""The backlog queues of a namespace: depth, age, destinations. Destinations come from a sample of the first
+messages."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from twinbus.broker.http.console.visitor import Visitor
     from twinbus.entities.queue import Queue
 
-# The property of a diverted message that names where it was to go.
+# The property of a diverted message that names its destination.
 _DESTINATION = "x-ms-path"
 
 
 def backlog(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """The backlog queues, by the primary whose messages they hold."""
+    """The backlog queues, grouped by their primary."""
     host = visitor.host(query.get("namespace", ""))
     found = [
         queue
@@ -75,6 +76,6 @@ def _parts(path: str) -> tuple[str, str]:
 
 def _order(queue: Queue) -> tuple[str, int, str]:
     primary, index = _parts(queue.path)
-    # Ten comes after nine, and what is no number after all of them.
+    # Sort numerically, with anything that is not a number last.
     place = int(index) if index.isascii() and index.isdigit() and len(index) < 10 else 10**10
     return primary.lower(), place, index

@@ -1,11 +1,10 @@
-"""What the console does with messages of an entity: purges, deletes, dead-letters, resubmits, edits and resends.
+"""The console's commands on messages: purge, delete, dead-letter, resubmit, edit and resend.
 
-Rules:
 - Each command needs its right on the entity: Manage to delete, Listen to dead-letter, Listen and Send to resubmit or
   resend.
-- A message that leaves one place and arrives in another does both in one commit: it is never in neither.
-- Chosen messages are those of the given sequence numbers and no others; what a receiver has locked stays.
-- Long work goes in steps of one commit each, so that nobody else waits for it; a request does a bounded part of it.
+- A message that moves leaves one place and arrives in the other in one commit, so it is never lost in between.
+- A command on chosen messages affects exactly the given sequence numbers; messages locked by a receiver stay.
+- Long work goes in steps of one commit each, so that nobody else waits for it; one request does a bounded part.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FULL_TEXT = "The disk that holds this namespace is full: receive messages or mak
 
 
 async def purge(visitor: Visitor, fields: Fields) -> Fields:
-    """Delete the messages that nobody has locked and that were there when it began."""
+    """Delete the unlocked messages that existed when the command began."""
     host, part = queue_place(visitor, fields, Right.MANAGE)
     before_ms = host.clock.now_ms() + 1
     purged = 0
@@ -48,7 +47,7 @@ async def purge(visitor: Visitor, fields: Fields) -> Fields:
 
 
 async def resubmit(visitor: Visitor, fields: Fields) -> Fields:
-    """Send dead letters back to the entity they came from: those with the given numbers, or all there are."""
+    """Send dead letters back to the entity they came from: those with the given numbers, or all."""
     host, part = queue_place(visitor, fields, Right.LISTEN, Right.SEND)
     owner = part.owner
     if owner is None:
@@ -67,7 +66,7 @@ async def resubmit(visitor: Visitor, fields: Fields) -> Fields:
 
 
 async def remove(visitor: Visitor, fields: Fields) -> Fields:
-    """Delete chosen messages; of a topic, scheduled ones."""
+    """Delete chosen messages; in a topic, scheduled ones."""
     host, part = place(visitor, fields, Right.MANAGE)
     numbers = sequence_numbers(fields, CONSOLE_MESSAGES_PAGE)
     now_ms, facts = host.clock.now_ms(), host.commits.facts
@@ -111,12 +110,12 @@ async def resend(visitor: Visitor, fields: Fields) -> Fields:
     if not keep and part.messages.find_at_rest(seq) is None:
         raise NotAllowedError(f"A receiver has locked message {seq}: nothing was sent.")
     if not keep:
-        # It cannot be refused after the copy was accepted.
+        # Check now what could reject the deletion after the copy was accepted.
         if not isinstance(part, Topic):
             part.gate.check_receivable()
         _check_kept(host, target, new, now_ms)
     if isinstance(target, Queue) and target.subscription is not None:
-        # It goes back to the subscription it is from: the others have had it.
+        # Return it only to its own subscription: the others have already had it.
         target.gate.check_open()
         target.quota.check(checked_bytes([new], target.settings.max_message_bytes, target.sessions is not None))
         target.accept(new, now_ms, facts)
@@ -140,7 +139,7 @@ def _target(visitor: Visitor, host: NamespaceHost, part: Queue | Topic, wanted: 
 
 
 def _check_kept(host: NamespaceHost, target: Queue | Topic, new: NewMessage, now_ms: int) -> None:
-    """Refuse a copy that would be accepted and dropped: with its original gone, the message would be lost."""
+    """Reject a copy that would be accepted and dropped: with the original deleted, the message would be lost."""
     if new.ping:
         raise NotAllowedError("A ping is dropped by the entity, so the original stays: choose another content type.")
     if target.duplicates is not None and target.duplicates.find(new.message_id, now_ms) is not None:

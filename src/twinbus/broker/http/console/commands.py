@@ -1,8 +1,7 @@
-"""What the console changes: sends messages, creates, updates and deletes entities. Each answers when it is on disk.
+"""The console's commands that send messages and create, update or delete entities. Each answers once it is on disk.
 
-Rules:
 - Each command needs its right on the entity: Send to send, Manage for the rest.
-- Operations are counted as those of any client are.
+- Operations are counted like those of any other client.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from twinbus.broker.http.console.visitor import Visitor
     from twinbus.broker.server import NamespaceEndpoint
 
-# What a form may set, by the settings it goes to.
+# Settings that a form may set, by kind of entity.
 _QUEUE = (
     "requires_session",
     "requires_duplicate_detection",
@@ -48,7 +47,7 @@ _QUEUE = (
 _TOPIC = ("requires_duplicate_detection", "default_ttl_ms", "max_megabytes")
 _SUBSCRIPTION = tuple(name for name in _QUEUE if name not in ("requires_duplicate_detection", "max_megabytes"))
 _TYPES = {setting.name: {FLAG: bool, TEXT: str}.get(setting.kind, int) for setting in SETTINGS}
-# What a form may set of a message, by the names of the REST data plane.
+# Message properties that a form may set, with their names in the REST API.
 _PROPERTIES = {
     "message_id": "MessageId",
     "session_id": "SessionId",
@@ -77,7 +76,7 @@ async def send(visitor: Visitor, fields: Fields) -> Fields:
     except (EncodeError, UnicodeEncodeError) as error:
         raise ArgumentError(f"The message has no AMQP form: {error}") from None
     now_ms = host.clock.now_ms()
-    # Each copy is read anew, because each gets an id of its own.
+    # Parse it again for each copy, because each gets its own id.
     taken = [host.intake.message(payload, now_ms, target.settings.default_ttl_ms) for _ in range(copies)]
     await sending.send(host, target, taken)
     host.meter.entity(target.path).add_sends(taken)
@@ -86,7 +85,7 @@ async def send(visitor: Visitor, fields: Fields) -> Fields:
 
 
 async def create(visitor: Visitor, fields: Fields) -> Fields:
-    """Make a queue, a topic, a subscription or a rule."""
+    """Create a queue, a topic, a subscription or a rule."""
     host = visitor.host(text(fields, "namespace"))
     kind, name, topic = text(fields, "kind"), text(fields, "name").strip(), text(fields, "topic")
     path = name
@@ -111,7 +110,7 @@ async def create(visitor: Visitor, fields: Fields) -> Fields:
 
 
 async def delete(visitor: Visitor, fields: Fields) -> Fields:
-    """Delete an entity with everything in it, or a rule."""
+    """Delete an entity with all its messages, or a rule."""
     host = visitor.host(text(fields, "namespace"))
     entity = found_entity(visitor, host, text(fields, "entity"))
     visitor.need(host, entity.path, Right.MANAGE)
@@ -132,7 +131,7 @@ async def delete(visitor: Visitor, fields: Fields) -> Fields:
 
 
 async def update(visitor: Visitor, fields: Fields) -> Fields:
-    """Change some settings of an entity, its status among them; the others stay."""
+    """Change some settings of an entity, including its status; the others stay."""
     host = visitor.host(text(fields, "namespace"))
     entity = found_entity(visitor, host, text(fields, "entity"))
     visitor.need(host, entity.path, Right.MANAGE)
@@ -149,7 +148,7 @@ async def update(visitor: Visitor, fields: Fields) -> Fields:
 
 
 def connection_string(visitor: Visitor, fields: Fields, endpoints: Mapping[str, NamespaceEndpoint]) -> Fields:
-    """The connection string of the policy that this login came with; in development mode, of the first one."""
+    """The connection string of the policy used to log in; in development mode, of the first policy."""
     host = visitor.host(text(fields, "namespace"))
     policy, endpoint = visitor.login.known(host), endpoints.get(host.name)
     if policy is None or endpoint is None:
@@ -157,7 +156,7 @@ def connection_string(visitor: Visitor, fields: Fields, endpoints: Mapping[str, 
     told = {"SharedAccessKeyName": policy.name, "SharedAccessKey": policy.primary_key}
     if policy.scope:
         told["EntityPath"] = policy.scope
-    # Address and transport are those that the broker printed at its start.
+    # Address and transport are those of the connection string that the broker printed.
     shown = [part for part in endpoint.connection_string.split(";") if part and not part.startswith("SharedAccess")]
     shown[1:1] = [f"{name}={value}" for name, value in told.items()]
     return {"policy": policy.name, "connection_string": ";".join(shown)}
@@ -178,7 +177,7 @@ def _settings(fields: Fields, names: tuple[str, ...]) -> Fields:
             raise ArgumentError(f"'{str(name)[:64]}' cannot be set here.")
         if type(value) is not _TYPES[name]:
             raise ArgumentError(f"'{name}' has a value of the wrong type.")
-    # A text that is taken away is empty in a form.
+    # A form sends an empty string to remove a text.
     return {name: None if value == "" else value for name, value in given.items()}
 
 

@@ -1,17 +1,18 @@
-"""Requests of browsers in, answers out: the console of all namespaces of a process, on each of their ports.
+"""The console of all namespaces of a process, served on each of their ports.
 
-| path | is |
+| path | content |
 |---|---|
 | `/console` | the page |
 | `/console/$assets/NAME` | its files |
 | `/console/$api/NAME` | GET: a view, in JSON; POST: a command |
-| `/console/$api/live?view=NAME` | the view, again and again |
+| `/console/$api/live?view=NAME` | a view, as a stream |
 
-No entity can have a dollar sign in its path, so nothing of this can be an entity's address. Rules:
-- Whoever has no login sees the page and nothing of the namespaces but the name of the one whose port it is.
+No entity path can contain a dollar sign, so these paths cannot collide with an entity's address.
+
+- Without a login a browser sees the page and only the name of the namespace on whose port it is.
 - A command needs the login's second token in a header, and must come from a page of this very address.
-- In development mode everybody is let in, so there the page must be called by a name of this machine: another name
-  that leads here is somebody else's page.
+- Development mode lets everybody in, so there the page must be opened under a name of this machine: any other name that
+  resolves here belongs to somebody else's page.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _VIEWS: Final[dict[str, View]] = {
     "connections": activity.connections,
     "rates": activity.rates,
 }
-# What a stream may repeat: nothing that counts as an operation.
+# Views that may be streamed: none of them counts as an operation.
 _LIVE: Final = ("namespaces", "entities", "entity", "backlog", "connections", "rates")
 _COMMANDS: Final[dict[str, Command]] = {
     "send": commands.send,
@@ -88,22 +89,22 @@ class Console:
     def __init__(
         self, hosts: Mapping[str, NamespaceHost], endpoints: Mapping[str, NamespaceEndpoint], clock: Clock
     ) -> None:
-        # The namespaces, and where they are served.
+        # The namespaces and their addresses.
         self._hosts = hosts
         self._endpoints = endpoints
         self.logins = Logins(clock)
-        # Ports of one machine share their cookies, so each process has a name of its own for it.
+        # All ports of a machine share cookies, so each process uses its own cookie name.
         self._cookie = f"twinbus-console-{secrets.token_hex(4)}"
         self._assets = Assets()
         self.streams = Streams()
         self._hour = Hour()
 
     def close(self) -> None:
-        """The broker stops: end what is live."""
+        """End the live streams: the broker is stopping."""
         self.streams.close()
 
     async def answer(self, host: NamespaceHost, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        """Answer one request that came to a namespace's port."""
+        """Answer one request to a namespace's port."""
         try:
             if host.dev:
                 _check_name(request.host)
@@ -158,9 +159,9 @@ class Console:
         cookie = self._cookie_of(request)
 
         def look() -> Any:
-            # A login that is over ends its streams; looking on is no sign of life.
+            # An expired login ends its streams; watching does not keep it alive.
             if self.logins.find(cookie, use=False) is not login:
-                raise Refused(401, "The login is over: log in again.")
+                raise Refused(401, "Your login has expired. Log in again.")
             visitor = Visitor(self._hosts, host, login)
             if name == "namespaces":
                 return entities.namespaces(visitor, self._endpoints)
@@ -169,7 +170,7 @@ class Console:
         return await self.streams.serve(request, look)
 
     def _greet(self, host: NamespaceHost, request: web.BaseRequest) -> web.Response:
-        """What the page needs to begin: whether a key is wanted, and the token for commands."""
+        """What the page needs to start: whether it must ask for a key, and the token for commands."""
         login = self._login(request)
         cookie = ""
         if login is None and host.dev:
@@ -215,19 +216,19 @@ class Console:
         return answer(await command(visitor, fields))
 
     async def _enter(self, host: NamespaceHost, request: web.BaseRequest, fields: dict[str, Any]) -> web.Response:
-        """Log in to a namespace: by a policy's name and key, or by a connection string that has both."""
+        """Log in to a namespace with a policy's name and key, or with a connection string."""
         login = self._login(request)
-        # Before a login nobody hears which other namespaces there are.
+        # Without a login nobody learns which other namespaces exist.
         target = Visitor(self._hosts, host, login or Login(0)).find(_word(fields, "namespace"))
         policy, key = _credentials(fields)
         try:
             opened = self.logins.enter(target, policy, key)
         except UnauthorizedError:
-            # Guessing is slow; whoever has the right key never waits.
+            # Slow down guessing; a right key is never delayed.
             await asyncio.sleep(host.wrong_keys.pause_ms(request.remote or "") / 1000)
             logger.warning("a login to the console of %s failed: wrong key or policy", target.name)
             raise Refused(401, f"The policy or the key is wrong for the namespace '{target.name}'.") from None
-        # A new cookie at each login: one that somebody planted before is worth nothing.
+        # Issue a new cookie at each login, so that a planted one is worthless.
         kept, held = ({}, {}) if login is None else (login.opened, login.held)
         self.logins.close(self._cookie_of(request))
         cookie, login = self.logins.open()
@@ -258,7 +259,7 @@ class Console:
 
 
 def is_console(path: str, method: str, query: Mapping[str, str]) -> bool:
-    """Whether a request is for the console. A queue may be called `console`: its administration names its version."""
+    """Whether a request is for the console. A queue may be named `console`; its admin requests carry an api-version."""
     if path.startswith((_ASSETS, _API)):
         return True
     return path.rstrip("/") == CONSOLE_PATH and method in ("GET", "HEAD") and "api-version" not in query
@@ -305,7 +306,7 @@ def _only_get(request: web.BaseRequest) -> None:
 
 
 def _check_origin(request: web.BaseRequest) -> None:
-    """Refuse commands of other sites: a browser tells where a page is from."""
+    """Reject commands from other sites; a browser says where a page is from."""
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     origin = request.headers.get("Origin")
     if site != "same-origin" or (origin is not None and _authority(origin) != request.host.lower()):

@@ -1,8 +1,7 @@
-"""A message as a person changed it: what was not touched keeps its bytes and its types.
+"""A message edited by a person: everything not edited keeps its bytes and types.
 
-Rules:
-- Fields that are not given stay as they are, the body too; an empty one is taken away.
-- What the broker added in delivering and dead-lettering is left out: the copy is a message of its own.
+- Fields that are not given stay as they are, including the body; an empty field is removed.
+- What the broker added on delivery or dead-lettering is dropped: the copy is a message of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from twinbus.limits import CONSOLE_DELAY_S_MAX, CONSOLE_PROPERTIES_MAX
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
 
-# Of the form, and what they are in AMQP.
+# AMQP property by form field.
 _NAMES = {
     "message_id": "message_id",
     "session_id": "group_id",
@@ -36,7 +35,7 @@ _SCHEDULE = "x-opt-scheduled-enqueue-time"
 
 
 def payload(original: bytes, fields: Fields, host: NamespaceHost) -> bytes:
-    """The changed message, encoded."""
+    """The edited message, encoded."""
     message = decoded_message(original)
     if message is None:
         raise NotAllowedError("The message is not valid AMQP: it cannot be edited.")
@@ -63,7 +62,7 @@ def payload(original: bytes, fields: Fields, host: NamespaceHost) -> bytes:
 
 
 def properties_of(fields: Fields) -> dict[str, Any]:
-    """Application properties of a form."""
+    """The application properties of a form."""
     own = fields.get("properties", {})
     if not isinstance(own, dict) or any(isinstance(value, list | dict) or value is None for value in own.values()):
         raise ArgumentError("Properties are names with strings, numbers, true or false.")
@@ -77,7 +76,7 @@ def time_after(host: NamespaceHost, seconds: int) -> str:
 
 
 def _undeliver(message: AmqpMessage, now_ms: int) -> None:
-    """Leave out what a broker adds; its times follow from the time to live again. A schedule to come stays."""
+    """Remove what a broker adds; its times are computed again from the time to live. A future schedule stays."""
     message.first_acquirer = message.delivery_count = None
     message.delivery_annotations = None
     message.absolute_expiry_time = message.creation_time = None

@@ -1,8 +1,7 @@
-"""Namespaces and entities with their numbers: what the console's first pages show, and its streams repeat.
+"""Namespaces and entities with their numbers, for the console's first pages and their streams.
 
-Rules:
-- Every list is a page; what is looked at for one answer is bounded, too.
-- Names are shown to a key that covers them; numbers only where it has Listen.
+- Every list is paged, and the work for one answer is bounded.
+- A key sees the names it covers, and numbers only where it has Listen.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _NUMBER_CHARS_MAX = 19
 
 
 def namespaces(visitor: Visitor, endpoints: Mapping[str, NamespaceEndpoint]) -> dict[str, Any]:
-    """Every namespace of the process, with its numbers where it is open."""
+    """Every namespace of the process, with numbers if the login has opened it."""
     found = []
     for host in visitor.hosts:
         endpoint = endpoints.get(host.name)
@@ -72,18 +71,18 @@ def _numbers(host: NamespaceHost) -> dict[str, Any]:
 
 
 def entities(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of queues, topics and subscriptions: those whose path holds the wanted text, in the wanted order."""
+    """A page of queues, topics and subscriptions that match the query, in the requested order."""
     host = visitor.host(query.get("namespace", ""))
     skip = number(query, "skip", 0)
     queues, topics = host.entities.queues(), host.entities.topics()
     wanted = _Wanted(visitor, host, query)
     value = _ORDERS.get(query.get("sort", ""))
-    # A list by name is read as far as the page goes; what is counted or ordered by a number, to the end.
+    # A list by name is read only as far as the page; a filtered or sorted one to the end.
     enough = CONSOLE_ENTITIES_MAX if value or wanted.narrow else skip + CONSOLE_ENTITIES_PAGE + 1
     walked = islice(_walk(queues, topics), CONSOLE_ENTITIES_MAX)
     found = list(islice(filter(wanted, walked), enough))
     if value is not None:
-        # What the key may not see the numbers of comes last.
+        # Entities whose numbers the key may not see come last.
         found.sort(key=lambda each: -value(each) if visitor.may(host, each.path, Right.LISTEN) else 1)
     page = found[skip : skip + CONSOLE_ENTITIES_PAGE]
     shown = {each.path for each in page if visitor.may(host, each.path, Right.LISTEN)}
@@ -102,16 +101,16 @@ def entities(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Wanted:
-    """Which entities a list has."""
+    """The filter of an entity list."""
 
     def __init__(self, visitor: Visitor, host: NamespaceHost, query: Mapping[str, str]) -> None:
         self._visitor = visitor
         self._host = host
         self._search = query.get("search", "").lower()[:300]
         self._kind = query.get("kind", "")
-        # Only the subscriptions of this topic; empty: of all.
+        # Only subscriptions of this topic; empty for any.
         self._topic = query.get("topic", "").lower()
-        # Only those with dead letters.
+        # Only entities with dead letters.
         self._dead = query.get("only", "") == "dead"
         self.narrow = bool(self._search or self._kind or self._topic or self._dead)
 
@@ -133,7 +132,7 @@ def _dead(entity: Queue | Topic) -> int:
     return 0 if isinstance(entity, Topic) else entity.counts.dead_letter + entity.transfer_dead_letter_count
 
 
-# What a list can be ordered by, the highest first; else by name.
+# Numbers to sort by, highest first; the default is by name.
 _ORDERS: Final[dict[str, Callable[[Queue | Topic], int]]] = {
     "active": lambda entity: entity.counts.active,
     "scheduled": lambda entity: entity.counts.scheduled,
@@ -168,7 +167,7 @@ def entity(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _moved(host: NamespaceHost, path: str) -> dict[str, Any]:
-    """Messages in and out a second over the last minute, for the line beside the numbers."""
+    """Messages in and out per second over the last minute, for the sparkline."""
     told = host.meter.rates.history(path)
     return {
         "history": [round(sent + received, 1) for sent, received in zip(told["sent"], told["received"], strict=True)]
@@ -176,14 +175,14 @@ def _moved(host: NamespaceHost, path: str) -> dict[str, Any]:
 
 
 def _history(host: NamespaceHost, entity: Queue | Topic) -> dict[str, list[float]] | None:
-    """Messages a second over the last minute; None when none moved, so that a quiet entity has nothing new to tell."""
+    """Messages per second over the last minute; None if none moved, so that a quiet entity's view does not change."""
     told = host.meter.rates.history(entity.path)
     moved: dict[str, list[float]] = {name: told[name] for name in ("sent", "received")}
     return moved if any(map(any, moved.values())) else None
 
 
 def found_entity(visitor: Visitor, host: NamespaceHost, path: str) -> Queue | Topic:
-    """An entity that the visitor's key covers; no word about others."""
+    """An entity that the visitor's key covers; reveals nothing about others."""
     if not path:
         raise Refused(400, "Say which entity.")
     if not visitor.rights(host, path):
@@ -193,7 +192,7 @@ def found_entity(visitor: Visitor, host: NamespaceHost, path: str) -> Queue | To
 
 
 def row(visitor: Visitor, host: NamespaceHost, entity: Queue | Topic) -> dict[str, Any]:
-    """What the list shows of an entity."""
+    """An entity's row in a list."""
     settings = entity.settings
     subscription = subscription_of(entity)
     shown: dict[str, Any] = {
@@ -231,7 +230,7 @@ def kind_of(entity: Queue | Topic) -> str:
 
 
 def number(query: Mapping[str, str], name: str, default: int) -> int:
-    """A whole number of the query."""
+    """A whole number in the query."""
     given = query.get(name, "")
     if not given:
         return default
@@ -245,7 +244,7 @@ def _name(entity: Queue | Topic) -> str:
 
 
 def _walk(queues: list[Queue], topics: list[Topic]) -> Iterator[Queue | Topic]:
-    """All of them by name, each topic with its subscriptions behind it."""
+    """All entities by name, each topic followed by its subscriptions."""
     merged: Iterator[Queue | Topic] = heapq.merge(queues, topics, key=_name)
     for entity in merged:
         yield entity

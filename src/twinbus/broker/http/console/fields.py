@@ -1,4 +1,4 @@
-"""What a command brings in its JSON, checked; and the wait until what it asked for is on disk."""
+"""Validated fields of a command's JSON, and waiting until its changes are on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fields = dict[str, Any]
 
 
 def text(fields: Fields, name: str) -> str:
-    """A string; empty when it is not given."""
+    """A string; empty if not given."""
     value = fields.get(name)
     if value is None:
         return ""
@@ -31,7 +31,7 @@ def text(fields: Fields, name: str) -> str:
 
 
 def whole(fields: Fields, name: str, low: int, high: int) -> int:
-    """A whole number of a range; the lowest when it is not given."""
+    """A whole number in a range; the lowest if not given."""
     value = fields.get(name, low)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ArgumentError(f"'{name}' is out of range: {low} to {high}.")
@@ -39,7 +39,7 @@ def whole(fields: Fields, name: str, low: int, high: int) -> int:
 
 
 def sequence_numbers(fields: Fields, most: int) -> list[int]:
-    """Numbers past 2^53 are not numbers in a browser, so they come as strings."""
+    """Sequence numbers. They arrive as strings, because JavaScript cannot represent integers above 2^53."""
     given = fields.get("numbers")
     if not isinstance(given, list) or not 0 < len(given) <= most:
         raise ArgumentError(f"'numbers' is a list of 1 to {most} sequence numbers.")
@@ -50,7 +50,7 @@ def sequence_numbers(fields: Fields, most: int) -> list[int]:
 
 
 def place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[NamespaceHost, Queue | Topic]:
-    """The entity that a command is about, or one of its dead-letter queues, for whoever has these rights on it."""
+    """The entity of a command, or one of its dead-letter queues; requires these rights on it."""
     host = visitor.host(text(fields, "namespace"))
     entity = found_entity(visitor, host, text(fields, "entity"))
     visitor.need(host, entity.path, *rights)
@@ -58,7 +58,7 @@ def place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[NamespaceHo
 
 
 def queue_place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[NamespaceHost, Queue]:
-    """The same, of what holds messages."""
+    """The same, for anything but a topic."""
     host, part = place(visitor, fields, *rights)
     if isinstance(part, Topic):
         raise ArgumentError(f"The topic '{part.path}' holds no messages: its subscriptions do.")
@@ -66,7 +66,7 @@ def queue_place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[Names
 
 
 async def durable(host: NamespaceHost) -> None:
-    """Wait until what was asked is on disk."""
+    """Wait until the changes are on disk."""
     done: asyncio.Future[None] = host.loop.create_future()
     host.commits.facts.then.append((_resolve, done))
     host.commits.request()

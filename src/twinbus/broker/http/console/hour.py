@@ -1,9 +1,8 @@
-"""The last hour of the ledger: operations by kind and by minute, and the events of pairs.
+"""The last hour of the ledger: operations by kind and minute, and the events of pairs.
 
-Rules:
-- Files are read on a thread, and each complete one once: what it adds up to is kept while it is of the last hour.
-- The file being written is read, too; its last line may be half there, and is then left for the next time.
-- Without a ledger the meter's own counters are shown: they count from the broker's start.
+- A thread reads the files, each complete one only once: its sums are kept while it belongs to the last hour.
+- The file being written is read, too; if its last line is incomplete, it is left for the next time.
+- Without a ledger the meter's counters are shown, which count from the broker's start.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
 _MINUTE_MS = 60_000
 _STAMP = re.compile(r"-(\d{8}T\d{6}Z)-")
 
-# Lower-case namespace, source, kind, whether it succeeded, minute.
+# Lower-case namespace, source, kind, success, minute.
 _Group = tuple[str, str, str, bool, int]
 
 
 class FileSums:
-    """What one file adds up to."""
+    """The sums of one file."""
 
     __slots__ = ("bytes", "events", "groups")
 
@@ -68,16 +67,16 @@ class FileSums:
 
 
 class Hour:
-    """Reads the ledger's last hour for whoever looks at it."""
+    """Reads the ledger's last hour on demand."""
 
     def __init__(self) -> None:
-        # By name: complete files of the last hour.
+        # Complete files of the last hour, by name.
         self._known: dict[str, FileSums] = {}
-        # One reading at a time.
+        # One read at a time.
         self._lock = asyncio.Lock()
 
     async def ledger(self, visitor: Visitor, namespace: str) -> dict[str, Any]:
-        """The numbers of one namespace."""
+        """The operations of one namespace."""
         host = visitor.host(namespace)
         visitor.need(host, "", Right.LISTEN)
         now_ms = host.clock.now_ms()
@@ -88,7 +87,7 @@ class Hour:
         return {"namespace": host.name, "since": "hour", "partial": partial, **_added(sums, host.name.lower(), now_ms)}
 
     async def events(self, visitor: Visitor, namespace: str) -> dict[str, Any]:
-        """What befell the pairs whose ledger is in the same folder, the latest first."""
+        """The events of pairs whose ledger is in the same folder, latest first."""
         host = visitor.host(namespace)
         visitor.need(host, "", Right.LISTEN)
         scribe = host.meter.scribe
@@ -112,12 +111,12 @@ class Hour:
             return await asyncio.get_running_loop().run_in_executor(None, self._sum, folder, now_ms)
 
     def _sum(self, folder: Path, now_ms: int) -> tuple[list[FileSums], bool]:
-        """What every file of the last hour adds up to, the latest first; True when it was too much to read."""
+        """The sums of every file of the last hour, latest first; True if there was too much to read."""
         since_ms = now_ms - CONSOLE_LEDGER_MS - 2 * LEDGER_FILE_MS_MAX
         known, self._known = self._known, {}
         found: list[FileSums] = []
         size = 0
-        # The open ones first: one that is completed meanwhile is then left out for a moment, and never counted twice.
+        # Open files first: one that is completed meanwhile is then missing for a moment, but never counted twice.
         for path in (*files.open_files(folder), *reversed(files.complete_files(folder))):
             if _stamp_ms(path) < since_ms:
                 continue
@@ -198,7 +197,7 @@ def _end(record: FailoverEvent) -> int:
 
 
 def _stamp_ms(path: Path) -> int:
-    """When a file was begun, by its name; 0 when the name is none of ours."""
+    """When a file was started, according to its name; 0 if the name is not ours."""
     found = _STAMP.search(path.name)
     if found is None:
         return 0

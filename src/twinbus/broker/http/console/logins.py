@@ -1,10 +1,9 @@
-"""Who is logged in to the console, and with which keys.
+"""Logins to the console, and the keys behind them.
 
-Rules:
-- A login lives in memory: a random cookie, a second token against forged requests, and for each namespace the policy
-  and a digest of the key. The key itself is not kept.
-- Rights are looked up anew for each request: a key that is rotated or a policy that is deleted ends what it opened.
-- Logins and wrong keys are bounded; nothing runs to clean up, what is over goes when room is needed or it is met.
+- A login is in memory only: a random cookie, a second token against forged requests, and for each namespace the policy
+  and a digest of the key, never the key itself.
+- Rights are looked up for each request: rotating a key or deleting a policy revokes what it opened.
+- Logins are bounded. No cleanup runs: an expired login is removed when it is used or when room is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class OpenedLogin(NamedTuple):
-    """What opened a namespace: a policy of a scope, and which of its keys."""
+    """What opened a namespace: the policy, its scope and a digest of the key."""
 
     policy: str
     scope: str
@@ -38,30 +37,30 @@ class OpenedLogin(NamedTuple):
 
 
 class Login:
-    """One browser."""
+    """The login of one browser."""
 
     __slots__ = ("created_ms", "held", "opened", "token", "used_ms")
 
     def __init__(self, now_ms: int) -> None:
-        # Must come with every request that changes something: other sites cannot know it.
+        # Required with every command; other sites cannot know it.
         self.token = secrets.token_urlsafe(24)
-        # When it began, and when it was last used, on the steady clock.
+        # On the steady clock.
         self.created_ms = now_ms
         self.used_ms = now_ms
         # By lower-case namespace name.
         self.opened: dict[str, OpenedLogin] = {}
-        # Messages that it has received and not settled yet, by a name of their own.
+        # Messages it has received and not settled yet, by a random handle.
         self.held: dict[str, HeldMessage] = {}
 
     def claim(self, host: NamespaceHost) -> Claim | None:
-        """What it may do in a namespace now; None: nothing."""
+        """Its current claim on a namespace, if any."""
         if host.dev:
             return EVERYTHING
         policy = self.known(host)
         return None if policy is None else Claim(policy.scope, policy.rights)
 
     def known(self, host: NamespaceHost) -> Policy | None:
-        """The policy whose key it has; in development mode, where no key is asked for, the first one."""
+        """The policy whose key it has; in development mode, which asks for no key, the first policy."""
         if host.dev:
             return next(iter(host.policies), None)
         opened = self.opened.get(host.name.lower())
@@ -74,7 +73,7 @@ class Login:
         return None
 
     def policy(self, host: NamespaceHost) -> str | None:
-        """The name it is known by there."""
+        """The name of the policy it used there."""
         opened = self.opened.get(host.name.lower())
         return None if opened is None else opened.policy
 
@@ -87,14 +86,14 @@ class Logins:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # By cookie, the one that was idle longest first.
+        # By cookie, longest idle first.
         self._logins: OrderedDict[str, Login] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._logins)
 
     def find(self, cookie: str, *, use: bool = True) -> Login | None:
-        """The login of a cookie, unless it is over; `use` counts as a sign of life."""
+        """The login of a cookie unless it has expired; `use` resets its idle time."""
         login = self._logins.get(cookie)
         now_ms = self._clock.steady_ms()
         if login is None or login.over(now_ms):
@@ -106,7 +105,7 @@ class Logins:
         return login
 
     def open(self) -> tuple[str, Login]:
-        """A new login that opens nothing yet, and its cookie."""
+        """Create a login without any namespace, and its cookie."""
         while len(self._logins) >= CONSOLE_LOGINS_MAX:
             self._logins.popitem(last=False)
         cookie = secrets.token_urlsafe(32)
@@ -117,7 +116,7 @@ class Logins:
         self._logins.pop(cookie, None)
 
     def enter(self, host: NamespaceHost, policy: str, key: str) -> OpenedLogin:
-        """Check a key; UnauthorizedError when it is wrong."""
+        """Check a key; raises UnauthorizedError if it is wrong."""
         claim = decide_key(policy, key, host.policies)
         return OpenedLogin(policy, claim.path, _digest(key))
 

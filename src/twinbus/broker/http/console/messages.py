@@ -1,8 +1,7 @@
-"""Messages as the console shows them: a page of a list, and one with everything in it. Looking locks nothing.
+"""Messages in the console: a page of a list, and one message in full. Nothing is locked.
 
-Rules:
-- Looking is peeking: it needs Listen, counts as a peek for each message, and touches no lock.
-- What is shown of a body is bounded; the whole of it is a download, never a page.
+- Viewing is peeking: it needs Listen, counts as one peek per message, and affects no lock.
+- The displayed part of a body is bounded; the whole body is a download.
 - A message that cannot be decoded is shown as bytes.
 """
 
@@ -65,9 +64,9 @@ _TITLES = {"group_id": "session_id", "reply_to_group_id": "reply_to_session_id"}
 
 
 def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of messages from a sequence number on: all, or those that a search and a session select.
+    """A page of messages from a sequence number on: all, or those that match a search and a session.
 
-    A search looks at a bounded number of messages; `next` then is where to go on, with or without rows found so far.
+    A search looks at a bounded number of messages; `next` then says where to continue, even if nothing was found yet.
     """
     host, queue = _place(visitor, query)
     first = number(query, "from", 0)
@@ -76,7 +75,7 @@ def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
     look_max = CONSOLE_SEARCH_MESSAGES_MAX if wanted is not None or session else CONSOLE_MESSAGES_PAGE
     rows: list[dict[str, Any]] = []
     sizes: list[int] = []
-    # One more than is looked at tells whether there are more.
+    # One more than needed tells whether there are more.
     with host.store.snapshot():
         if session and isinstance(queue, Queue) and queue.sessions is not None:
             found = queue.peek_session(session, first, look_max + 1, host.clock.now_ms())
@@ -112,7 +111,7 @@ def messages(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def sessions(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """Ids of sessions that have messages or a state, a bounded number of them."""
+    """Ids of sessions with messages or a state, up to a limit."""
     _, queue = _place(visitor, query)
     held = None if isinstance(queue, Topic) else queue.sessions
     return {"sessions": [] if held is None else held.names(None, 0, SESSIONS_PAGE_MAX)}
@@ -125,7 +124,7 @@ def message(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def shown_message(found: QueuedMessage, payload: bytes) -> dict[str, Any]:
-    """All that is shown of a message."""
+    """Everything the console shows of a message."""
     shown = _row(found, payload)
     shown["system"] = lines(
         (name, value)
@@ -152,7 +151,7 @@ def shown_message(found: QueuedMessage, payload: bytes) -> dict[str, Any]:
 
 
 def body(visitor: Visitor, query: Mapping[str, str]) -> tuple[str, bytes]:
-    """A name for a file, and the whole body."""
+    """A file name and the whole body."""
     host, queue = _place(visitor, query)
     found, payload = one(host, queue, number(query, "seq", 0))
     decoded = decoded_message(payload)
@@ -178,7 +177,7 @@ def _place(visitor: Visitor, query: Mapping[str, str]) -> tuple[NamespaceHost, Q
 
 
 def one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[QueuedMessage, bytes]:
-    """A message by its sequence number, and its bytes."""
+    """A message by sequence number, and its bytes."""
     with host.store.snapshot():
         found = browse(host, queue, seq, 1, damaged=True)
         if not found or found[0].seq != seq:
@@ -194,7 +193,7 @@ def one(host: NamespaceHost, queue: Queue | Topic, seq: int) -> tuple[QueuedMess
 
 def _head(message: QueuedMessage) -> dict[str, Any]:
     return {
-        # A number past 2^53 is not one in a browser.
+        # JavaScript cannot represent integers above 2^53.
         "seq": str(message.seq),
         "state": _STATES.get(message.state, "active"),
         "enqueued_ms": message.enqueued_ms,
@@ -228,7 +227,7 @@ def _told(own: dict[str, Any], name: str) -> str | None:
 
 
 def decoded_message(payload: bytes) -> AmqpMessage | None:
-    """A message, None when it is not valid AMQP."""
+    """The decoded message; None if it is not valid AMQP."""
     try:
         return AmqpMessage.decode(payload)
     except _UNREADABLE:
@@ -236,7 +235,7 @@ def decoded_message(payload: bytes) -> AmqpMessage | None:
 
 
 def content_of(decoded: AmqpMessage) -> tuple[str, bytes]:
-    """What the body is, and its bytes."""
+    """The kind of the body, and its bytes."""
     if decoded.data is not None:
         return "data", b"".join(decoded.data)
     if decoded.sequences is not None:

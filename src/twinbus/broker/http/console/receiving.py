@@ -1,9 +1,8 @@
 """Receiving by hand: messages are locked for a login, shown, and settled one by one.
 
-Rules:
-- A login settles what it has received itself, and nothing else: lock tokens stay in the broker.
-- A session is held while one of its messages is, and is given back with the last of them.
-- Nothing here renews a lock by itself: a page that is closed lets its locks lapse, as any receiver that is gone.
+- A login can settle only what it received itself: lock tokens stay in the broker.
+- A session is held while one of its messages is, and released with the last one.
+- Nothing renews a lock automatically: when the page is closed its locks expire, like those of any other receiver.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class HeldMessage(NamedTuple):
 
 
 async def receive(visitor: Visitor, fields: Fields) -> Fields:
-    """Lock the next messages, of one session if the entity has sessions; or a deferred one by its number."""
+    """Lock the next messages (of one session, if the entity has sessions), or deferred ones by number."""
     host, queue = queue_place(visitor, fields, Right.LISTEN)
     count = whole(fields, "count", 1, CONSOLE_RECEIVE_MAX)
     held = visitor.login.held
     for handle, each in list(held.items()):
         if each.message.token != each.token:
-            # Its lock has lapsed.
+            # Its lock has expired.
             del held[handle]
     if len(held) + count > CONSOLE_HELD_MAX:
         raise ArgumentError(f"You hold {len(held)} messages: settle some first. The limit is {CONSOLE_HELD_MAX}.")
@@ -70,13 +69,13 @@ async def receive(visitor: Visitor, fields: Fields) -> Fields:
     if session is not None and not session.held:
         queue.release_session(session, now_ms, facts)
     host.meter.entity(queue.path).counter(Kind.RECEIVE).add_many([each["bytes"] for each in shown if each])
-    # Locks are not stored; what expired on the way is.
+    # Locks are not stored, but messages that expired on the way are.
     await durable(host)
     return {"received": [each for each in shown if each]}
 
 
 async def settle(visitor: Visitor, fields: Fields) -> Fields:
-    """Complete, abandon, defer or dead-letter a message that was received here; or renew its lock."""
+    """Complete, abandon, defer or dead-letter a message received here, or renew its lock."""
     host, queue = queue_place(visitor, fields, Right.LISTEN)
     how, handle = text(fields, "how"), text(fields, "handle")
     if how not in _SETTLEMENTS:

@@ -1,4 +1,4 @@
-"""What a person looks for among messages: a text in ids, in application properties or in the body."""
+"""Searching messages for a text in ids, application properties or the body."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from twinbus.broker.http.console.shown import id_text, text
 from twinbus.errors import ArgumentError
 from twinbus.limits import CONSOLE_TEXT_CHARS_MAX, PEEK_BYTES_MAX
 
-# Whether a message, with its body, is among what is looked for.
+# Whether a message with this body matches.
 Wanted = Callable[[AmqpMessage, bytes], bool]
 
 _FIELDS = ("", "id", "property", "body")
 
 
 def wanted_of(query: Mapping[str, str]) -> Wanted | None:
-    """What `search` and `field` ask for; None: every message.
+    """The filter for `search` and `field`; None selects every message.
 
-    Case does not matter. `id` looks at message id, correlation id, session id and subject; `property` at names and
-    values of application properties, where `name=value` asks for a name and a part of its value; `body` at its
-    beginning.
+    Case-insensitive. `id` looks at message id, correlation id, session id and subject; `property` at names and values
+    of application properties, where `name=value` means a name and a part of its value; `body` at the start of the
+    body.
     """
     needle = query.get("search", "")[:CONSOLE_TEXT_CHARS_MAX].casefold()
     field = query.get("field", "")

@@ -1,4 +1,4 @@
-"""AMQP values as people read them: a type and a text, never longer than a screen can take."""
+"""Formats AMQP values for people: a type and a bounded text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twinbus.amqp.types import Array, Described, Timestamp
 from twinbus.broker.messages.message_view import rule_value
 from twinbus.limits import CONSOLE_PROPERTIES_MAX, CONSOLE_TEXT_CHARS_MAX, TIME_MS_MAX
 
-# A property: its name, its type and its value as text.
+# A property's name, type and value as text.
 Line = tuple[str, str, str]
 
 _NAMES = {
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def lines(pairs: Iterable[tuple[Any, Any]]) -> list[Line]:
-    """Names and values, a bounded number of them; those that are absent are left out."""
+    """Names and values as lines, up to a limit."""
     found: list[Line] = []
     for name, value in pairs:
         if len(found) == CONSOLE_PROPERTIES_MAX:
@@ -45,7 +45,7 @@ def type_of(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """A value in one line."""
+    """A value on one line."""
     if isinstance(value, Described):
         plain = rule_value(value)
         return cut(str(plain)) if not isinstance(plain, Described) else text(plain.value)
@@ -61,7 +61,7 @@ def text(value: Any) -> str:
 
 
 def plain_of(value: Any) -> Any:
-    """A value as JSON can hold it."""
+    """A value in JSON types."""
     if isinstance(value, Timestamp):
         return time_text(int(value))
     if value is None or isinstance(value, bool | int | float):
@@ -79,7 +79,7 @@ def plain_of(value: Any) -> Any:
 
 
 def time_text(ms: int) -> str:
-    """A time, or the number where it is none of this calendar."""
+    """A time as text; the number itself if it is out of range."""
     if not 0 <= ms <= TIME_MS_MAX:
         return str(ms)
     moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
@@ -87,7 +87,7 @@ def time_text(ms: int) -> str:
 
 
 def id_text(value: Any) -> str | None:
-    """An id as text; None when there is none."""
+    """An id as text; None if there is none."""
     if value is None:
         return None
     if isinstance(value, bytes):

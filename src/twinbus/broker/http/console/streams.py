@@ -1,9 +1,8 @@
-"""Live numbers: a view of the console, sent again whenever it has changed, as server-sent events.
+"""Live views of the console as server-sent events, sent again whenever they change.
 
-Rules:
-- A stream asks once a second; what it costs does not depend on how many messages pass. Without streams nothing runs.
-- All streams together take a small part of the loop: the dearer a view is, the less often it is looked at.
-- A browser that does not read is cut; one whose login is over is told, and may not come back without a key.
+- A stream evaluates its view once a second, whatever the message rate. Without streams nothing runs.
+- All streams together take a small share of the loop: an expensive view is evaluated less often.
+- A browser that does not read is disconnected; one whose login has expired is told so and must log in again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from twinbus.limits import (
 if TYPE_CHECKING:
     View = Callable[[], Any]
 
-# Of the loop's time, what all streams together may take.
+# The share of the loop's time for all streams together.
 _SHARE = 0.05
 
 
@@ -38,18 +37,18 @@ class Streams:
         self._stopping = asyncio.Event()
 
     def close(self) -> None:
-        """End them all."""
+        """End all streams."""
         self._stopping.set()
 
     async def serve(self, request: web.BaseRequest, view: View) -> web.StreamResponse:
-        """Send what `view` gives until the browser is gone; it raises when there is nothing more to see."""
+        """Send what `view` returns until the browser is gone or the view raises."""
         if self.count >= CONSOLE_STREAMS_MAX:
             raise Refused(
                 503, f"There are {CONSOLE_STREAMS_MAX} live pages open already: close one, or reload by hand."
             )
         self.count += 1
         try:
-            # What is refused at once is an answer, not a stream.
+            # An immediate error is a plain answer, not a stream.
             first = json_text(view())
             response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
             try:
@@ -57,7 +56,7 @@ class Streams:
                 await self._send(response, f"retry: {CONSOLE_STREAM_INTERVAL_MS}\ndata: {first}\n\n")
                 await self._repeat(request, response, view, first)
             except (ConnectionError, TimeoutError):
-                # Gone, or not reading: there is nobody to tell.
+                # Gone or not reading: there is nobody to tell.
                 if request.transport is not None:
                     request.transport.abort()
             return response
@@ -75,7 +74,7 @@ class Streams:
             try:
                 now = json_text(view())
             except Exception as error:
-                # The answer has begun, so what it would have been is the last event.
+                # The response has already started, so send the error's status as the last event.
                 told = refusal(error)
                 await self._send(response, f"event: end\ndata: {json_text({'status': told.status})}\n\n")
                 return
@@ -90,7 +89,7 @@ class Streams:
             wait_s = max(CONSOLE_STREAM_INTERVAL_MS / 1000, took_s * self.count / _SHARE)
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait; False when the broker stops meanwhile."""
+        """Wait; False if the broker stops meanwhile."""
         try:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         except TimeoutError:
@@ -98,6 +97,6 @@ class Streams:
         return False
 
     async def _send(self, response: web.StreamResponse, text: str) -> None:
-        # A browser that does not read for that long is cut.
+        # Disconnect a browser that does not read for that long.
         async with asyncio.timeout(PEER_STALL_TIMEOUT_MS / 1000):
             await response.write(text.encode())

@@ -1,4 +1,4 @@
-"""Whoever asks the console for something, and what they may see and do."""
+"""The sender of a console request, and what they may see and do."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Visitor:
-    """One request's login, and the namespaces of the process. Made anew for each look: rights may have changed."""
+    """One request's login and the namespaces of the process. Created for each request, because rights may change."""
 
     __slots__ = ("_claims", "_hosts", "here", "login")
 
     def __init__(self, hosts: Mapping[str, NamespaceHost], here: NamespaceHost, login: Login) -> None:
         self._hosts = hosts
-        # The one whose port was asked.
+        # The namespace whose port received the request.
         self.here = here
         self.login = login
-        # By namespace: what it may do. A list asks for each of its rows.
+        # Cached claims by namespace, because a list needs them for each row.
         self._claims: dict[str, Claim | None] = {}
 
     @property
@@ -41,7 +41,7 @@ class Visitor:
         return self._claims[host.name]
 
     def host(self, name: str) -> NamespaceHost:
-        """A namespace by name, the one that was asked when none is given. It must be open."""
+        """An open namespace by name; without a name, the one whose port was used. Raises if it is not open."""
         found = self.find(name)
         if self.claim(found) is None:
             raise Refused(401, f"Log in to the namespace '{found.name}' with a key.")
@@ -57,7 +57,7 @@ class Visitor:
         raise Refused(404, f"There is no namespace '{name[:64]}' here.")
 
     def rights(self, host: NamespaceHost, path: str) -> list[str]:
-        """What it may do on a path; none when its key does not cover it."""
+        """Its rights on a path; empty if its key does not cover the path."""
         claim = self.claim(host)
         if claim is None or not covers(claim.path, normalised(path)):
             return []
@@ -68,7 +68,7 @@ class Visitor:
         return claim is not None and claim.allows(path, right)
 
     def need(self, host: NamespaceHost, path: str, *rights: Right) -> None:
-        """Refuse whoever lacks one of the rights on a path; empty is the whole namespace."""
+        """Raise unless it has all rights on a path ('' for the whole namespace)."""
         for right in rights:
             if not self.may(host, path, right):
                 where = f"'{path}'" if path else f"the namespace '{host.name}'"

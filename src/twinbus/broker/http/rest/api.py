@@ -1,4 +1,4 @@
-"""Requests in, answers out: the REST data plane behind one call.
+"""The whole REST data plane behind one call.
 
 | request | does | answers |
 |---|---|---|
@@ -7,9 +7,9 @@
 | DELETE `/{entity}/messages/head` | receive and delete | 200, 204 |
 | DELETE, PUT, POST `/{entity}/messages/{id}/{lock token}` | complete, unlock, renew | 200 |
 
-An entity is a queue, a topic (to send) or `{topic}/subscriptions/{name}` (to receive). Sessions, deferral and
-dead-lettering are not for HTTP. Answers come after the disk has it, as over AMQP; only a destructive read answers
-first, and removes the message when the socket has taken all of the answer. What cannot be shown stays.
+An entity is a queue, a topic (to send) or `{topic}/subscriptions/{name}` (to receive). There are no sessions, deferral
+or dead-lettering. As over AMQP, an answer comes after the commit. Only a destructive read answers first; it removes the
+message once all of the answer is written to the socket, and a message that cannot be shown stays.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 
-# What a request about one locked message does, by its method.
+# The operation on a locked message, by method.
 _SETTLEMENTS = {"DELETE": Kind.COMPLETE, "PUT": Kind.ABANDON, "POST": Kind.RENEW}
 
 
 class RestPlace(NamedTuple):
-    """What a path means: an entity, and perhaps its head or one locked message."""
+    """A parsed path: an entity, and optionally its head or one locked message."""
 
     entity: str
     head: bool = False
@@ -64,7 +64,7 @@ class RestPlace(NamedTuple):
 
 
 def place_of(method: str, path: str) -> RestPlace | None:
-    """What `path` means here; None when it is none of ours."""
+    """Parse a path; None if it is not a REST path."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     lowered = [part.lower() for part in parts]
     if method == "POST" and len(parts) > 1 and lowered[-1] == "messages":
@@ -97,8 +97,8 @@ class RestApi:
         gone: Callable[[], bool],
         write: Callable[[AdminResponse], Awaitable[bool]],
     ) -> AdminResponse:
-        """Answer one request. `base` is the address under which the client sees us, `gone` tells whether it hung up,
-        `write` writes an answer early and tells whether the socket has taken all of it.
+        """Answer one request. `base` is our address as the client sees it, `gone` tells whether it hung up, and `write`
+        writes an answer early and tells whether all of it reached the socket.
 
         A request that waits for a message is cancelled when its client hangs up."""
         try:
@@ -117,7 +117,7 @@ class RestApi:
             with self._counting(place, Kind.SEND):
                 return await self._send(place.entity, headers, body)
         except EntityNotFoundError as error:
-            # The service says "gone" here, where its administration says "not found".
+            # The service answers 410 here, but 404 in its administration API.
             return refusal(AdminError(410, error.text), self._host.tracker, place.entity)
         except (MessageLockLostError, SessionLockLostError) as error:
             return refusal(AdminError(404, error.text), self._host.tracker, place.entity)
@@ -176,7 +176,7 @@ class RestApi:
             meter.counter(Kind.EMPTY_POLL).count += 1
             return AdminResponse(204)
         try:
-            # One turn of the loop, in which a hang-up that is in the socket already is read.
+            # One turn of the loop, to notice a hang-up that is already in the socket.
             await asyncio.sleep(0)
             if gone():
                 raise asyncio.CancelledError
@@ -192,7 +192,7 @@ class RestApi:
             raise
         meter.counter(Kind.RECEIVE).add(size)
         if deleting:
-            # A lock that lapsed while the client read slowly: somebody else may have the message, too.
+            # The lock may have expired while the client read slowly; then another receiver may have the message, too.
             with suppress(MessageLockLostError):
                 queue.complete(locked.token, host.clock.now_ms(), host.commits.facts)
             host.commits.request()
@@ -201,11 +201,11 @@ class RestApi:
         return answer
 
     def _stored(self, queue: Queue, locked: LockedMessage) -> bytes:
-        """A message as the disk has it; empty for one that is damaged, which is put aside."""
+        """The stored message; empty if it is damaged, in which case it is set aside."""
         return b"".join(whole(self._host, queue, [locked.message])[1])
 
     def _shown(self, locked: LockedMessage, stored: bytes, deleting: bool) -> tuple[int, Rendered]:
-        """The size of a message as AMQP has it, and its answer."""
+        """The message's AMQP size, and its answer."""
         message = locked.message
         payload = render(stored, message)
         lock = None if deleting else (str(uuid.UUID(bytes_le=locked.token)), message.locked_until_ms or 0)
@@ -229,7 +229,7 @@ class RestApi:
 
     @contextmanager
     def _counting(self, place: RestPlace, kind: Kind) -> Iterator[None]:
-        """Count what is refused; what succeeds counts itself."""
+        """Count failures; successes are counted by the operation itself."""
         try:
             yield
         except ServiceError as error:
@@ -239,7 +239,7 @@ class RestApi:
             raise
 
     async def _durable(self) -> None:
-        """Wait until what was asked is on disk."""
+        """Wait until the changes are on disk."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._host.commits.facts.then.append((_resolve, done))
         self._host.commits.request()

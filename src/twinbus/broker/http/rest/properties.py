@@ -1,7 +1,7 @@
 """Messages as HTTP clients send them: a body, `BrokerProperties` in JSON, and application properties as headers.
 
-Header values are JSON literals (a string is quoted), as the service has it; a value that is no JSON is taken as the
-text it is. Dates are RFC 1123.
+Header values are JSON literals (strings are quoted), as in the service; a value that is not JSON is taken as text.
+Dates are RFC 1123.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twinbus.errors import ArgumentError
 
 BROKER_PROPERTIES = "BrokerProperties"
 
-# Headers of the request itself, or of HTTP: never application properties.
+# Headers of HTTP or of the request itself, never application properties.
 HTTP_HEADERS = frozenset(
     {
         "accept",
@@ -48,7 +48,7 @@ HTTP_HEADERS = frozenset(
     }
 )
 
-# BrokerProperties that are plain text -> the AMQP property.
+# The AMQP property of each textual broker property.
 TEXTS = {
     "MessageId": "message_id",
     "CorrelationId": "correlation_id",
@@ -59,7 +59,7 @@ TEXTS = {
     "Label": "subject",
 }
 ANNOTATIONS = {"PartitionKey": "x-opt-partition-key", "ViaPartitionKey": "x-opt-via-partition-key"}
-# What only the service sets; a client that sends a received message again brings them along.
+# Set only by the service; a client that resends a received message includes them.
 _IGNORED = frozenset(
     {
         "DeliveryCount",
@@ -78,7 +78,7 @@ _IGNORED = frozenset(
 def message_of(
     body: bytes, content_type: str | None, broker_properties: Any, properties: Mapping[str, Any]
 ) -> AmqpMessage:
-    """The message that one request, or one item of a batch, sends."""
+    """The message of one request or one batch item."""
     message = AmqpMessage()
     message.data = [body]
     if content_type:
@@ -105,7 +105,7 @@ def message_of(
 
 
 def properties_of(headers: Mapping[str, str]) -> dict[str, Any]:
-    """The application properties among a request's headers."""
+    """The application properties in a request's headers."""
     return {name: _literal(value) for name, value in headers.items() if name.lower() not in HTTP_HEADERS}
 
 
@@ -181,7 +181,7 @@ def _literal(value: str) -> Any:
         found = read_json(value)
     except ValueError:
         return value
-    # A number that AMQP has no type for stays the text it came as.
+    # A number that does not fit an AMQP type stays text.
     if isinstance(found, list | dict) or (isinstance(found, int) and not -(2**63) <= found < 2**63):
         return value
     return found

@@ -1,4 +1,4 @@
-"""One HTTP request that waits for one message."""
+"""An HTTP request that waits for one message."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ class LockedMessage(NamedTuple):
 
 
 class OneReceiver:
-    """Stands in an entity's line for a single message, beside the consumers with their links.
+    """Waits in an entity's line for a single message, alongside the consumers with links.
 
-    It only locks the message. A client that hangs up is noticed afterwards at times, and what is locked can be given
-    back; so even a destructive read removes nothing before its answer is ready.
+    It only locks the message. Sometimes a hang-up is noticed late, and a locked message can still be returned; so even
+    a destructive read removes nothing before its answer is written.
     """
 
     __slots__ = ("_dispatcher", "_future", "session", "waiting")
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        # Resolved with the message, or with None when time ran out.
+        # Resolves to the message, or None on a timeout.
         self._future: asyncio.Future[LockedMessage | None] = asyncio.get_running_loop().create_future()
-        # Never a session: HTTP has none.
+        # HTTP has no sessions.
         self.session: MessageSession | None = None
-        # Whether the dispatcher has it in its line.
+        # Whether it is in the dispatcher's line.
         self.waiting = False
 
     async def receive(self, timeout_s: float) -> LockedMessage | None:
-        """The next message, None when there is none in time."""
+        """The next message; None on a timeout."""
         self._dispatcher.line_up(self)
         timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up)
         try:
             return await self._future
         except asyncio.CancelledError:
-            # The client hung up in the very turn that brought its message.
+            # The client hung up in the same turn that brought the message.
             if self._future.done() and not self._future.cancelled() and self._future.exception() is None:
                 locked = self._future.result()
                 if locked is not None:
@@ -57,14 +57,14 @@ class OneReceiver:
             self._dispatcher.step_out(self)
 
     def give_back(self, locked: LockedMessage, *, counting: bool = False) -> None:
-        """Let others have the message; `counting` counts a delivery, so that a bad one is dead-lettered in the end."""
+        """Return the message; `counting` counts a delivery, so that a bad message is dead-lettered eventually."""
         host = self._dispatcher.host
         queue = self._dispatcher.queue
         give = queue.abandon if counting else queue.release
         try:
             give(locked.token, host.clock.now_ms(), host.commits.facts)
         except ServiceError:
-            return  # the lock lapsed, or the entity is gone
+            return  # the lock expired, or the entity was deleted
         host.commits.request_if_needed()
         host.timers.reschedule()
 
@@ -86,7 +86,7 @@ class OneReceiver:
         try:
             messages = self._dispatcher.queue.acquire(1, now_ms, facts)
         except ServiceError as error:
-            # The entity is disabled, perhaps since the request began to wait.
+            # The entity is disabled, perhaps since the wait began.
             self._future.set_exception(error)
             return 0
         if not messages:

@@ -1,13 +1,14 @@
 """A received message as an HTTP answer: a body, `BrokerProperties` in JSON, and application properties as headers.
 
-Whatever a sender wrote is shown, because a destructive read removes it:
-- Header values are JSON literals, dates are RFC 1123. A time outside the years 1 to 9999 is its number of milliseconds,
-  NaN and infinities are text, binary is base64, a described value is an object of `descriptor` and `value`.
-- A content type that is no header value is `ContentType` in BrokerProperties. Application properties whose names are no
-  header names, or taken, or that are too many, are together in the JSON object of `Twinbus-Properties`.
-- A section that cannot be decoded is in the JSON object of `Twinbus-Unreadable` in base64; of a body that cannot be
-  decoded the answer holds the encoded bytes.
-- A message that does not fit into headers is refused: AMQP can receive it.
+Everything the sender wrote is shown, because a destructive read deletes it:
+
+- Header values are JSON literals, dates are RFC 1123. A time outside the years 1 to 9999 is shown in milliseconds, NaN
+  and infinities as text, binary as base64, a described value as an object with `descriptor` and `value`.
+- A content type that is not a valid header value becomes `ContentType` in BrokerProperties. Application properties
+  whose names are not valid header names, are reserved, or are too many share the JSON object `Twinbus-Properties`.
+- A section that cannot be decoded is in the JSON object `Twinbus-Unreadable` in base64; for a body that cannot be
+  decoded the answer contains the encoded bytes.
+- A message that does not fit into headers is refused; it can be received over AMQP.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from twinbus.limits import REST_HEADERS_BYTES_MAX, REST_PROPERTY_HEADERS_MAX
 
 _PROPERTIES: Final = "Twinbus-Properties"
 _UNREADABLE: Final = "Twinbus-Unreadable"
-# Names that an answer has a use of its own for.
+# Header names that the answer itself uses.
 _TAKEN: Final = HTTP_HEADERS | {"keep-alive", "location", "server", "set-cookie", "trailer", "www-authenticate"}
 
 _header_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}").fullmatch
@@ -36,14 +37,14 @@ _header_value = re.compile(r"[!-~]([ -~]{0,1022}[!-~])?").fullmatch
 
 
 class Rendered(NamedTuple):
-    """What an answer carries."""
+    """Headers and body of an answer."""
 
     headers: dict[str, str]
     body: bytes
 
 
 def rendered(payload: bytes, state: str, lock: tuple[str, int] | None) -> Rendered:
-    """A message as HTTP has it; `lock` is its token and the lock's end in ms."""
+    """Render a message for HTTP; `lock` is its token and the lock's end in ms."""
     message, unreadable = AmqpMessage.decode_readable(payload)
     shown = _broker_properties(message, state, lock)
     headers = {BROKER_PROPERTIES: ""}
@@ -102,7 +103,7 @@ def _property_headers(properties: dict[Any, Any]) -> dict[str, str]:
     for key, value in properties.items():
         name = str(key) if isinstance(key, str) else _json(_plain(key))
         folded = name.lower()
-        # A prefix of our own is never a property's: a reader could not tell the two apart.
+        # Our own prefix is reserved: a reader could not tell the two apart.
         is_free = folded not in taken and not folded.startswith("twinbus-")
         if _header_name(name) and is_free and len(headers) < REST_PROPERTY_HEADERS_MAX:
             taken.add(folded)
@@ -115,7 +116,7 @@ def _property_headers(properties: dict[Any, Any]) -> dict[str, str]:
 
 
 def _content(message: AmqpMessage) -> bytes:
-    """A message's body as bytes."""
+    """The message's body as bytes."""
     if message.data is not None:
         return b"".join(message.data)
     if not message.has_value and message.sequences is None:
@@ -138,7 +139,7 @@ def _date(ms: int) -> str | int:
 
 
 def _plain(value: Any) -> Any:
-    """A decoded AMQP value as JSON can show it."""
+    """A decoded AMQP value in JSON types."""
     if isinstance(value, Timestamp):
         return _date(value)
     if isinstance(value, float) and not math.isfinite(value):

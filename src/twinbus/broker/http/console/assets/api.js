@@ -1,11 +1,11 @@
-// Questions and commands to the broker, and the one stream of live numbers.
+// Requests and commands to the broker, and the one stream of live numbers.
 
 import { note } from "./dialogs.js";
 
 const BASE = "/console/$api/";
 let token = "";
 let stream = null;
-// What the stream shows: view, query, and what is done with each answer.
+// The current stream: view, query, and the callback for each answer.
 let watching = null;
 let onRefused = () => {};
 
@@ -16,7 +16,7 @@ export class Refusal extends Error {
   }
 }
 
-/** `work` is called when the login is over. */
+/** `work` is called when the login has expired. */
 export function whenLoggedOut(work) {
   onRefused = work;
 }
@@ -58,14 +58,14 @@ export async function tell(command, fields) {
   return found;
 }
 
-/** What the page begins with; remembers the token for commands. */
+/** Load what the page starts with; remembers the token for commands. */
 export async function greet() {
   const found = await ask("login");
   token = found.token ?? "";
   return found;
 }
 
-/** Show a view now and whenever it changes; the promise is kept when it was shown first. One stream is open at a time. */
+/** Show a view now and whenever it changes; resolves after the first time. Only one stream is open at a time. */
 export function watch(view, query, work) {
   unwatch();
   watching = [view, query, work];
@@ -83,12 +83,12 @@ export function watch(view, query, work) {
       if (stream !== own) return;
       state("off");
       const { status } = JSON.parse(event.data);
-      if (status === 401) onRefused(new Refusal(401, "The login is over: log in again."));
-      else note("What is shown here is not there any more.", "bad");
+      if (status === 401) onRefused(new Refusal(401, "Your login has expired. Log in again."));
+      else note("What is shown here no longer exists.", "bad");
     });
     own.onerror = async () => {
       if (stream !== own) return;
-      // The browser tries again by itself, unless the answer was a refusal: then it does not say which.
+      // The browser retries by itself, unless the answer was an error; it does not say which error.
       if (own.readyState !== EventSource.CLOSED) {
         state("lost");
         return;
@@ -112,7 +112,7 @@ export function unwatch() {
   state("");
 }
 
-// A browser has six connections for a broker, whatever the number of its tabs: one that nobody sees needs none.
+// A browser opens at most six connections to a broker across all tabs, so a hidden tab closes its stream.
 function look() {
   if (!watching) return;
   if (document.hidden) stream.close();

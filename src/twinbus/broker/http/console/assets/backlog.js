@@ -1,4 +1,4 @@
-// What is diverted here, and what befell the pairs.
+// Diverted messages, and the events of pairs.
 
 import { ask, watch } from "./api.js";
 import { trying } from "./dialogs.js";
@@ -18,7 +18,7 @@ export function backlogPage(page, namespace) {
     const found = await trying(() => ask("events", { namespace }));
     if (!page.current()) return;
     if (found) showEvents(events, found);
-    // Messages grow old also when nothing else changes.
+    // Ages change even when nothing else does.
     if (latest) showQueues(queues, namespace, latest);
     timer = setTimeout(look, EVERY_MS);
   };
@@ -42,7 +42,7 @@ function showQueues(parent, namespace, found) {
     faultsNote(found.faults),
     found.total
       ? el("p", { class: "quiet" }, `${some(found.active, "message")} diverted and not home yet, ${some(found.dead, "dead letter")}, in ${some(found.total, "backlog queue")}.`)
-      : el("p", { class: "quiet empty" }, "No backlog queues: this namespace is the secondary of no pair."),
+      : el("p", { class: "quiet empty" }, "No backlog queues: this namespace is not the secondary of a pair."),
     [...primaries].map(([primary, queues]) => el(
       "section",
       { "aria-label": `Backlog of ${primary}` },
@@ -68,7 +68,7 @@ function showEvents(parent, found) {
   if (!found.ledger) {
     show(parent, el("p", { class: "quiet" }, "There is no ledger: the broker was started without one."));
   } else if (!found.events.length) {
-    show(parent, el("p", { class: "quiet" }, "None. Paired clients that keep their ledger in this broker's ledger folder are shown here."));
+    show(parent, el("p", { class: "quiet" }, "None. Events of paired clients appear here if they write their ledger to this broker's ledger folder."));
   } else {
     const columns = [["When", "name"], ["What"], ["Entity", "wide"], ["Why"], ["Messages", "number"]];
     show(parent, table("Events", columns, found.events.map((event) => [

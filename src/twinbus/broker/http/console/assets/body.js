@@ -1,4 +1,4 @@
-// A message's body as text, as JSON, or as bytes. Everything is text in the page, whatever it holds.
+// A message's body as text, JSON or bytes. The page always inserts it as text.
 
 import { bytes, el, show } from "./dom.js";
 
@@ -9,19 +9,19 @@ export function decoded(base64) {
   return found;
 }
 
-/** The text of bytes, or null when they are none. The last character may be cut off. */
+/** Bytes as text, or null if they are not UTF-8. The last character may be cut off. */
 export function textOf(content, whole) {
   for (let cut = 0; cut <= (whole ? 0 : 3) && cut <= content.length; cut += 1) {
     try {
       return new TextDecoder("utf-8", { fatal: true }).decode(content.subarray(0, content.length - cut));
     } catch {
-      // Not UTF-8, or cut within a character.
+      // Not UTF-8, or cut inside a character.
     }
   }
   return null;
 }
 
-/** JSON with line breaks and indents. Its tokens stay as they are: numbers of 64 bits are not JavaScript's. */
+/** JSON with line breaks and indentation. Tokens are not parsed, because JavaScript cannot represent 64-bit numbers. */
 export function indented(text) {
   const found = [];
   let depth = 0;
@@ -66,7 +66,7 @@ export function hex(content) {
   return lines.join("\n");
 }
 
-/** The body with a switch between its forms, and a link to the whole of it. */
+/** The body with a switch between its forms, and a download link. */
 export function bodyView(body, download) {
   const content = decoded(body.base64);
   const whole = body.shown_bytes === body.bytes;

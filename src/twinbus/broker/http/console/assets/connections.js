@@ -1,4 +1,4 @@
-// Who is connected to a namespace, from where, with which links; and the button that closes a connection.
+// The connections of a namespace with their links, and a button that closes one.
 
 import { tell, watch } from "./api.js";
 import { note, sure, trying } from "./dialogs.js";
@@ -34,7 +34,7 @@ export function connectionsPage(page, namespace) {
 }
 
 function row(namespace, each) {
-  // Each client has a link to `$cbs` for its tokens: it tells nothing.
+  // Every client has a link to `$cbs` for its tokens, so it is not worth showing.
   const links = each.links.filter((link) => link.address !== "$cbs").map((link) => [el("span", { class: "tag soft", title: `${link.name}, credit ${link.credit}, ${link.unsettled} unsettled` },
     `${link.role === "sender" ? "sends to" : "receives from"} ${(link.address ?? "–").replace(/^amqps?:\/\/[^/]*\//, "")}`), " "]);
   return [
@@ -48,7 +48,7 @@ function row(namespace, each) {
 }
 
 async function end(namespace, each) {
-  const yes = await sure("Close this connection?", `The client at ${each.address} is told that an administrator closed it. What it has locked is given back; it may connect again.`, "Close");
+  const yes = await sure("Close this connection?", `The client at ${each.address} is told that an administrator closed it. Its sessions are released; its message locks last until they expire. It may reconnect.`, "Close");
   if (!yes) return;
   await tell("close-connection", { namespace, number: each.number });
   note(`Closed the connection of ${each.address}.`);

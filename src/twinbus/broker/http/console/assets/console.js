@@ -1,4 +1,4 @@
-// The page's frame: which view is shown, the way to it, the theme, the shortcuts.
+// The page's frame: routing, breadcrumbs, theme, keyboard shortcuts.
 //
 // #/                        the namespaces
 // #/n/NAME                  a namespace's entities      (also /connections, /backlog, /ledger)
@@ -24,19 +24,19 @@ let entered = 0;
 let shown = false;
 
 const SHORTCUTS = [
-  ["?", "this list"],
+  ["?", "show this list"],
   ["/", "go to the filter"],
   ["n", "new entity"],
   ["s", "send a test message"],
-  ["r", "read the list again"],
-  ["← →", "previous and next message of a dialog"],
+  ["r", "reload the list"],
+  ["← →", "previous and next message in a dialog"],
   ["t", "light or dark"],
   ["u", "up: to the namespace, to all namespaces"],
-  ["↑ ↓", "from row to row of a list"],
+  ["↑ ↓", "move between rows of a list"],
   ["Esc", "close a dialog"],
 ];
 
-/** What a page is given: where to draw, whether it is still the one shown, and what keys do on it. */
+/** What a page gets: where to draw, whether it is still shown, and its keyboard shortcuts. */
 function frame() {
   const own = ++turn;
   return {
@@ -84,7 +84,7 @@ async function route() {
         el("p", {}, el("a", { href: "#/" }, "All namespaces")));
     }
   }
-  // The link that led here may be gone: the next Tab goes on from the new page.
+  // The link that led here may be gone: let the next Tab start from the new page.
   if (page.current() && shown && document.activeElement === document.body) main.focus({ preventScroll: true });
   shown = true;
 }
@@ -100,7 +100,7 @@ function trail(namespace, entity) {
   document.title = plain([entity, namespace, "Twinbus console"].filter(Boolean).join(" · "));
 }
 
-/** What needs a key of its own, or of another namespace; whoever has one already goes on afterwards. */
+/** Ask for a key, of this or another namespace; continue afterwards. */
 async function askForKey(namespace = "") {
   const page = frame();
   unwatch();
@@ -109,10 +109,10 @@ async function askForKey(namespace = "") {
   if (!page.current()) return;
   if (!greeting.dev) loginPage(page, greeting.namespaces, namespace || greeting.namespace, start);
   else if (Date.now() - entered > 3000) {
-    // Another broker answers by now, and lets everybody in.
+    // Another broker answers by now, and it needs no key.
     entered = Date.now();
     await route();
-  } else show(main, el("p", { role: "alert" }, "The browser keeps no cookies for this page, and the console needs one."));
+  } else show(main, el("p", { role: "alert" }, "The console needs a cookie, but your browser does not store cookies for this page."));
 }
 
 async function remember() {
@@ -147,7 +147,7 @@ function switchTheme() {
   try {
     localStorage.setItem("twinbus-theme", wanted);
   } catch {
-    // It lasts as long as the page then.
+    // Without storage it lasts as long as the page.
   }
   nameTheme();
 }

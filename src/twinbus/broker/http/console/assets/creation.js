@@ -4,7 +4,7 @@ import { tell } from "./api.js";
 import { form, note } from "./dialogs.js";
 import { el, field } from "./dom.js";
 
-/** `topic` is where a subscription goes. */
+/** `topic` is the topic of a new subscription. */
 export async function createEntity(namespace, kind, topic = "") {
   const kinds = el("select", { onchange: () => arrange() },
     ["queue", "topic", "subscription"].map((each) => el("option", { value: each, selected: each === kind }, each)));
@@ -21,9 +21,9 @@ export async function createEntity(namespace, kind, topic = "") {
   const duplicatesField = field("Duplicate detection", duplicates);
   const queueOnly = [
     field("Sessions", sessions),
-    field("Dead-letter what expires", expiry),
+    field("Dead-letter expired messages", expiry),
     field("Deliveries before dead-lettering", deliveries),
-    field("Lock, in seconds", lock),
+    field("Lock duration, in seconds", lock),
   ];
   function arrange() {
     topicField.hidden = filterField.hidden = kinds.value !== "subscription";

@@ -1,8 +1,8 @@
-// Dialogs and notes. The browser's own <dialog> keeps the focus inside, closes with Esc, and gives the focus back.
+// Dialogs and notes. The browser's <dialog> traps the focus, closes with Esc, and restores the focus.
 
 import { el, show } from "./dom.js";
 
-/** Open a dialog; `build(close)` gives its content. Resolves with what it was closed with, undefined for Esc. */
+/** Open a dialog; `build(close)` returns its content. Resolves to the value passed to `close`, undefined for Esc. */
 export function open(title, build, attributes = {}) {
   return new Promise((resolve) => {
     let result;
@@ -23,7 +23,7 @@ export function open(title, build, attributes = {}) {
       resolve(result);
     });
     dialog.addEventListener("click", (event) => {
-      // A click on the backdrop is one on the dialog itself.
+      // A click on the backdrop targets the dialog itself.
       if (event.target === dialog) close();
     });
     document.body.append(dialog);
@@ -33,7 +33,7 @@ export function open(title, build, attributes = {}) {
 }
 open.count = 0;
 
-/** Ask before something that cannot be undone; the safe answer has the focus. */
+/** Confirm something that cannot be undone; the safe answer has the focus. */
 export function sure(title, text, yes) {
   return open(
     title,
@@ -50,7 +50,7 @@ export function sure(title, text, yes) {
   );
 }
 
-/** A form in a dialog: `work(button)` may throw, and the error is shown in it. Resolves with what `work` gives. */
+/** A form in a dialog. Errors thrown by `work(button)` are shown in it. Resolves to what `work` returns. */
 export function form(title, parts, yes, work, attributes = {}) {
   return open(title, (close) => {
     const wrong = el("p", { class: "wrong", role: "alert" });
@@ -83,7 +83,7 @@ export function form(title, parts, yes, work, attributes = {}) {
   }, attributes);
 }
 
-/** Say something that goes away by itself; errors stay until they are closed. */
+/** Show a note that disappears by itself; errors stay until closed. */
 export function note(text, kind = "good") {
   const gone = () => shown.remove();
   const shown = el(
@@ -98,7 +98,7 @@ export function note(text, kind = "good") {
   if (kind === "good") setTimeout(gone, 6000);
 }
 
-/** Do something, and say so when it fails. */
+/** Run something, and show an error if it fails. */
 export async function trying(work) {
   try {
     return await work();
@@ -108,7 +108,7 @@ export async function trying(work) {
   }
 }
 
-/** Copy a text; a browser without a clipboard for this address (not TLS, not this machine) gets it by a selection. */
+/** Copy a text. Without a clipboard API (neither TLS nor this machine) it copies a selection instead. */
 export async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);

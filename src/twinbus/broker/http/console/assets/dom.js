@@ -1,16 +1,16 @@
-// Elements made from data. Data is only ever text: nothing here, and nothing elsewhere, makes HTML of a string.
+// Creates elements from data. Data is always text: no code of the console turns a string into HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
-// Control characters that reorder or hide what stands around them, and those that show nothing at all.
+// Control characters that reorder or hide the text around them, and invisible characters.
 const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/;
 const EACH_HIDDEN = new RegExp(`(${HIDDEN.source})`, "g");
 
 const code = (character) => `U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-/** A text whose hidden characters are named: for attributes and titles. */
+/** Text with hidden characters spelled out, for attributes and titles. */
 export const plain = (text) => String(text).replace(EACH_HIDDEN, (found) => `[${code(found)}]`);
 
-/** A text as children of an element; each hidden character is a mark that tells its code. */
+/** Text as child nodes; each hidden character becomes a mark with its code. */
 function visible(text) {
   if (!HIDDEN.test(text)) return text;
   return text.split(EACH_HIDDEN).map((part, at) => (at % 2 ? el("span", { class: "mark" }, code(part)) : part));
@@ -20,7 +20,7 @@ const readable = (children) => children.flat(9)
   .filter((child) => child !== null && child !== undefined && child !== false)
   .flatMap((child) => (child instanceof Node ? child : visible(String(child))));
 
-/** An element: attributes by name, `on…` as listeners, and children that are elements or text. */
+/** An element with attributes, `on…` listeners, and children that are elements or text. */
 export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -43,7 +43,7 @@ function fill(made, attributes, children) {
 
 const NAMED = new Set(["title", "aria-label", "placeholder"]);
 
-/** Put others in the place of an element's children. */
+/** Replace an element's children. */
 export function show(parent, ...children) {
   parent.replaceChildren(...readable(children));
 }
@@ -71,7 +71,7 @@ export function age(ms) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
-/** A time of the reader's own zone, with its date and the zone; UTC is in its title. */
+/** A time in the reader's time zone, with date and zone; the title shows UTC. */
 export function time(ms) {
   const moment = new Date(ms);
   if (Number.isNaN(moment.getTime())) return String(ms);
@@ -88,7 +88,7 @@ function zone(moment) {
   return minutes ? `UTC${minutes < 0 ? "−" : "+"}${hours}${rest ? `:${String(rest).padStart(2, "0")}` : ""}` : "UTC";
 }
 
-/** A row of small bars or a line: numbers over time, the newest last. */
+/** A sparkline: numbers over time, the newest last. */
 export function sparkline(numbers, label) {
   const high = Math.max(1, ...numbers);
   const points = numbers.map((value, at) => `${at},${(20 - (value / high) * 18).toFixed(1)}`).join(" ");
@@ -99,7 +99,7 @@ export function sparkline(numbers, label) {
 /** "1 message", "2 messages". */
 export const some = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
 
-/** A table whose cells carry their column's name, for narrow screens. Columns: [title, "number" or class]. */
+/** A table whose cells repeat their column's name, for narrow screens. Columns: [title, "number" or class]. */
 export function table(caption, columns, rows, attributes = {}) {
   const head = columns.map(([title, kind]) => el("th", { scope: "col", class: kind }, title));
   return el(

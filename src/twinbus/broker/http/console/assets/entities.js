@@ -14,7 +14,7 @@ const COLUMNS = [
   ["Size", "number"],
   ["Messages a second", "number rates"],
 ];
-// What the broker calls each column to order by.
+// The broker's name of each sortable column.
 const ORDERS = ["name", "active", "scheduled", "deferred", "dead", "bytes", null];
 const PAGE = 250;
 
@@ -30,7 +30,7 @@ export function tabs(namespace, current) {
 
 export function faultsNote(faults) {
   return el("div", { role: "status" }, faults.map((fault) => el("p", { class: "banner" },
-    fault.entity ? `'${fault.entity}' is ${fault.mode}` : `The namespace is ${fault.mode}`, ": a fault made on purpose.")));
+    fault.entity ? `'${fault.entity}' is ${fault.mode}` : `The namespace is ${fault.mode}`, ": an injected fault.")));
 }
 
 export function entitiesPage(page, namespace) {
@@ -50,7 +50,7 @@ export function entitiesPage(page, namespace) {
     [["", "all kinds"], ["queue", "queues"], ["topic", "topics"], ["subscription", "subscriptions"]].map(([value, name]) => el("option", { value }, name)));
   const dead = el("input", { type: "checkbox", id: "only-dead", onchange: () => trying(() => look(0)) });
   const narrowed = () => filter.value.trim() || kinds.value || dead.checked;
-  const list = entityTable(namespace, () => (narrowed() ? "No entity is like that." : "There are no entities yet."), (name) => {
+  const list = entityTable(namespace, () => (narrowed() ? "No entity matches." : "There are no entities yet."), (name) => {
     sort = name;
     return trying(() => look(0));
   });
@@ -101,14 +101,14 @@ async function connectionString(namespace) {
   const found = await tell("connection-string", { namespace });
   const text = el("textarea", { rows: 4, readonly: true, "aria-label": "Connection string", spellcheck: "false", value: found.connection_string });
   await open("Connection string", () => [
-    el("p", { class: "quiet" }, `Of the policy ${found.policy}. It holds a key: whoever has it can do what the policy may.`),
+    el("p", { class: "quiet" }, `Of the policy ${found.policy}. It contains a key: anyone who has it can do everything the policy allows.`),
     text,
     el("div", { class: "actions" }, el("button", { type: "button", class: "primary", autofocus: true, onclick: () => trying(() => copy(found.connection_string, "the connection string")) }, "Copy")),
   ]);
 }
 
-/** A table of entities whose rows stay the same elements while their entity is there: the focus stays, too. `within` is
- * the topic whose subscriptions are listed; null: all kinds are. */
+/** A table of entities. A row keeps its element while its entity exists, so the focus stays, too. `within` is the topic
+ * whose subscriptions are listed; null lists all kinds. */
 export function entityTable(namespace, empty, onsort = null, within = null) {
   const rows = new Map();
   const made = table("Entities", COLUMNS, []);
@@ -129,7 +129,7 @@ export function entityTable(namespace, empty, onsort = null, within = null) {
   function update(wanted) {
     let topic = within;
     const shown = wanted.map((row) => {
-      // Below its topic a subscription is known by its name; alone it needs its path.
+      // Below its topic a subscription shows its name; elsewhere its path.
       const name = row.kind === "subscription" && row.topic !== topic ? row.path : row.name;
       if (row.kind === "topic") topic = row.path;
       const known = rows.get(row.path);
@@ -157,7 +157,7 @@ export function entityTable(namespace, empty, onsort = null, within = null) {
     }
   }
 
-  /** Once a second: rates that stay the same are part of the line, too. */
+  /** Called once a second: a constant rate is part of the line, too. */
   function sample() {
     for (const known of rows.values()) {
       const total = (known.rate?.sent ?? 0) + (known.rate?.received ?? 0);
@@ -187,7 +187,7 @@ function renew(known, row) {
     const cell = known.line.children[at + 1];
     cell.textContent = value;
     cell.classList.remove("changed");
-    // Asking for the width makes the browser begin the animation anew.
+    // Reading the width restarts the animation.
     void cell.offsetWidth;
     cell.classList.add("changed");
   });
@@ -197,7 +197,7 @@ function renew(known, row) {
   colour(known.line, row);
 }
 
-/** Zeros step back, dead letters stand out. */
+/** Dim zeros, highlight dead letters. */
 function colour(made, row) {
   [...made.children].forEach((cell, at) => {
     cell.classList.toggle("zero", at > 0 && (cell.textContent === "0" || cell.textContent === "0 B"));

@@ -1,4 +1,4 @@
-// One entity: its numbers, live, and its parts (subscriptions, messages, dead letters, receiving, settings and rules).
+// One entity: its live numbers, and its tabs (subscriptions, messages, dead letters, receiving, settings and rules).
 
 import { ask, tell, watch } from "./api.js";
 import { createEntity } from "./creation.js";
@@ -44,7 +44,7 @@ export function entityPage(page, namespace, path, asked) {
     const before = latest;
     latest = found;
     show(heading, found.path);
-    // Of a topic, the subscriptions are what people come for.
+    // Most people open a topic for its subscriptions.
     if (!partsOf(found).includes(part)) part = partsOf(found)[0];
     show(tags, el("span", { class: "tag" }, found.kind), badges(found));
     send.hidden = found.kind === "subscription" || !found.rights.includes("Send");
@@ -72,9 +72,9 @@ const changed = (before, now, part) => ({
   transfer: ["transfer_dead"],
 }[part] ?? []).some((name) => before[name] !== now[name]);
 
-/** The subscriptions of a topic; read again when the topic's numbers change, and now and then. */
+/** The subscriptions of a topic; reloaded when the topic's numbers change, and periodically. */
 function subscriptions(content, page, namespace, found) {
-  const list = entityTable(namespace, "No subscription: what is published is dropped.", null, found.path);
+  const list = entityTable(namespace, "No subscriptions: published messages are dropped.", null, found.path);
   show(content, list.table);
   let timer = 0;
   const read = async () => {
@@ -104,7 +104,7 @@ function numbers(strip, found) {
     found.history ? rates(found) : null);
 }
 
-/** Messages a second over the last minute. */
+/** Messages per second over the last minute. */
 function rates(found) {
   const kinds = found.kind === "topic" ? [["sent", "In"]] : found.kind === "queue" ? [["sent", "In"], ["received", "Out"]] : [["received", "Out"]];
   return kinds.map(([name, title]) => el("div", { class: "rate" }, el("dt", {}, `${title}, messages a second`),
@@ -120,7 +120,7 @@ function partsOf(found) {
 
 function tabs(nav, namespace, found, part) {
   const parts = partsOf(found);
-  // Links that stay are not made anew: a click may be under way.
+  // Keep existing links: the user may be clicking one.
   const sign = `${parts} ${part}`;
   if (nav.dataset.sign === sign) return;
   nav.dataset.sign = sign;
@@ -136,7 +136,7 @@ async function deleteEntity(namespace, found) {
   const inside = found.kind === "topic"
     ? `with ${some(found.subscriptions, "subscription")}`
     : `with ${some((found.active ?? 0) + (found.scheduled ?? 0) + (found.deferred ?? 0), "message")} and ${some(found.dead ?? 0, "dead letter")}`;
-  const yes = await sure(`Delete this ${found.kind}?`, `'${found.path}' goes ${inside}. This cannot be undone.`, "Delete");
+  const yes = await sure(`Delete this ${found.kind}?`, `This deletes '${found.path}' ${inside}. It cannot be undone.`, "Delete");
   if (!yes) return;
   await tell("delete", { namespace, entity: found.path });
   note(`Deleted '${found.path}'.`);

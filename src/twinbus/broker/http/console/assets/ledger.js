@@ -1,4 +1,4 @@
-// The ledger's last hour: how many operations, of which kind, and when.
+// The ledger's last hour: operations by kind and by minute.
 
 import { ask } from "./api.js";
 import { trying } from "./dialogs.js";
@@ -27,7 +27,7 @@ function draw(content, found) {
   const others = Object.entries(found.others);
   show(
     content,
-    el("p", { class: "quiet" }, found.since === "hour" ? "What the broker counted in the last hour." : "There is no ledger: counted since the broker's start.",
+    el("p", { class: "quiet" }, found.since === "hour" ? "Operations that the broker counted in the last hour." : "There is no ledger: operations since the broker started.",
       found.partial ? " It was too much to read: the oldest part is left out." : ""),
     el("dl", { class: "numbers strip" },
       number("Operations", found.operations),
@@ -52,11 +52,11 @@ function chart(minutes, first) {
     const when = new Date(first + at * 60000).toTimeString().slice(0, 5);
     return svg("rect", { x: at * width + 1, y: 80 - height, width: width - 2, height, rx: 1.5, class: "minute" }, svg("title", {}, `${when}: ${count(value)}`));
   });
-  const label = `Operations a minute over the last hour, at most ${count(high)}.`;
+  const label = `Operations per minute over the last hour, at most ${count(high)}.`;
   return el(
     "figure",
     { class: "chart" },
     svg("svg", { viewBox: `0 0 ${minutes.length * width} 82`, preserveAspectRatio: "none", role: "img", "aria-label": label }, svg("line", { x1: 0, x2: minutes.length * width, y1: 81, y2: 81, class: "ground" }), bars),
-    el("figcaption", { class: "quiet" }, "Operations a minute, an hour ago to now; the tallest is ", count(high), "."),
+    el("figcaption", { class: "quiet" }, "Operations per minute over the last hour; the highest bar is ", count(high), "."),
   );
 }

@@ -1,9 +1,9 @@
-// Logging in to a namespace: with a policy's name and key, or with a connection string that has both.
+// Logging in to a namespace with a policy's name and key, or with a connection string.
 
 import { tell } from "./api.js";
 import { el, field, show } from "./dom.js";
 
-/** `names` are the namespaces that may be known of, `wanted` the one that a key is needed for. */
+/** `names` are the visible namespaces, `wanted` the one that needs a key. */
 export function loginPage(page, names, wanted, done) {
   const namespace = el("select", {}, names.map((name) => el("option", { value: name, selected: name === wanted }, name)));
   const policy = el("input", { type: "text", value: "RootManageSharedAccessKey", autocomplete: "username", spellcheck: "false" });
@@ -34,7 +34,7 @@ export function loginPage(page, names, wanted, done) {
       },
     },
     el("h1", {}, "Log in"),
-    el("p", { class: "quiet" }, "What you may see and do here is what your policy may: Listen to look, Send to send, Manage for the rest."),
+    el("p", { class: "quiet" }, "Your policy decides what you can see and do: Listen to view messages, Send to send them, Manage for everything else."),
     names.length > 1 ? field("Namespace", namespace) : el("p", {}, "Namespace ", el("strong", {}, names[0])),
     field("Policy", policy),
     field("Key", key),

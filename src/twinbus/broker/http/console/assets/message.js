@@ -1,4 +1,4 @@
-// One message with everything in it, in a dialog that goes on to the next and the previous one of a list.
+// One message in full, in a dialog that can move to the next and previous message of a list.
 
 import { address, ask } from "./api.js";
 import { bodyView, decoded, textOf } from "./body.js";
@@ -6,7 +6,7 @@ import { copy, open, trying } from "./dialogs.js";
 import { el, show, time } from "./dom.js";
 import { editMessage } from "./send.js";
 
-/** `rows` is the list that the message is in, `changed` is called after it was edited. */
+/** `rows` is the list that contains the message; `changed` is called after an edit. */
 export async function messageDialog(where, entity, rows, seq, changed) {
   let at = rows.findIndex((row) => row.seq === seq);
   let found = await ask("message", { ...where, seq });
@@ -34,7 +34,7 @@ export async function messageDialog(where, entity, rows, seq, changed) {
   function draw() {
     show(title, `Message ${found.seq}`);
     show(place, `${at + 1} of ${rows.length} on this page`);
-    // Not `disabled`: that would take the focus, and with it the arrow keys, out of the dialog.
+    // Not `disabled`, which would move the focus, and with it the arrow keys, out of the dialog.
     previous.setAttribute("aria-disabled", String(at <= 0));
     next.setAttribute("aria-disabled", String(at >= rows.length - 1));
     edit.hidden = !entity.rights.includes("Send") || Boolean(found.unreadable);
@@ -77,13 +77,13 @@ export function messageView(found, download) {
   ];
 }
 
-/** The body as text; null when it is not, or not all of it is here. */
+/** The body as text; null if it is not text or not complete. */
 export function bodyText(found) {
   const whole = found.body.shown_bytes === found.body.bytes;
   return whole ? textOf(decoded(found.body.base64), true) : null;
 }
 
-/** Save messages as a file of JSON, one after the other. */
+/** Save messages as a JSON file, one after the other. */
 export async function download(where, rows) {
   const found = [];
   for (const row of rows.filter((each) => !each.damaged)) found.push(asJson(await ask("message", { ...where, seq: row.seq })));

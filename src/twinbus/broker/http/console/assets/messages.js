@@ -1,4 +1,4 @@
-// Messages of an entity, page by page: looked for, chosen, and what is done with those that are chosen.
+// The messages of an entity, page by page: searching, selecting, and commands on the selection.
 
 import { ask, tell } from "./api.js";
 import { form, note, sure, trying } from "./dialogs.js";
@@ -43,7 +43,7 @@ export function messageList(content, page, namespace, entity, part) {
   });
   show(content, finder.form, el("div", { class: "bar" }, again, stop, hint, el("span", { class: "push" }), save, back, bury, remove, purge), holder, pages);
 
-  /** Read a page. A search goes on by itself until the page is full, or all was looked at. */
+  /** Read a page. A search continues by itself until the page is full or all messages were searched. */
   async function read() {
     const own = ++reading;
     const wanted = finder.wanted();
@@ -74,7 +74,7 @@ export function messageList(content, page, namespace, entity, part) {
     return latest[{ messages: "active", dead: "dead", transfer: "transfer_dead" }[part]];
   }
 
-  /** The buttons go with the numbers; the table stays as it is until it is read again. */
+  /** Update the buttons; the table stays as it is until it is reloaded. */
   function offer() {
     const can = (right) => entity.rights.includes(right);
     back.hidden = !dead || !can("Send") || !rows.length;
@@ -93,8 +93,8 @@ export function messageList(content, page, namespace, entity, part) {
     const wanted = finder.wanted();
     if (rows.length) show(holder, messageTable());
     else {
-      show(holder, el("p", { class: "quiet empty" }, wanted.search || wanted.session || from !== "0" ? "No message is like that." : dead ? "No dead letters."
-        : entity.kind === "topic" ? "Nothing is scheduled. What was published is in the subscriptions." : "No messages."));
+      show(holder, el("p", { class: "quiet empty" }, wanted.search || wanted.session || from !== "0" ? "No message matches." : dead ? "No dead letters."
+        : entity.kind === "topic" ? "No scheduled messages. Published messages are in the subscriptions." : "No messages."));
     }
     show(
       pages,
@@ -164,7 +164,7 @@ export function messageList(content, page, namespace, entity, part) {
     return made;
   }
 
-  /** Do something with the chosen ones, say how it went, read again. */
+  /** Run a command on the selected messages, report the outcome, reload. */
   async function withChosen(command, fields, done) {
     const answer = await tell(command, { ...where, numbers: [...chosen], ...fields });
     note(done(answer));
@@ -215,7 +215,7 @@ export function messageList(content, page, namespace, entity, part) {
     find: () => finder.focus(),
     stale: (now) => {
       if (now) latest = now;
-      // An empty list costs nothing to read again; a full one is somebody's reading.
+      // Reloading an empty list costs nothing; somebody may be reading a full one.
       if (!rows.length && !finder.wanted().search) read();
       else {
         show(hint, "There is something new.");
@@ -226,7 +226,7 @@ export function messageList(content, page, namespace, entity, part) {
   };
 }
 
-/** The form above the list: a text in ids, properties or bodies; a session; a sequence number to begin with. */
+/** The form above the list: text to search in ids, properties or bodies; a session; the first sequence number. */
 function finderOf(where, entity, find) {
   const search = el("input", { type: "search", placeholder: "Search messages", "aria-label": "Search messages", autocomplete: "off", spellcheck: "false", maxlength: 2000 });
   const kind = el("select", { "aria-label": "Search in" }, [["", "anywhere"], ["id", "ids and subject"], ["property", "properties"], ["body", "body"]].map(([value, name]) => el("option", { value }, name)));

@@ -10,7 +10,7 @@ export function namespacesPage(page) {
     if (!page.current()) return;
     const held = cards.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     show(cards, namespaces.map(card));
-    // The cards are new, the focus stays.
+    // Restore the focus, because the cards are new.
     if (held) [...cards.querySelectorAll("a")].find((each) => each.getAttribute("href") === held)?.focus();
   });
 }

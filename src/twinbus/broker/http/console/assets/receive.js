@@ -1,4 +1,4 @@
-// Receiving by hand: lock the next messages, look at them, and complete, abandon, defer or dead-letter each.
+// Receiving by hand: lock the next messages, view them, and complete, abandon, defer or dead-letter each.
 
 import { tell } from "./api.js";
 import { form, note, open, trying } from "./dialogs.js";
@@ -6,7 +6,7 @@ import { count, el, field, show, some, table } from "./dom.js";
 import { messageView } from "./message.js";
 
 const COLUMNS = [["Number", "number"], ["Message id"], ["Deliveries", "number"], ["Locked for", "number"], ["Body", "wide"], ["", "wide"]];
-// What this page holds, by entity: it is still there when somebody comes back from another tab.
+// Locked messages by entity: kept while the user visits another tab of the page.
 const HELD = new Map();
 
 export function receiveView(content, page, namespace, entity) {
@@ -19,7 +19,7 @@ export function receiveView(content, page, namespace, entity) {
   const held = HELD.get(key);
   const from = el("select", { "aria-label": "Receive from" }, el("option", { value: "messages" }, "messages"), el("option", { value: "dead" }, "dead letters"));
   const many = el("input", { type: "number", min: 1, max: 20, value: "1", "aria-label": "How many", class: "short" });
-  const session = el("input", { type: "text", maxlength: 128, placeholder: "Session id, empty: the next", "aria-label": "Session id", autocomplete: "off", spellcheck: "false", hidden: !entity.sessions });
+  const session = el("input", { type: "text", maxlength: 128, placeholder: "Session id (empty for the next)", "aria-label": "Session id", autocomplete: "off", spellcheck: "false", hidden: !entity.sessions });
   const number = el("input", { type: "text", inputmode: "numeric", placeholder: "Deferred number", "aria-label": "Number of a deferred message", autocomplete: "off", class: "short" });
   const list = el("div");
   const button = (text, work, kind = "plain") => el("button", { type: "button", class: kind, onclick: () => trying(work) }, text);
@@ -30,7 +30,7 @@ export function receiveView(content, page, namespace, entity) {
     const fields = { count: Number(many.value), session: from.value === "messages" ? session.value.trim() : "", ...(wanted ? { numbers: [wanted] } : {}) };
     const { received } = await tell("receive", { ...where, ...fields });
     held.push(...received.map((message) => ({ message, where })));
-    note(received.length ? `Received ${some(received.length, "message")}: locked until you settle, or the lock lapses.` : "There is nothing to receive.");
+    note(received.length ? `Received ${some(received.length, "message")}: locked until you settle them or the lock expires.` : "There is nothing to receive.");
     number.value = "";
     draw();
   }
@@ -48,7 +48,7 @@ export function receiveView(content, page, namespace, entity) {
     }
   }
 
-  /** Each lock is settled by itself: one that has lapsed does not keep the others. */
+  /** Settle each lock separately, so that an expired one does not affect the others. */
   async function settleAll(those, how, fields) {
     for (const each of those) await trying(() => settle(each, how, fields));
   }

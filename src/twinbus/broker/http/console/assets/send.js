@@ -1,4 +1,4 @@
-// The form of a message: a new one, or one that is edited and sent again.
+// The form of a message: a new one, or one to edit and resend.
 
 import { tell } from "./api.js";
 import { form, note } from "./dialogs.js";
@@ -12,7 +12,7 @@ const MARKS = new Set(["DeadLetterReason", "DeadLetterErrorDescription"]);
 const line = (value = "", attributes = {}) => el("input", { type: "text", autocomplete: "off", spellcheck: "false", value, ...attributes });
 
 export async function sendMessage(namespace, entity) {
-  const parts = messageParts({ content_type: "application/json" }, entity.sessions ? "Needed here." : null);
+  const parts = messageParts({ content_type: "application/json" }, entity.sessions ? "Required here." : null);
   const copies = el("input", { type: "number", min: 1, max: 100, value: "1" });
   parts.columns.append(field("Copies", copies));
   const sent = await form(`Send to ${entity.path}`, parts.all, "Send", (button) => {
@@ -23,7 +23,7 @@ export async function sendMessage(namespace, entity) {
   return sent;
 }
 
-/** Edit a message and send it; its original goes in the same commit, unless it is to be kept. */
+/** Edit a message and send it; the original is deleted in the same commit unless it is kept. */
 export async function editMessage(where, entity, found) {
   const named = Object.fromEntries(found.properties.map(([name, , text]) => [name, text]));
   const text = bodyText(found);
@@ -37,13 +37,13 @@ export async function editMessage(where, entity, found) {
     correlation_id: named.correlation_id ?? "",
   };
   const shown = entity.duplicates ? { ...before, message_id: "" } : before;
-  const parts = messageParts(shown, entity.sessions ? "Needed here." : null, found.application.filter(([name]) => !MARKS.has(name)));
+  const parts = messageParts(shown, entity.sessions ? "Required here." : null, found.application.filter(([name]) => !MARKS.has(name)));
   const to = line("", { placeholder: entity.path });
   const keep = el("input", { type: "checkbox" });
   const all = [
-    editable ? null : el("p", { class: "banner" }, "The body is not text, or too large to be edited here: it is sent as it is."),
+    editable ? null : el("p", { class: "banner" }, "The body is not text, or too large to edit here. It is sent unchanged."),
     parts.all,
-    el("div", { class: "columns" }, field("To entity", to, "Empty: back to where it is from."), field("Keep the original", keep)),
+    el("div", { class: "columns" }, field("To entity", to, "Empty sends it back to where it came from."), field("Keep the original", keep)),
   ];
   const sent = await form(`Edit and resend message ${found.seq}`, all, "Resend", (button) => {
     if (editable) parts.check(button);
@@ -56,7 +56,7 @@ export async function editMessage(where, entity, found) {
   return sent;
 }
 
-/** The fields that both forms have; `own` are the application properties of the original. */
+/** The fields of both forms; `own` are the application properties of the original. */
 function messageParts(values, sessionHint, own = []) {
   const body = values.body === null ? null : el("textarea", { rows: 6, spellcheck: "false", autofocus: true, value: values.body ?? "", oninput: () => tellFault() });
   const type = line(values.content_type, { list: "content-types", oninput: () => tellFault() });
@@ -66,7 +66,7 @@ function messageParts(values, sessionHint, own = []) {
   const subject = line(values.subject);
   const correlation = line(values.correlation_id);
   const delay = el("input", { type: "number", min: 0, value: "0" });
-  const life = el("input", { type: "number", min: 1, placeholder: "the entity's own" });
+  const life = el("input", { type: "number", min: 1, placeholder: "the entity's default" });
   const fault = el("p", { class: "wrong", role: "status" });
   const rows = el("div", { class: "rows" });
   const add = el("button", { type: "button", class: "plain", onclick: () => addRow().focus() }, "Add a property");
@@ -74,7 +74,7 @@ function messageParts(values, sessionHint, own = []) {
   function addRow(name = "", kind = "", text = "") {
     const fixed = Boolean(kind) && !EDITABLE.has(kind);
     const title = line(name, { "aria-label": "Property name", placeholder: "name", readonly: Boolean(kind) });
-    const value = line(text, { "aria-label": "Property value", placeholder: "value", readonly: fixed, title: fixed ? `A ${kind}: it is sent as it is.` : null });
+    const value = line(text, { "aria-label": "Property value", placeholder: "value", readonly: fixed, title: fixed ? `A ${kind}: it is sent unchanged.` : null });
     const gone = el("button", { type: "button", class: "tool", "aria-label": "Remove the property", onclick: () => row.remove() }, "✕");
     const row = el("div", { class: "row" }, title, value, gone);
     row.origin = kind ? { name, kind, text } : null;
@@ -130,7 +130,7 @@ function messageParts(values, sessionHint, own = []) {
         removed: own.map(([name]) => name).filter((name) => !kept.has(name)),
       };
     },
-    /** Say what is wrong with the body before it is sent; the same body once more is meant so. */
+    /** Warn about an invalid body before sending it; submitting the same body again sends it anyway. */
     check: (button) => {
       const wrong = jsonFault();
       if (!wrong || accepted === body.value) return;
@@ -148,7 +148,7 @@ function collected(pairs) {
   return found;
 }
 
-/** A value as it was meant: a number, a boolean, or a string, in quotes or not. */
+/** A value as meant: a number, a boolean, or a string, in quotes or not. */
 export function literal(text) {
   try {
     const found = JSON.parse(text);

@@ -1,4 +1,4 @@
-// Settings and rules of an entity: shown, and changed.
+// Shows and changes the settings and rules of an entity.
 
 import { tell } from "./api.js";
 import { form, note, sure, trying } from "./dialogs.js";
@@ -6,7 +6,7 @@ import { count, el, field, show, table, time } from "./dom.js";
 
 const NEVER_MS = 922337203685477;
 const STATUSES = ["Active", "Disabled", "SendDisabled", "ReceiveDisabled"];
-// What cannot change once the entity exists, and what it is called by.
+// Settings that cannot change once the entity exists, and its names.
 const FIXED = new Set(["path", "topic", "name", "requires_session", "requires_duplicate_detection", "enable_partitioning", "forward_scheme"]);
 const TEXTS = new Set(["forward_to", "forward_dead_letters_to", "user_metadata"]);
 
@@ -89,7 +89,7 @@ function rules(namespace, found) {
       class: "danger-plain",
       "aria-label": `Delete rule ${rule.name}`,
       onclick: () => trying(async () => {
-        if (await sure("Delete this rule?", `The rule '${rule.name}' selects no more messages from now on.`, "Delete")) {
+        if (await sure("Delete this rule?", `The rule '${rule.name}' no longer selects messages.`, "Delete")) {
           await tell("delete", { namespace, entity: found.path, rule: rule.name });
           note(`Deleted the rule '${rule.name}'.`);
         }
@@ -99,7 +99,7 @@ function rules(namespace, found) {
   return [
     el("div", { class: "bar" }, el("h2", {}, "Rules"), el("span", { class: "push" }),
       manages ? el("button", { type: "button", class: "plain", onclick: () => addRule(namespace, found) }, "New rule") : null),
-    rows.length ? table("Rules", columns, rows) : el("p", { class: "quiet" }, "Without a rule it takes no message."),
+    rows.length ? table("Rules", columns, rows) : el("p", { class: "quiet" }, "Without rules the subscription gets no messages."),
     found.rules_total > found.rules.length ? el("p", { class: "hint" }, `Only ${count(found.rules.length)} of ${count(found.rules_total)} are shown.`) : null,
   ];
 }

@@ -1,11 +1,11 @@
-// Runs before the page is drawn, so that it is never drawn in the wrong colours first.
+// Runs before the page is drawn, so that it never flashes in the wrong colours.
 "use strict";
 (() => {
   let wanted = null;
   try {
     wanted = localStorage.getItem("twinbus-theme");
   } catch {
-    // A browser that keeps nothing goes by the system.
+    // Without storage, follow the system's theme.
   }
   if (wanted === "light" || wanted === "dark") {
     document.documentElement.dataset.theme = wanted;
