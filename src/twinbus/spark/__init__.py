@@ -1,1 +1,1 @@
-"""The data pipeline on Spark: the `servicebus` source and sink, the syphon as a Spark job, the ledger, the report."""
+"""The data pipeline on Spark: the `servicebus` source and sink, the syphon job, the ledger pipeline, the report."""

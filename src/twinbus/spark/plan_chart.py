@@ -1,4 +1,4 @@
-"""The plan as a picture: the backlog over time, and how unevenly chance spreads it."""
+"""The plan as a chart: the backlog over time, and how unevenly chance fills the queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEPS_S = (1, 5, 10, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400,
 
 
 def write_chart(plan: Plan, path: Path) -> None:
-    """Draw it into an .svg or .png file."""
+    """Write it as an .svg or .png file."""
     if find_spec("matplotlib") is None:
         raise ConfigError("A chart needs matplotlib: run `pip install 'twinbus[spark]'`.")
     from matplotlib.ticker import FuncFormatter, MultipleLocator, PercentFormatter
@@ -54,7 +54,7 @@ def write_chart(plan: Plan, path: Path) -> None:
             f"{share(spread.even)} (dashed)",
             loc="left",
         )
-        # Only as far as anything is to be seen.
+        # Only as far as anything is visible.
         seen = [where for where, each in spread.probabilities if each > 1e-4]
         below.set_xlim(max(0, spread.even - 2 * width), max(seen) + 2 * width)
         below.xaxis.set_major_formatter(FuncFormatter(lambda part, _: share(part)))

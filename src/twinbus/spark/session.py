@@ -1,11 +1,10 @@
-"""The Spark session of Twinbus's own jobs: Java found, workers on this Python, everything on loopback.
+"""The Spark session of Twinbus's own jobs: finds Java, runs workers on this Python, and stays on loopback.
 
     with spark_session("twinbus ledger") as spark: ...
 
-Rules:
-- Under `spark-submit` the session is its business: master, memory and the rest are taken as they come.
-- Otherwise the default is this machine alone (`local[*]`), listening on loopback, without Spark's own web page.
-- Settings of the caller win over ours.
+- Under `spark-submit`, its settings apply: master, memory and the rest.
+- Otherwise the default is this machine alone (`local[*]`), listening on loopback, without Spark's web UI.
+- The caller's settings override ours.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from twinbus.spark.java import caches, find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Every core of this machine; a task that fails is tried four times, as on a cluster.
+# All cores of this machine; a failed task is tried four times, as on a cluster.
 LOCAL: Final = "local[*,4]"
 
 _SETTINGS: Final = {
@@ -33,11 +32,11 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Spark's own patterns, and ours: settings and options by their names, keys in the text of SQL statements.
+    # Spark's own patterns plus ours: settings and options by name, keys in the text of SQL statements.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|connection[.]?string",
     "spark.sql.redaction.options.regex": "(?i)url|connectionstring",
     "spark.sql.redaction.string.regex": "(?i)SharedAccess(Key|Signature)\\s*=[^;\"'\\s]+",
-    # A task moves messages: running it twice at once would only repeat them.
+    # A task moves messages, so running it twice at the same time would only repeat them.
     "spark.speculation": "false",
 }
 _LOCAL_SETTINGS: Final = {
@@ -46,9 +45,9 @@ _LOCAL_SETTINGS: Final = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
 }
-# Half the time to start, for jobs whose work is done in Python and not in the JVM.
+# Halves the start time, for jobs that work in Python and not in the JVM.
 BRISK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-# Its plans are small, and looking at them again while they run takes longer than they do.
+# Its plans are small: replanning them takes longer than running them.
 _BRISK_SETTINGS: Final = {"spark.sql.adaptive.enabled": "false"}
 _QUIET: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties").as_uri()}"'
 
@@ -59,7 +58,7 @@ def submitted() -> bool:
 
 
 def need_pyspark() -> None:
-    """Say what is missing before Spark's own parts do."""
+    """Raise a helpful error if Spark is not installed."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -77,7 +76,7 @@ def open_session(
     brisk: bool = False,
     archive: Archive | None = None,
 ) -> SparkSession:
-    """A session, or the one that is there. `brisk` starts sooner and runs long computations in the JVM more slowly."""
+    """Create or reuse a session. `brisk` starts faster, but runs long computations in the JVM more slowly."""
     need_pyspark()
     from pyspark.sql import SparkSession
 
@@ -108,8 +107,8 @@ def spark_session(
     archived: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block. `archived` is for jobs that run again and again on this machine, and names
-    theirs: from the second run on the JVM has its classes from an archive. `progress` is told when one is made."""
+    """A session that ends with the block. `archived` names a job that runs repeatedly on this machine: from its second
+    run on the JVM loads its classes from an archive. `progress` is called when one is written."""
     archive = None
     if archived is not None and not submitted() and not _has_jvm():
         archive = Archive.of(archived, find_java(), caches(os.environ), os.environ)
@@ -125,7 +124,7 @@ def spark_session(
 
 
 def _has_jvm() -> bool:
-    """Whether this process has a JVM already, which the next session will use as it is."""
+    """Whether this process already has a JVM, which the next session will reuse."""
     need_pyspark()
     from pyspark import SparkContext
 
@@ -133,8 +132,8 @@ def _has_jvm() -> bool:
 
 
 def _prepare(master: str) -> None:
-    """What Spark reads from the environment before its JVM is there."""
-    # Its default is the first `python3` of PATH, which lacks our packages.
+    """Set what Spark reads from the environment before its JVM starts."""
+    # Spark's default is the first `python3` on PATH, which lacks our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(find_java().home)

@@ -1,11 +1,10 @@
-"""The spread of senders over backlog queues, drawn at random many times on Spark.
+"""Simulates on Spark how senders spread over backlog queues.
 
 It answers what closed forms cannot: the fullest queue when senders are not alike.
 
-Rules:
-- Trials come in chunks, each with a stream of chance of its own made from the seed and its number: the same seed gives
-  the same answer on any master, with any number of partitions.
-- A trial leaves two numbers; what comes back to the driver is a row of percentiles, however many trials there are.
+- Trials come in chunks. Each chunk has its own random stream, made from the seed and its number, so the same seed gives
+  the same answer on any master with any number of partitions.
+- A trial yields two numbers; the driver gets one row of percentiles, however many trials there are.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from twinbus.plan.load import Load
 
-# Trials of a chunk, and how many picks are in memory at once.
+# Trials per chunk, and picks in memory at a time.
 _CHUNK: Final = 1_000
 _PICKS_MAX: Final = 2_000_000
 _DIGITS: Final = 5
@@ -30,7 +29,7 @@ _LEVELS: Final = (0.05, 0.5, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What the trials gave. Shares are those of the fullest queue; `error` is the standard error of their mean."""
+    """The result. Shares are those of the fullest queue; `error` is the standard error of their mean."""
 
     trials: int
     seed: int
@@ -78,10 +77,10 @@ def draw(spark: SparkSession, load: Load, *, trials: int, seed: int, queues: int
 
 
 class _Trials:
-    """What a task does: numbers of chunks in, trials out."""
+    """The task: chunk numbers in, trials out."""
 
     def __init__(self, trials: int, seed: int, queues: int, weights: list[float]) -> None:
-        # Of all chunks together; the last chunk has what is left.
+        # Of all chunks; the last chunk has the remainder.
         self._trials = trials
         self._seed = seed
         self._queues = queues
@@ -98,7 +97,7 @@ class _Trials:
                     yield pa.RecordBatch.from_arrays([pa.array(shares), pa.array(empty)], names=["share", "empty"])
 
     def chunk(self, number: int, count: int) -> Iterator[tuple[Any, Any]]:
-        """The fullest queue's share and the empty queues of each trial of a chunk, some trials at a time."""
+        """For each trial of a chunk the fullest queue's share and the number of empty queues, some trials at a time."""
         import numpy as np
 
         chance = np.random.default_rng([self._seed, number])
@@ -110,5 +109,5 @@ class _Trials:
             places = (picks + np.arange(rows)[:, None] * self._queues).ravel()
             weighted = np.bincount(places, np.tile(self._weights, rows), rows * self._queues)
             shares = weighted.reshape(rows, self._queues)
-            # Rounded, so that the percentiles are of a bounded number of values.
+            # Rounded, so that percentiles see a bounded number of values.
             yield shares.max(axis=1).round(_DIGITS), (shares == 0).sum(axis=1)

@@ -1,11 +1,10 @@
-"""What differs between the versions of PySpark that Twinbus runs on, 4.0 to 4.3.
+"""Differences between the supported versions of PySpark, 4.0 to 4.3.
 
-Rules:
-- The rest of the package imports these names from here, and is written for the newest version.
+- The rest of the package imports these names from here and is written for the newest version.
 - Before 4.2 Spark has no admission control for Python sources: it asks a stream for the end of a batch without saying
-  where the batch starts. `UntoldStream` finds out, from what Spark plans and commits.
-- Before 4.1 there are no filters for Python sources, and no writer of a stream that takes Arrow; a stream's writer that
-  is also one of a batch is given Arrow all the same.
+  where the batch starts. `UntoldStream` infers the start from what Spark plans and commits.
+- Before 4.1 there are no filters for Python sources and no Arrow writer for streams; a stream writer that is also a
+  batch Arrow writer gets Arrow anyway.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from pyspark.sql.types import StructType
 
 from twinbus.clock import SystemClock
 
-# Whether Spark tells a stream where a batch starts and how much it may have.
+# Whether Spark tells a stream where a batch starts and how much it may contain.
 HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 HAS_FILTERS: Final = hasattr(datasource, "Filter")
 _HAS_TIMEZONE: Final = "timezone" in signature(to_arrow_schema).parameters
-# In an offset: it was made without knowing where its batch starts. Its value makes it another one each time, so that
-# Spark plans a batch, and tells by it.
+# Marks an offset made without knowing where its batch starts. The value makes each such offset different, so that Spark
+# plans a batch and thereby reveals the start.
 UNTOLD: Final = "asked"
 
 if TYPE_CHECKING or HAS_LIMITS:
@@ -86,37 +85,38 @@ __all__ = [
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects batches of a schema to have."""
+    """The Arrow schema that Spark expects for batches of a schema."""
     found: pa.Schema = to_arrow_schema(schema, timezone="UTC") if _HAS_TIMEZONE else to_arrow_schema(schema)
     return found
 
 
 class LimitedStream(DataSourceStreamReader):
-    """A stream that is told where its batches start, and can do without for the first batch of a run."""
+    """A stream that is told where its batches start, and can do without that for the first batch of a run."""
 
     @abstractmethod
     def first_offset(self) -> dict[str, Any]:
-        """The end of a batch that may start anywhere."""
+        """The end of a batch whose start is unknown."""
 
     @abstractmethod
     def without(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
-        """The end of a batch, made by `first_offset`, without what there was up to its start."""
+        """The end of a batch from `first_offset`, without what lies before its start."""
 
 
 class UntoldStream(DataSourceStreamReader):
     """A stream for Spark before 4.2.
 
     What Spark does there, and what follows from it:
-    - `latestOffset` without arguments. A query that is started again first has the partitions from its last offset to
-      the same one planned, and then those of the batch that was not committed. So when an offset is asked for, the
-      batch planned last is committed.
-    - A run with availableNow asks once, before all of that, and plans one batch. What is left of the batch before is
-      in that offset, and is taken out of it when the batch is planned.
+
+    - It calls `latestOffset` without arguments. After a restart it first plans the partitions from the last offset to
+      the same offset, then those of the uncommitted batch. So when it asks for an offset, the batch planned last is
+      committed.
+    - A run with availableNow asks once, before all that, and plans one batch. That offset includes what is left of the
+      previous batch, which is removed from it when the batch is planned.
     """
 
     def __init__(self, stream: LimitedStream) -> None:
         self._stream = stream
-        # Where the next batch starts; None before Spark has planned one.
+        # Where the next batch starts; None until Spark has planned one.
         self._start: dict[str, Any] | None = None
 
     def __repr__(self) -> str:

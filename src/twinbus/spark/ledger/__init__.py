@@ -1,1 +1,1 @@
-"""The ledger pipeline: ledger files in, Parquet tables out; docs/ledger.md tells what is in them."""
+"""The ledger pipeline: reads ledger files, writes Delta tables; docs/ledger.md describes them."""

@@ -1,15 +1,14 @@
-"""What operations cost: from sums of days and a price sheet to a row for each day, stage, entity and kind.
+"""What operations cost: turns daily sums and a price sheet into a row for each day, stage, entity and kind.
 
-Rules:
-- Each operation is charged once: by the broker's ledger if it tells of the namespace in that month, else by those of
-  clients and syphons. Only a syphon knows that a send brings a message home: so many of the broker's direct sends to
-  the entity are shown as `to-primary`.
-- Tiers are cumulative by namespace and month, in the order of the rows. Money is DECIMAL and exact: sums of a month are
-  the sheet's own figure for it.
-- The base charge runs from the first to the last hour of the month that the ledger tells of; connections are billed by
-  the hour, each with the most there were at once. Bandwidth is every byte of a billed operation, at every stage.
-- Days are few, however many operations they are of: all that is done with them is one task without an exchange, which
-  in a session that has just begun takes a fraction of the time.
+- Each operation is charged once: from the broker's ledger if it covers the namespace in that month, otherwise from
+  those of clients and syphons. Only a syphon knows that a send moves a diverted message to the primary, so that many of
+  the broker's direct sends to the entity are shown as `to-primary`.
+- Tiers are cumulative by namespace and month, in the order of the rows. Amounts are exact decimals: the sum of a month
+  is exactly what the sheet gives for it.
+- The base charge runs from the first to the last hour of the month that the ledger covers; connections are billed by
+  the hour at their peak. Bandwidth is every byte of a billed operation, at every stage.
+- There are few days, however many operations they had, so all work on them is one task without an exchange. In a fresh
+  session that takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _HOUR_S = 3_600
 
 
 def month(date: Column) -> Column:
-    """As in `2026-10`."""
+    """The month, for example `2026-10`."""
     return F.date_format(date, "yyyy-MM")
 
 
 def charges(days: DataFrame, hours: DataFrame, sheet: Sheet) -> DataFrame:
-    """The charges of whole months, with their `month`: of all the months' days and hours."""
+    """The charges of whole months with their `month`, from all days and hours of those months."""
     days, hours = days.coalesce(1), hours.coalesce(1)
     found = (
         _tiered(_charged(days, sheet), sheet.operations)
@@ -64,13 +63,13 @@ def charges(days: DataFrame, hours: DataFrame, sheet: Sheet) -> DataFrame:
 
 
 def _billed(sheet: Sheet) -> Column:
-    """Whether the sheet has a price for operations."""
+    """Whether the sheet bills an operation."""
     billed = ~F.col("kind").isin(sorted(sheet.free_kinds)) if sheet.free_kinds else F.lit(True)
     return billed if sheet.refused else billed & (F.col("outcome") == OK)
 
 
 def _carried(days: DataFrame, sheet: Sheet) -> DataFrame:
-    """Bytes of billed operations a day, each once; `kind` is the stage that carried them."""
+    """Bytes of billed operations by day, each counted once; `kind` is the stage that carried them."""
     broker = F.col("source") == LedgerSource.BROKER.value
     by_month = Window.partitionBy("namespace", month(F.col("date")))
     told = days.withColumn("has_broker", F.max(broker).over(by_month)).where(broker | ~F.col("has_broker"))
@@ -81,7 +80,7 @@ def _carried(days: DataFrame, sheet: Sheet) -> DataFrame:
 
 
 def _charged(days: DataFrame, sheet: Sheet) -> DataFrame:
-    """Billed operations a day: of each namespace and month by one source, or by clients and syphons together."""
+    """Billed operations by day: each namespace and month from the broker, or from clients and syphons together."""
     billed = _billed(sheet)
     units = "units" if sheet.step_bytes else "count"
     broker = F.col("source") == LedgerSource.BROKER.value
@@ -94,7 +93,7 @@ def _charged(days: DataFrame, sheet: Sheet) -> DataFrame:
     found = found.withColumn("has_broker", F.max(broker).over(by_month)).where("count > 0")
     home = ~broker & F.col("has_broker") & (stage == Stage.TO_PRIMARY.value) & (kind == Kind.SEND.value)
     sent = broker & (stage == Stage.DIRECT.value) & (kind == Kind.SEND.value)
-    # Where nothing was brought home, nothing is moved.
+    # If nothing was syphoned, nothing is moved to another stage.
     home_count, home_units = (
         F.when(sent, F.coalesce(F.sum(F.when(home, F.col(name))).over(by_entity), F.lit(0))).otherwise(0)
         for name in ("count", "units")
@@ -153,7 +152,7 @@ def _of_base(days: DataFrame, hours: DataFrame, sheet: Sheet) -> DataFrame:
 
 
 def _tiered(rows: DataFrame, tiers: Tiers) -> DataFrame:
-    """Rows with units, and their amounts: what all of the month cost with them less what they cost without."""
+    """Rows with units, and their amounts: the month's cost with the row minus its cost without."""
     by_month = Window.partitionBy("namespace", month(F.col("date"))).orderBy(*_KEYS)
     so_far = F.sum("units").over(by_month.rowsBetween(Window.unboundedPreceding, 0))
     found = rows.withColumn("so_far", so_far)
@@ -162,7 +161,7 @@ def _tiered(rows: DataFrame, tiers: Tiers) -> DataFrame:
 
 
 def _total(units: str, tiers: Tiers) -> str:
-    """`Tiers.total` as an expression: whole numbers of the smallest part of money, cut to whole ones."""
+    """`Tiers.total` as a SQL expression, in whole numbers of the smallest money unit, truncated."""
     parts = []
     low = 0
     for tier in tiers.steps:

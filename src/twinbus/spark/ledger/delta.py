@@ -1,16 +1,15 @@
-"""A folder of Delta tables that change together, one batch after the other.
+"""A folder of Delta tables that change together, batch by batch.
 
     operations/_delta_log/   each table is a Delta table, for every reader of the format
     batch.json               the last batch: its number, the price sheet, what it adds and replaces in each table
-    _staging/                what a batch is writing
+    _staging/                files that a batch is writing
 
-Rules:
-- Spark writes Parquet files, the driver commits them with `deltalake`. Delta has no commit over several tables: each
-  commit carries the batch's number, so that committing a batch twice changes nothing.
-- batch.json appears by one rename, when all files of the batch are on disk and before the first commit. A run that is
-  killed between two commits is completed by the next one; one that is killed before leaves files that no log names.
-- One run at a time has the folder; readers need no lock. Files that were replaced stay for a while, for those who are
-  reading them, and are then vacuumed.
+- Spark writes Parquet files, and the driver commits them with `deltalake`. Delta has no commit across tables, so each
+  commit carries the batch number: committing a batch twice changes nothing.
+- batch.json is renamed into place when all files of the batch are on disk and before the first commit. If a run is
+  killed between two commits, the next run completes them; if it is killed before, its files are in no log.
+- One run at a time locks the folder; readers need no lock. Replaced files stay for a while for those who are reading
+  them, and are vacuumed later.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from twinbus.spark.ledger.schemas import TABLES, TableSpec
 _APPLICATION: Final = "twinbus.ledger"
 _BATCH: Final = "batch.json"
 _SETTINGS: Final = {
-    # A reader goes through this many commits at most.
+    # A reader replays at most this many commits.
     "delta.checkpointInterval": "10",
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": f"interval {TABLES_KEPT_HOURS} hours",
@@ -45,7 +44,8 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """Files that a batch adds to a table, and the partitions whose other files go; None: all others go."""
+    """Files that a batch adds to a table, and the partitions whose other files it removes; None means all
+    partitions."""
 
     added: list[str]
     replaced: list[str] | None
@@ -53,7 +53,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The last batch. `sheet` is the price sheet that the charges are by, as a text; empty before the first batch."""
+    """The last batch. `sheet` is the price sheet behind the charges, as text; empty before the first batch."""
 
     number: int = 0
     at_ms: int = 0
@@ -62,10 +62,10 @@ class Batch:
 
 
 class DeltaFolder:
-    """One folder of tables, as it is when it is looked at."""
+    """One folder of tables."""
 
     def __init__(self, folder: Path) -> None:
-        # Absolute, because Spark's workers have other working folders.
+        # Absolute, because Spark's workers have other working directories.
         self.folder = folder.absolute()
         self.staging = self.folder / "_staging"
 
@@ -85,12 +85,12 @@ class DeltaFolder:
             ) from None
 
     def files(self, table: str, partitions: Iterable[str] | None = None) -> list[str]:
-        """A table's files, of some partitions or all."""
+        """A table's files, in some partitions or all."""
         try:
             actions = DeltaTable(self.folder / table).get_add_actions()
         except TableNotFoundError:
             return []
-        # Not as addresses: those of a folder with a space in its name are escaped.
+        # Not as URLs, which escape spaces in folder names.
         paths = [self.folder / table / each for each in actions.column("path").to_pylist()]
         wanted = None if partitions is None else set(partitions)
         return sorted(str(path) for path in paths if wanted is None or partition_of(path) in wanted)
@@ -99,7 +99,7 @@ class DeltaFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Have the folder to oneself, after the batch that a killed run left half committed."""
+        """Lock the folder, and complete a batch that a killed run left half committed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -115,7 +115,7 @@ class DeltaFolder:
             os.close(handle)
 
     def stage(self) -> Path:
-        """An empty folder for a batch's files, which nobody reads."""
+        """An empty folder for a batch's files, which no reader sees."""
         shutil.rmtree(self.staging, ignore_errors=True)
         self.staging.mkdir()
         return self.staging
@@ -124,7 +124,7 @@ class DeltaFolder:
         return sorted((self.staging / "tables" / table).rglob("*.parquet"))
 
     def commit(self, number: int, at_ms: int, sheet: str, replaced: dict[str, Iterable[str] | None]) -> None:
-        """Put what is staged of these tables in the place of the partitions named; None: of the whole table."""
+        """Commit the staged files of these tables, replacing the named partitions; None replaces the whole table."""
         changes = {}
         for table, partitions in replaced.items():
             added = []
@@ -149,7 +149,7 @@ class DeltaFolder:
             self.vacuum()
 
     def vacuum(self) -> None:
-        """Remove files that no table names any more."""
+        """Delete files that no table references any more."""
         for table in TABLES:
             DeltaTable(self.folder / table).vacuum(
                 TABLES_KEPT_HOURS, dry_run=False, enforce_retention_duration=False, full=True
@@ -197,7 +197,7 @@ class DeltaFolder:
             return self._created(name, TABLES[name])
 
     def create(self) -> None:
-        """Have every table, so that readers find its columns before its first row."""
+        """Create every table, so that readers find its columns before its first row."""
         for name in TABLES:
             self._table(name)
 
@@ -212,7 +212,7 @@ class DeltaFolder:
 
 
 def partition_of(path: Path) -> str:
-    """The value in `month=2026-10`, the folder of a file; empty where a table has no partitions."""
+    """The value in `month=2026-10`, the folder of a file; empty if the table has no partitions."""
     return path.parent.name.partition("=")[2]
 
 

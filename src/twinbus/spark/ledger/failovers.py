@@ -1,11 +1,11 @@
-"""Episodes of failover, from the events that clients and syphons told.
+"""Failover episodes, from the events that clients and syphons recorded.
 
-Rules:
-- A client is failed over from its `failed-over` to its next `failed-back`. The times of all clients of an entity that
-  touch are one episode.
-- A client that was killed never tells of failing back: it counts as back when any client of the entity says so after
-  the last that was heard of it; before that the episode is open.
-- Messages belong to the last episode that began before they were told of: the syphon brings them home after its end.
+- A client is failed over from its `failed-over` to its next `failed-back`. Overlapping times of an entity's clients
+  form one episode.
+- A killed client never reports failing back. It counts as back when any client of the entity fails back after the
+  killed one's last event; until then the episode is open.
+- Messages belong to the last episode that began before they were recorded, because the syphon delivers them after its
+  end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPEN_MS = 2**62
 
 
 def failovers(events: DataFrame) -> DataFrame:
-    """All episodes of these events: records of type `failover`, all there are of the entities in them."""
+    """All episodes in these records of type `failover`, which must be complete for their entities."""
     spells = _spells(events)
     by_entity = Window.partitionBy(*_ENTITY).orderBy("start_ms", "last_ms", "id")
     until = F.max("until_ms").over(by_entity.rowsBetween(Window.unboundedPreceding, -1))
@@ -53,13 +53,13 @@ def _is(*events: Event) -> Column:
 
 
 def _spells(events: DataFrame) -> DataFrame:
-    """When each client was failed over: start_ms, and until_ms, which is very late for one that goes on."""
+    """When each client was failed over: start_ms and until_ms, which is far in the future while it lasts."""
     heard = _is(Event.FAILED_OVER, Event.FAILED_BACK, Event.DIVERTED)
     told = events.where(heard).withColumn("run", F.regexp_replace("id", "-[^-]*$", ""))
     by_client = Window.partitionBy(*_ENTITY, "run")
     told = told.withColumn("last_ms", F.max("end_ms").over(by_client))
     turns = told.where(_is(Event.FAILED_OVER, Event.FAILED_BACK))
-    # Ids of one run are numbers of different lengths: the longer is the later.
+    # Ids of one run end in numbers of different lengths: the longer id is the later one.
     in_order = by_client.orderBy("start_ms", F.length("id"), "id")
     back = F.when(_is(Event.FAILED_BACK), F.col("start_ms"))
     turns = turns.withColumn("before", F.lag("event").over(in_order)).withColumn(
@@ -79,7 +79,7 @@ def _spells(events: DataFrame) -> DataFrame:
 
 
 def _with_messages(episodes: DataFrame, events: DataFrame) -> DataFrame:
-    """Episodes with the messages told of from their start to the start of the next."""
+    """Episodes with the messages recorded from their start to the start of the next."""
     names = {Event.DIVERTED: "diverted", Event.SYPHONED: "syphoned", Event.DEAD_LETTERED: "dead_lettered"}
     messages = events.where(_is(*names)).select(
         F.col("namespace").alias("namespace_"),

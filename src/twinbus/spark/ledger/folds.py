@@ -1,7 +1,7 @@
-"""From rows of ledger files to rows of the tables, and how rows of one key are added up: one function a table.
+"""Turns rows of ledger files into rows of the tables, and adds up rows with the same key: one function per table.
 
-A fold takes new rows together with those that a table has of the same days, so that every table has one row for a key,
-however often a batch adds to a minute.
+A fold gets new rows together with the table's existing rows of the same days, so every table has one row per key,
+however often batches add to a minute.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def new_connections(rows: DataFrame) -> DataFrame:
 
 
 def connections(rows: DataFrame) -> DataFrame:
-    """The most connections that a namespace had at once in each hour."""
+    """Peak connections of a namespace by hour."""
     return rows.groupBy("month", "hour", "namespace").agg(
         F.max("peak").alias("peak"), F.min("first").alias("first"), F.max("last").alias("last")
     )
@@ -74,9 +74,9 @@ def new_backlog(rows: DataFrame) -> DataFrame:
 
 
 def backlog(rows: DataFrame) -> DataFrame:
-    """Of each minute the look that saw most in a queue, and the greatest age.
+    """For each minute the measurement with the greatest depth, and the greatest age.
 
-    Not the last look: a backlog that came and went within a minute would not be seen.
+    Not the last measurement: a backlog that came and went within a minute would not show.
     """
     found = rows.groupBy("day", "minute", "namespace", "queue").agg(
         F.max(F.struct("depth", "depth_bytes", "dead")).alias("look"), F.max("oldest_ms").alias("oldest_ms")
@@ -106,7 +106,7 @@ def _as_they_are(rows: DataFrame) -> DataFrame:
     return rows
 
 
-# Table -> the part of the rows that it is made of, its new rows, and their fold.
+# By table: the part of the rows it is built from, its new rows, and their fold.
 FOLDS: Final[dict[str, tuple[str, Callable[[DataFrame], DataFrame], Callable[[DataFrame], DataFrame]]]] = {
     "operations": ("operations", new_operations, operations),
     "days": ("operations", new_days, days),

@@ -1,14 +1,13 @@
-"""New ledger files as a stream: Structured Streaming finds them, the pipeline takes them in.
+"""New ledger files as a stream: Structured Streaming finds them, and the pipeline processes them.
 
     LedgerStream(spark, [Path("data/ledger")], Path("tables/_stream"), job.take).follow(10.0, stopping, told)
 
-Rules:
-- Spark's file source finds the files, with their sizes and without their content; its checkpoint is beside the tables.
-- What was processed is what the table `files` says, which changes with the tables and by the same batch number. A batch
-  that Spark repeats after a crash, a checkpoint that was removed, and files that a run without a stream has processed
-  therefore add nothing.
-- There is no watermark: nothing is held back in memory, and a file that comes late is added to its own day.
-- To stop is to wait for the batch in hand.
+- Spark's file source lists the files and their sizes without reading them; its checkpoint is beside the tables.
+- The table `files` records what was processed. It changes in the same batch as the other tables, so nothing is added
+  twice: not by a batch that Spark repeats after a crash, not after a deleted checkpoint, and not from files that a run
+  without a stream has processed.
+- There is no watermark: nothing is held in memory, and a late file is added to its own day.
+- Stopping waits for the current batch.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The name of the query, in Spark's pages and for a StreamingQueryListener.
+# The query's name in Spark's UI and for a StreamingQueryListener.
 QUERY: Final = "twinbus-ledger"
 _FILES: Final = "path string, modificationTime timestamp, length bigint, content binary"
 _OPTIONS: Final = {
     "pathGlobFilter": "*.jsonl",
-    # No folder's name is a column's value.
+    # Folder names are not partition columns.
     "recursiveFileLookup": "true",
-    # A file may come weeks after it was written.
+    # A file may arrive weeks after it was written.
     "maxFileAge": "36500d",
 }
 _LOOK_S: Final = 0.2
@@ -57,7 +56,7 @@ def _values(summary: RunSummary) -> list[Any]:
 
 
 class LedgerStream:
-    """The files of some folders; `take` processes those of them that it does not know."""
+    """The files of some folders; `take` processes those it does not know."""
 
     def __init__(
         self,
@@ -68,11 +67,11 @@ class LedgerStream:
     ) -> None:
         self._spark = spark
         self._folders = sorted({each.absolute() for each in folders})
-        # Spark refuses a checkpoint of other sources: each set of folders has its own.
+        # Spark rejects a checkpoint of other sources, so each set of folders has its own.
         name = sha256("\0".join(map(str, self._folders)).encode(errors="surrogateescape")).hexdigest()[:16]
         self._checkpoint = checkpoints / name
         self._take = take
-        # Held while a batch is in hand.
+        # Held during a batch.
         self._lock = threading.Lock()
         self._total = RunSummary()
         self._failure: BaseException | None = None
@@ -80,7 +79,7 @@ class LedgerStream:
     def follow(
         self, every_s: float | None, stopping: threading.Event, told: Callable[[RunSummary], None]
     ) -> RunSummary:
-        """Look every so many seconds until `stopping` is set; None: process what is there, and end."""
+        """Check every `every_s` seconds until `stopping` is set; with None, process what exists and return."""
 
         def batch(frame: DataFrame, number: int) -> None:
             with self._lock:
@@ -120,12 +119,12 @@ class LedgerStream:
         return reduce(lambda one, other: one.unionAll(other), frames).select("path", "length")
 
     def _found(self, frame: DataFrame) -> dict[str, int]:
-        """The batch's files, the oldest name first; without those of folders below."""
+        """The batch's files, oldest name first, without those in subfolders."""
         rows: list[Any] = frame.collect()
         files = {row["path"].removeprefix("file:"): row["length"] for row in rows}
         return {path: files[path] for path in sorted(files) if Path(path).parent in self._folders}
 
 
 def _escaped(folder: Path) -> str:
-    """A folder's name for Spark, which reads patterns."""
+    """A folder name escaped for Spark, which expects a pattern."""
     return "".join(f"\\{each}" if each in "{}[]*?\\" else each for each in str(folder))

@@ -1,9 +1,9 @@
-"""The ledger pipeline as a job of its own, for `spark-submit`:
+"""The ledger pipeline as a job for `spark-submit`:
 
     spark-submit --master spark://HOST:7077 --py-files twinbus.zip .../twinbus/spark/ledger/job.py \\
         --ledger /shared/ledger --tables /shared/tables --prices standard
 
-`twinbus ledger run` does the same, and shows it better. The folders must be the same on all machines of a cluster.
+`twinbus ledger run` does the same with better output. The folders must have the same path on all machines of a cluster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tables of earlier versions, whose folder had a commit format of its own: read once, and made Delta tables.
+"""Converts tables of earlier versions, which had a commit format of their own, to Delta tables.
 
-commits/000000000007.json   the parts in force since the seventh commit
+commits/000000000007.json   the parts that are current since the seventh commit
 parts/000000000007/         `operations` (sums), `records/type=...`, `seen` (ids), files.json (the ledger files)
 """
 
@@ -33,7 +33,7 @@ _ALL: Final = -1  # every bit of a word
 
 
 class OldTables:
-    """A folder of formats 1 and 2."""
+    """A folder in format 1 or 2."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class OldTables:
 
     @cached_property
     def _parts(self) -> list[Path]:
-        """The folders in force."""
+        """The current parts."""
         commits = sorted((self._folder / "commits").glob("*.json"))
         if not commits:
             return []
@@ -60,14 +60,14 @@ class OldTables:
             ) from None
 
     def files(self) -> dict[str, int]:
-        """The ledger files that were read."""
+        """The ledger files that were processed."""
         found: dict[str, int] = {}
         for part in self._parts:
             found |= json.loads((part / "files.json").read_text())
         return found
 
     def ids(self) -> dict[str, NumberSet]:
-        """The ids that were seen. A row was a range of words of 64 numbers, or one word with some of its bits."""
+        """The known ids. A row was a range of words of 64 numbers, or one word with some of its bits set."""
         from pyarrow.parquet import read_table
 
         ranges: dict[str, list[tuple[int, int]]] = {}
@@ -82,7 +82,7 @@ class OldTables:
         return {run: NumberSet(each) for run, each in ranges.items()}
 
     def stage(self, spark: SparkSession, rows: StagedRows) -> None:
-        """Hand over the rows, as those of a batch of ledger files."""
+        """Write the old rows as those of a batch of ledger files."""
         found = spark.createDataFrame([], schemas.ROWS)
         if sums := self._existing("operations"):
             frame = spark.read.schema(_SUMS).parquet(*map(str, sums)).withColumnRenamed("minute", "start_ms")
@@ -95,7 +95,7 @@ class OldTables:
         rows.write(found.withColumn("day", F.coalesce(day, F.lit("-"))))
 
     def remove(self) -> None:
-        """Remove the old files; the commits last, so that a run that is killed meanwhile goes on with it."""
+        """Delete the old files, the commits last, so that a run after a crash continues."""
         for place in ("parts", "days", "charges", "failovers"):
             for folder in (self._folder / place).glob("[0-9]" * 12):
                 shutil.rmtree(folder)

@@ -1,8 +1,7 @@
-"""Which records were seen: the numbers of a run's ids, as ranges.
+"""Which records are known: the numbers of each run's ids, as ranges.
 
-Rules:
-- An id is a run and a number. A writer counts up, so what was seen of a run is a few ranges, however many records.
-- This is exact: a record whose number is in a set was counted, and every other one was not.
+- An id is a run and a number. A writer counts up, so the known ids of a run are a few ranges, however many records.
+- This is exact: a record is a repeat if and only if its number is in the set.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 
 class NumberSet:
-    """A set of numbers, kept as ranges that do not touch."""
+    """A set of numbers as ranges that do not touch."""
 
     __slots__ = ("_highs", "_lows")
 
@@ -42,7 +41,7 @@ class NumberSet:
         return at >= 0 and number <= self._highs[at]
 
     def add(self, number: int) -> bool:
-        """Whether it is new. The next number of a writer, which is nearly always the one, costs next to nothing."""
+        """Add a number; returns whether it is new. The usual case, a writer's next number, costs almost nothing."""
         highs = self._highs
         if highs and number == highs[-1] + 1:
             highs[-1] = number

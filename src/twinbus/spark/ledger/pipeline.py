@@ -1,15 +1,14 @@
-"""The ledger pipeline: new ledger files into the tables, exactly once.
+"""The ledger pipeline: adds new ledger files to the tables, exactly once.
 
     summary = run(spark, ["data/ledger"], "data/tables", Sheet.load("standard"))
 
-Rules:
-- A run takes the files that the table `files` does not name, in batches. Killed at any moment, it goes on with the
-  batch after the last one that was committed, and what was not committed never shows.
-- Records are known by their ids: a file that comes twice, under whatever name, adds nothing, and late ones are welcome.
-- A batch writes the partitions that it adds to anew, a day or a month: so a table has one file for each, however many
-  runs there were. Charges are computed anew for the months that got something, episodes from all events.
-- A small batch in a session that has just begun is what matters to those who wait, and there the time goes into making
-  and compiling queries, each by one core: there are few, and those that do not need each other run side by side.
+- A run processes the files that the table `files` does not list, in batches. If it is killed, the next run continues
+  after the last committed batch; uncommitted work never shows.
+- Records are identified by id: a file that comes twice, under any name, adds nothing, and late files are fine.
+- A batch rewrites each partition that it adds to, a day or a month, so a table has one file per partition, however many
+  runs there were. Charges are recomputed for the affected months, episodes from all events.
+- A small batch in a fresh session should be fast. There the time goes into planning and compiling queries, one core
+  each, so there are few queries, and independent ones run in parallel.
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ if TYPE_CHECKING:
     from twinbus.spark.ledger.number_set import NumberSet
 
 FOLLOW_S: Final = 10.0
-# Below this the session is opened `brisk`.
+# Smaller runs use a `brisk` session.
 BRISK_BYTES: Final = 128 * 1024 * 1024
 
 _SETTINGS: Final = {
-    # Delta's timestamps; Spark's own are another type of Parquet's.
+    # Delta's timestamps; Spark's default is another Parquet type.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Thousands of files are listed by the driver in a second; a job for it takes longer.
+    # The driver lists thousands of files in a second; a Spark job for that takes longer.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # The few kinds of rows of a batch are written side by side instead of sorted first.
+    # Write the few kinds of rows of a batch at the same time instead of sorting them first.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.session.timeZone": "UTC",
-    # Names of entities in lower case by Java: loading ICU's tables for it takes longer than a small batch's charges.
+    # Lower-case entity names with Java: loading ICU's tables takes longer than the charges of a small batch.
     "spark.sql.icu.caseMappings.enabled": "false",
 }
 
@@ -72,7 +71,7 @@ def run(
     batch_bytes: int = LEDGER_BATCH_BYTES,
     progress: Callable[[str], None] | None = None,
 ) -> RunSummary:
-    """Process what is new, and return what that was."""
+    """Process new files and return a summary."""
     job = _Job(spark, DeltaFolder(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
     with _settings(spark), job.delta.locked():
         return job.run([Path(each) for each in ledger_folders])
@@ -91,7 +90,8 @@ def follow(
     batch_bytes: int = LEDGER_BATCH_BYTES,
     progress: Callable[[str], None] | None = None,
 ) -> RunSummary:
-    """Process what is new as a stream, until `stopping` is set; `told` gets what each batch did, if anything."""
+    """Process new files as a stream until `stopping` is set; `told` gets the summary of each batch that did
+    anything."""
     job = _Job(spark, DeltaFolder(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
     folders = [Path(each) for each in ledger_folders]
     with _settings(spark), job.delta.locked():
@@ -103,13 +103,13 @@ def follow(
 
 
 def is_small(ledger_folders: Sequence[Path | str], tables_folder: Path | str) -> bool:
-    """Whether a run has so little to read that it is done before a JVM that compiles well has warmed up."""
+    """Whether a run reads so little that it finishes before an optimising JVM has warmed up."""
     files = new_files([Path(each) for each in ledger_folders], known_files(DeltaFolder(Path(tables_folder))))
     return sum(files.values()) < BRISK_BYTES
 
 
 def new_files(folders: Iterable[Path], known: Mapping[str, int]) -> dict[str, int]:
-    """Complete files that are not known, with their sizes, the oldest first."""
+    """Complete files that are not known, with their sizes, oldest first."""
     found: dict[str, int] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -118,14 +118,14 @@ def new_files(folders: Iterable[Path], known: Mapping[str, int]) -> dict[str, in
             try:
                 size = path.stat().st_size
             except FileNotFoundError:
-                continue  # the broker removed it just now
+                continue  # the broker has just deleted it
             if known.get(str(path)) != size:
                 found[str(path)] = size
     return found
 
 
 def batches(files: Mapping[str, int], batch_bytes: int) -> Iterator[dict[str, int]]:
-    """The files in groups of about so many bytes."""
+    """The files in groups of about this many bytes."""
     batch: dict[str, int] = {}
     total = 0
     for path, size in files.items():
@@ -139,7 +139,7 @@ def batches(files: Mapping[str, int], batch_bytes: int) -> Iterator[dict[str, in
 
 
 class _Job:
-    """A run's work on one tables folder, which it has to itself."""
+    """A run's work on one locked tables folder."""
 
     def __init__(
         self,
@@ -167,14 +167,14 @@ class _Job:
         return replace(total, seconds=(watch.now_ms() - begun) / 1000)
 
     def price(self) -> None:
-        """Compute all charges anew if they are by another sheet."""
+        """Recompute all charges if the price sheet changed."""
         last = self.delta.batch()
         if last.number and last.sheet != repr_of(self._sheet):
             self._progress("the price sheet changed: computing all charges again")
             self._commit(StagedRows(self._spark, self.delta.stage()), {}, {})
 
     def take(self, files: Mapping[str, int]) -> RunSummary:
-        """Process those of the files that are not known."""
+        """Process the files that are not known."""
         watch = MonotonicClock()
         begun = watch.now_ms()
         known = known_files(self.delta)
@@ -196,7 +196,7 @@ class _Job:
         return RunSummary(len(files), lines, records, lines - records - quarantined, quarantined)
 
     def convert(self) -> None:
-        """Take over the tables of an earlier version."""
+        """Convert the tables of an earlier version."""
         old = migration.OldTables(self.delta.folder)
         if not old.exists:
             return
@@ -210,7 +210,7 @@ class _Job:
     # --- from rows to tables ----------------------------------------------------------------------------------------
 
     def _commit(self, rows: StagedRows, files: Mapping[str, int], seen: Mapping[str, NumberSet]) -> None:
-        """Write what the rows add to the tables, and commit it. Without rows only the charges are computed anew."""
+        """Write what the rows add to the tables, and commit it. Without rows only the charges are recomputed."""
         last = self.delta.batch()
         if not last.number:
             self.delta.create()
@@ -229,7 +229,7 @@ class _Job:
         self.delta.commit(number, self._clock.now_ms(), repr_of(self._sheet), replaced)
 
     def _costs(self, rows: StagedRows, tables: LedgerTables | None, sheet: str) -> dict[str, Iterable[str] | None]:
-        """What becomes of days, hours of connections, and charges."""
+        """Write days, hours of connections, and charges."""
         replaced = self._folded(rows, tables, "days") | self._folded(rows, tables, "connections")
         months = {month for found in replaced.values() for month in found or ()}
         if tables is not None and sheet != repr_of(self._sheet):
@@ -241,7 +241,7 @@ class _Job:
         return {**replaced, "charges": months}
 
     def _facts(self, rows: StagedRows, tables: LedgerTables | None) -> dict[str, Iterable[str] | None]:
-        """What becomes of the tables that have no prices."""
+        """Write the tables without prices."""
         replaced: dict[str, Iterable[str] | None] = {}
         for name in [name for name in FOLDS if name not in ("days", "connections")]:
             replaced |= self._folded(rows, tables, name)
@@ -260,7 +260,7 @@ class _Job:
         return replaced
 
     def _folded(self, rows: StagedRows, tables: LedgerTables | None, name: str) -> dict[str, Iterable[str] | None]:
-        """Write the partitions of a table that the rows add to; which these are."""
+        """Write the partitions of a table that the rows add to, and return which."""
         part, new, fold = FOLDS[name]
         if not rows.has(part):
             return {}
@@ -276,7 +276,7 @@ class _Job:
         return found if tables is None else found.unionByName(tables.partitions(name, partitions))
 
     def _after(self, tables: LedgerTables | None, name: str, partitions: Iterable[str]) -> DataFrame:
-        """A table's partitions as they will be: those that were just written, and those that stay."""
+        """A table's partitions after the batch: those just written, and the unchanged ones."""
         staged = [str(path) for path in self.delta.staged(name)]
         new = frame_of(self._spark, name, self.delta.staging / "tables" / name, staged)
         if tables is None:
@@ -294,12 +294,12 @@ class _Job:
 
 
 def _gathered(rows: DataFrame, partition: str, partitions: Iterable[str]) -> DataFrame:
-    """The rows of a partition in one task, so that it becomes one file."""
+    """The rows of each partition in one task, so that it becomes one file."""
     return rows.coalesce(1) if len(set(partitions)) == 1 else rows.repartition(partition)
 
 
 def repr_of(sheet: Sheet) -> str:
-    """All of a sheet as a text, the name first: another text, other charges."""
+    """A sheet as text, its name first; a different text means different charges."""
     kinds = ",".join(sorted(sheet.free_kinds))
     return (
         f"{sheet.name} {sheet.currency} {sheet.base_per_hour} {sheet.operations} {sheet.connections} "
@@ -309,7 +309,7 @@ def repr_of(sheet: Sheet) -> str:
 
 @contextmanager
 def _settings(spark: SparkSession) -> Iterator[None]:
-    """Our settings while the block runs; the session's own afterwards."""
+    """Apply our settings during the block, and restore the session's afterwards."""
     before = {name: spark.conf.get(name, None) for name in _SETTINGS}
     try:
         for name, value in _SETTINGS.items():

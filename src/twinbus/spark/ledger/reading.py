@@ -1,12 +1,11 @@
-"""Ledger files into rows, by tasks: each reads some files, decodes and sums them.
+"""Reads ledger files in Spark tasks: each task decodes and sums some files.
 
-Rules:
-- `records.decode` says what a line is, and what is wrong with one that is no record. There is no second opinion.
-- Operations are summed by file and minute, and a file's ids are ranges: what a task hands over does not grow with the
-  number of lines.
-- An id counts once in a file. Whether another file has it too is the driver's question; it reads such a file again and
-  says which numbers count.
-- A file that is gone meanwhile is empty.
+- `records.decode` alone decides what a line is, and what is wrong with one that is not a record.
+- Operations are summed by file and minute, and ids are ranges, so a task's output does not grow with the number of
+  lines.
+- A task counts an id once per file. Whether another file has it, too, is for the driver to find out: it reads such a
+  file again and says which numbers count.
+- A file that was deleted meanwhile counts as empty.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _ROWS: Final = 20_000
 _SECRET: Final = re.compile(r"((?:SharedAccessKey|SharedAccessSignature|sig)\s*=\s*)[^;&\s'\")]+", re.IGNORECASE)
 _KEYS: Final = ("source", "namespace", "entity", "kind", "stage", "outcome")
 
-# Of a file, by run: the numbers that count.
+# The numbers of a file that count, by run.
 Allowed = Mapping[str, NumberSet]
 
 
 def read(spark: SparkSession, files: Mapping[str, int], allowed: Mapping[int, Allowed] | None = None) -> DataFrame:
-    """The rows of files with these sizes, numbered in their order; with `allowed` only of the files in it."""
+    """The rows of these files, numbered in their order; with `allowed`, only of the files in it."""
     numbers = list(range(len(files))) if allowed is None else sorted(allowed)
     tasks = max(sum(files.values()) // _TASK_BYTES, spark.sparkContext.defaultParallelism)
     given = spark.range(0, len(numbers), 1, min(len(numbers), tasks))
@@ -53,7 +52,7 @@ def read(spark: SparkSession, files: Mapping[str, int], allowed: Mapping[int, Al
 
 
 class _Reading:
-    """The task: numbers in, rows out."""
+    """The task: numbers of files in, rows out."""
 
     def __init__(self, paths: Sequence[str], numbers: Sequence[int], allowed: Mapping[int, Allowed] | None) -> None:
         self._paths = paths
@@ -63,7 +62,7 @@ class _Reading:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        # Workers have no session that could read the columns' text.
+        # Workers have no session that could parse the schema string.
         kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "array<bigint>": pyarrow.list_(pyarrow.int64())}
         columns = [each.split(" ") for each in schemas.ROWS.split(", ")]
         schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns])
@@ -83,7 +82,7 @@ class _Reading:
 def file_rows(
     path: Path, number: int, reader: OperationReader, allowed: Allowed | None = None
 ) -> Iterator[dict[str, Any]]:
-    """What one file tells. With `allowed` only those records; the rest was told before."""
+    """The rows of one file; with `allowed`, only those records, because the others are known."""
     sums: dict[tuple[int, tuple[str, ...]], list[int]] = {}
     ids: dict[str, NumberSet] = {}
     others: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The columns of the pipeline's tables, and of the rows that its tasks hand over."""
+"""The columns of the pipeline's tables and of the rows that tasks return."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LATENCY: Final = (
     "buckets array<bigint>"
 )
 QUARANTINE: Final = "file string, line bigint, reason string, text string, at timestamp"
-# Sums of a day, and the first and the last minute they are of, in ms: what charges are made of, whatever the sheet.
+# Sums of a day, with its first and last minute in ms: the input of the charges, for any sheet.
 DAYS: Final = (
     "date date, source string, namespace string, entity string, kind string, stage string, outcome string, "
     "count bigint, units bigint, first bigint, last bigint, bytes bigint"
 )
 CONNECTIONS: Final = "hour timestamp, namespace string, peak bigint, first bigint, last bigint"
-# Every field of every type of record, in the order of docs/ledger.md.
+# All fields of all record types, in the order of docs/ledger.md.
 RECORD: Final = (
     "id string, start_ms bigint, end_ms bigint, source string, namespace string, entity string, kind string, "
     "stage string, outcome string, count bigint, bytes bigint, units bigint, event string, target string, "
@@ -42,7 +42,7 @@ RECORD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A Delta table: its columns, and the one of `day` and `month` that it is partitioned by, if any."""
+    """A Delta table: its columns, and its partition column, `day` or `month`, if any."""
 
     columns: str
     partition: str = ""
@@ -62,13 +62,14 @@ TABLES: Final = {
     "days": TableSpec(DAYS, "month"),
     "connections": TableSpec(CONNECTIONS, "month"),
     "events": TableSpec(RECORD, "month"),
-    # Which ledger files were read, by which batch, and which ids of each run were in them.
+    # The ledger files processed, with their batch, and the known ids of each run.
     "files": TableSpec("path string, size bigint, batch bigint"),
     "seen": TableSpec("run string, low bigint, high bigint"),
 }
 
-# What a task hands over, by `part` and `day`: records (operations summed by file and minute), lines in quarantine, how
-# many lines each file has (`lines`) and how many of them are in quarantine (`count`), and ranges of ids.
+# What a task returns, by `part` and `day`: records (operations summed by file and minute), quarantined lines, each
+# file's
+# number of lines (`lines`) and of quarantined lines (`count`), and ranges of ids.
 ROWS: Final = (
     f"part string, day string, file bigint, lines bigint, run string, low bigint, high bigint, reason string, "
     f"text string, {RECORD}"

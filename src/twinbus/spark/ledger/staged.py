@@ -1,9 +1,8 @@
-"""The rows of a batch, as tasks have written them into the staging folder, and what the driver makes of them.
+"""The rows of a batch that tasks wrote to the staging folder, and the driver's work on them.
 
-Rules:
-- The driver gets what is small: ranges of ids, a row for each file, and the names of folders.
-- Each id counts in the first file that has it. Nearly always no other file has it; a file of which some numbers were
-  counted before is read again, for the others.
+- The driver gets only small data: ranges of ids, a row per file, and folder names.
+- Each id counts in the first file that has it. Other files almost never have it; a file with some known numbers is read
+  again for its other records.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class StagedRows:
-    """What one batch has read."""
+    """The rows that one batch has read."""
 
     def __init__(self, spark: SparkSession, staging: Path) -> None:
         self._spark = spark
         self._first = staging / "rows"
         self._second = staging / "rows-again"
-        # Files whose rows of the first reading do not count.
+        # Files whose rows from the first reading do not count.
         self._again: list[int] = []
 
     def read(self, files: Mapping[str, int]) -> None:
@@ -39,7 +38,7 @@ class StagedRows:
         rows.write.partitionBy("part", "day").parquet(str(self._first))
 
     def keep_new(self, files: Mapping[str, int], seen: dict[str, NumberSet]) -> int:
-        """Have each id count once, and not if it was `seen`, to which the new ones are added; how many are new."""
+        """Count each id once, and not if it is in `seen`; add the new ones to `seen` and return how many there are."""
         total = 0
         again: dict[int, dict[str, NumberSet]] = {}
         for file, own in sorted(self._ids().items()):
@@ -57,7 +56,7 @@ class StagedRows:
         return total
 
     def lines(self) -> tuple[int, int]:
-        """How many lines there are, and how many of them are in quarantine."""
+        """The number of lines, and how many of them are in quarantine."""
         found = _table(self._first / f"part={reading.FILES}", ["lines", "count"])
         return sum(found["lines"]), sum(found["count"])
 
@@ -65,13 +64,13 @@ class StagedRows:
         return any((folder / f"part={part}").exists() for folder in (self._first, self._second))
 
     def days(self, part: str) -> set[str]:
-        """The days that the rows of a part are of."""
+        """The days of a part's rows."""
         found = [*self._first.glob(f"part={part}/day=*"), *self._second.glob(f"part={part}/day=*")]
         return {path.name.partition("=")[2] for path in found}
 
     def part(self, part: str) -> DataFrame:
         found = self._read(self._first, part)
-        # A line in quarantine has no id: its file may be a copy, and still has it.
+        # A quarantined line has no id, so it stays even if its file is a copy.
         if not self._again or part == reading.QUARANTINE:
             return found
         found = found.where(~F.col("file").isin(self._again))
@@ -92,7 +91,7 @@ class StagedRows:
 
 
 def known_files(delta: DeltaFolder) -> dict[str, int]:
-    """The ledger files that were read, with their sizes."""
+    """The ledger files processed, with their sizes."""
     return {
         path: size
         for file in delta.files("files")
@@ -101,7 +100,7 @@ def known_files(delta: DeltaFolder) -> dict[str, int]:
 
 
 def known_ids(delta: DeltaFolder) -> dict[str, NumberSet]:
-    """The ids that were seen, by run."""
+    """The known ids by run."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for file in delta.files("seen"):
         for run, low, high in zip(*_table(Path(file), ["run", "low", "high"]).values(), strict=True):
@@ -110,7 +109,7 @@ def known_ids(delta: DeltaFolder) -> dict[str, NumberSet]:
 
 
 def write_rows(delta: DeltaFolder, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Stage rows that the driver has itself."""
+    """Stage rows that the driver itself has."""
     import pyarrow
     from pyarrow.parquet import write_table
 
@@ -125,7 +124,7 @@ def write_rows(delta: DeltaFolder, table: str, rows: Sequence[tuple[Any, ...]]) 
 
 
 def _table(path: Path, columns: list[str]) -> dict[str, list[Any]]:
-    """Columns of Parquet files that are there, or none."""
+    """Columns of Parquet files; empty if they do not exist."""
     from pyarrow.parquet import read_table
 
     if not path.exists():

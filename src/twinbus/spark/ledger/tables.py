@@ -1,13 +1,12 @@
-"""The tables that the ledger pipeline writes, for those who read them with Spark.
+"""The tables that the ledger pipeline writes, for reading with Spark.
 
     tables = LedgerTables(spark, "tables")
     tables.operations.groupBy("kind").sum("count").show()
 
-They are Delta tables: every reader of that format can read them as well (docs/ledger.md).
+They are Delta tables, which every reader of that format can read (docs/ledger.md).
 
-Rules:
-- A table is there from the start: without a run it is empty, and has its columns.
-- What is read is what was committed when the `Tables` were made; a run that goes on meanwhile does not show.
+- Every table exists from the start: before the first run it is empty and has its columns.
+- You read what was committed when the `LedgerTables` were created; a later run does not show.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class LedgerTables:
 
     @property
     def sheet(self) -> str:
-        """The name of the price sheet that the charges are by; empty before the first run."""
+        """The name of the price sheet behind the charges; empty before the first run."""
         return self._sheet.partition(" ")[0]
 
     @property
@@ -55,7 +54,7 @@ class LedgerTables:
 
     @property
     def failovers(self) -> DataFrame:
-        """Episodes from failing over to failing back; `ended` is null while one goes on."""
+        """Episodes from failing over to failing back; `ended` is null while one lasts."""
         return self.read("failovers")
 
     @property
@@ -65,20 +64,20 @@ class LedgerTables:
 
     @property
     def latency(self) -> DataFrame:
-        """How long messages were under way through the backlog, by minute."""
+        """How long messages took through the backlog, by minute."""
         return self.read("latency")
 
     @property
     def quarantine(self) -> DataFrame:
-        """Lines that are no records, with what is wrong."""
+        """Lines that are not records, with the reason."""
         return self.read("quarantine")
 
     def read(self, name: str) -> DataFrame:
-        """A table, without the column that it is partitioned by."""
+        """A table, without its partition column."""
         return self.partitions(name, None).drop(TABLES[name].partition)
 
     def partitions(self, name: str, wanted: Iterable[str] | None) -> DataFrame:
-        """The rows of some partitions, or all, with the column that they are partitioned by."""
+        """The rows of some partitions or all, with the partition column."""
         chosen = None if wanted is None else set(wanted)
         files = [path for path in self._files[name] if chosen is None or partition_of(Path(path)) in chosen]
         return frame_of(self._spark, name, self.folder / name, files)

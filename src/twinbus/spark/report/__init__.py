@@ -1,1 +1,1 @@
-"""The report: the ledger's tables as one page of HTML, with charts, and as tables on the terminal."""
+"""The report: the ledger's tables as one HTML page with charts, and as tables in the terminal."""

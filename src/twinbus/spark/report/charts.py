@@ -1,6 +1,6 @@
-"""The charts of a report. Each takes the facts and returns an SVG, or None where there is nothing to draw.
+"""The charts of a report. Each takes the facts and returns an SVG, or None if there is nothing to draw.
 
-A chart has one size. On a narrow screen the page scrolls it sideways: made smaller, its labels could not be read.
+A chart has a fixed size. On a narrow screen the page scrolls it sideways, because smaller labels would be unreadable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _counts(axis: Any) -> None:
 
 
 def _short(value: float, top: float) -> str:
-    """A count on an axis that goes up to `top`: `1,200`, `45k`, `1.2M`, all of one axis in the same unit."""
+    """A count on an axis up to `top`: `1,200`, `45k`, `1.2M`, with one unit for the whole axis."""
     for limit, factor, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if top >= limit:
             return f"{value / factor:,.1f}".removesuffix(".0") + unit if value else "0"
@@ -47,7 +47,7 @@ def _times(axes: Any, period: Period) -> None:
 
 
 def _legend(axes: Any, *, right: bool = False) -> None:
-    """What the colours mean, above the chart: nothing is drawn there."""
+    """The legend, above the chart, where nothing is drawn."""
     marks: dict[str, Any] = {"borderaxespad": 0.2, "handlelength": 1.1, "handleheight": 0.9, "columnspacing": 1.4}
     place = (
         {"loc": "lower right", "bbox_to_anchor": (1, 1)} if right else {"loc": "lower left", "bbox_to_anchor": (0, 1)}
@@ -56,7 +56,7 @@ def _legend(axes: Any, *, right: bool = False) -> None:
 
 
 def stages(report: CostReport) -> str | None:
-    """Billed units by stage: one bar each, or a stacked one for each day where there are several."""
+    """Billed units by stage: one bar each, or a stacked bar per day if there are several days."""
     names = [name for name in ordered(list(report.stages)) if name not in FIXED and report.stages[name].units]
     if not names:
         return None
@@ -94,7 +94,7 @@ def stages(report: CostReport) -> str | None:
 
 
 def _dates(axes: Any) -> None:
-    # Untyped, all of it.
+    # matplotlib's modules are untyped.
     dates: Any = import_module("matplotlib.dates")
     ticker: Any = import_module("matplotlib.ticker")
     first, last = axes.get_xlim()
@@ -153,7 +153,7 @@ def entities(report: CostReport) -> str | None:
 
 
 def failovers(report: CostReport) -> str | None:
-    """When each entity was failed over: a bar on the time axis, a row for each entity."""
+    """When each entity was failed over: a time axis with a row per entity."""
     if not report.episodes or report.period is None:
         return None
     rows: dict[tuple[str, str], list[Episode]] = {}
@@ -162,14 +162,14 @@ def failovers(report: CostReport) -> str | None:
     kept = sorted(rows, key=lambda key: (-sum(each.diverted for each in rows[key]), key))[:REPORT_ENTITIES]
     keys = sorted(kept, key=lambda key: (rows[key][0].started_s, key))
     several = len({namespace for namespace, _ in keys}) > 1
-    # Around the failovers: a long quiet time before and after would make them too thin to be seen.
+    # Zoom in on the failovers: next to a long quiet time they would be too thin to see.
     period = _around(report)
     with drawing(_WIDTH, 0.8 + _ROW * len(keys)) as figure:
         axes = figure.subplots()
         for at, key in enumerate(keys):
             for each in rows[key]:
                 start_s, end_s = period.clipped(each.started_s, each.ended_s)
-                # What is too short for the axis is seen all the same.
+                # Keep very short ones visible.
                 width_s = max(end_s - start_s, period.length_s / 400)
                 axes.barh(
                     at,
@@ -197,7 +197,7 @@ def failovers(report: CostReport) -> str | None:
 
 
 def _around(report: CostReport) -> Period:
-    """The time of the failovers with a margin, inside the report's period."""
+    """The time of the failovers with a margin, within the report's period."""
     period = report.period
     if period is None:
         raise AssertionError("failovers have a time")
@@ -215,7 +215,7 @@ def backlog(report: CostReport) -> str | None:
         return None
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-    # The last piece has an end as well: it may be the only one.
+    # The last piece needs an end, too: it may be the only one.
     at = [moment(each) for each in (*period.pieces, period.pieces[-1] + period.width_s)]
     nan = float("nan")
     depth, fullest = (
@@ -251,12 +251,12 @@ def backlog(report: CostReport) -> str | None:
 
 
 def _step_s(most_s: float) -> float:
-    """The step of an axis of times: one that people count in, and not too many."""
+    """A readable step for a time axis, with few ticks."""
     return next((step for step in _STEPS_S if most_s / step <= 4), most_s / 4)
 
 
 def operations(report: CostReport) -> str | None:
-    """Operations a minute by stage; pings and idle polls by themselves, since they are few."""
+    """Operations per minute by stage; pings and idle polls separately, because they are few."""
     found, period = report.operations, report.period
     if found is None or period is None or not found.stages:
         return None
@@ -290,14 +290,14 @@ def operations(report: CostReport) -> str | None:
 
 
 def latency(report: CostReport) -> str | None:
-    """How many messages took how long through the backlog."""
+    """A histogram of the times through the backlog."""
     found = report.latency
     if found is None:
         return None
     bars = used(found.buckets)
     if not bars:
         return None
-    # A few bars alone would be as wide as walls.
+    # Pad with empty bars: a few alone would be very wide.
     bars = range(max(min(bars[0], bars[-1] - 7), 0), bars[-1] + 1)
     with drawing(_WIDTH, 2.8) as figure:
         axes = figure.subplots()
@@ -332,7 +332,7 @@ def latency(report: CostReport) -> str | None:
 
 
 def _rough(time_ms: int | None) -> str:
-    """The upper end of a bucket, to a figure that can be remembered: `≤ 17 min` and not 17 min 29 s."""
+    """The upper bound of a bucket, rounded: `≤ 17 min`, not 17 min 29 s."""
     if time_ms is None:
         return "more"
     for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
@@ -342,7 +342,7 @@ def _rough(time_ms: int | None) -> str:
 
 
 def _place(time_ms: float) -> float:
-    """Where a time stands on an axis whose bars are buckets: bar n reaches from n - 0.5 to n + 0.5."""
+    """The position of a time on an axis whose bars are buckets: bar n covers n - 0.5 to n + 0.5."""
     low = 0.0
     for at, high in enumerate(LATENCY_BOUNDS_MS):
         if time_ms <= high:

@@ -1,9 +1,8 @@
-"""How charts are drawn: matplotlib without its global state, as SVG for a page or as a file.
+"""Draws charts with matplotlib, without its global state, as SVG for a page or as a file.
 
-Rules:
-- The same numbers give the same bytes: no date, no chance in the ids.
-- A name is text and nothing else: no mathematics between dollar signs, no markup.
-- In a page every chart has ids of its own, the page's colours and fonts, a title and a description.
+- The same numbers give the same bytes: no date, no random ids.
+- A name is plain text: no math between dollar signs, no markup.
+- In a page every chart has its own ids, the page's colours and fonts, a title and a description.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _IDS: Final = re.compile(r'(\bid="|url\(#|xlink:href="#)')
 _HEAD: Final = re.compile(r"^.*?<svg\b[^>]*?viewBox=\"([^\"]+)\"[^>]*>", re.DOTALL)
 _FONTS: Final = re.compile(r"font-family: [^;\"]*")
 _STYLE: Final = re.compile(r"\s*<defs>\s*<style\b[^>]*>[^<]*</style>\s*</defs>")
-# What stands between tags is somebody's text, and left alone.
+# Only tags are changed; text between them belongs to users.
 _TAG: Final = re.compile(r"<[^>]+>")
 _NAMES: Final = {pair[0]: name for name, pair in COLOURS.items()}
 _HEX: Final = re.compile("|".join(map(re.escape, _NAMES)))
@@ -69,22 +68,23 @@ _CONTROL: Final = re.compile(
 
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[Any]:
-    """A figure of so many inches, with our settings while it is drawn and written."""
+    """A figure of this size in inches, with our settings while it is drawn and written."""
     import warnings
 
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(cast(Any, _SETTINGS)), warnings.catch_warnings():
-        # A name may have characters that the font it is measured with lacks; the reader's font has them.
+        # A name may contain characters that the measuring font lacks; the reader's font has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        # Names wider than the whole chart are cut off by its edge, which is no reason to have no chart.
+        # Names wider than the chart are cut off at its edge; better than no chart.
         warnings.filterwarnings("ignore", message="constrained_layout not applied")
         yield Figure(figsize=(width, height), layout="constrained")
 
 
 def shown(name: str, chars_max: int = REPORT_NAME_CHARS) -> str:
-    """A name as charts and tables show it: what cannot be seen is, and the middle of a long one is left out."""
+    """A name for charts and tables: invisible characters are made visible, and a long name is shortened in the
+    middle."""
     visible = _visible(name)
     if len(visible) <= chars_max:
         return visible or "(none)"
@@ -93,7 +93,7 @@ def shown(name: str, chars_max: int = REPORT_NAME_CHARS) -> str:
 
 
 def svg(figure: Figure, key: str, title: str, description: str) -> str:
-    """The chart for a page. `key` makes its ids different from those of the page's other charts."""
+    """The chart for a page. `key` makes its ids unique within the page."""
     out = StringIO()
     figure.savefig(out, format="svg", metadata=_METADATA)
     text = out.getvalue()
@@ -112,7 +112,7 @@ def svg(figure: Figure, key: str, title: str, description: str) -> str:
 
 
 def _ours(tag: str, key: str) -> str:
-    """A tag with the chart's own ids, and the page's colours and fonts."""
+    """A tag with the chart's own ids and the page's colours and fonts."""
     tag = _IDS.sub(lambda match: f"{match[1]}{key}-", tag)
     tag = _HEX.sub(lambda match: f"var(--{_NAMES[match[0]]})", tag)
     return _FONTS.sub("font-family: var(--sans)", tag)
@@ -123,7 +123,7 @@ def _visible(text: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """The chart as a file of its own, on a white ground."""
+    """Write the chart to a file, on a white background."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("svg", "png"):
         raise ConfigError(f"A chart is an .svg or a .png file, not {path.name!r}.")
@@ -132,7 +132,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def quiet(axes: Axes) -> None:
-    """Take away what an axis has besides its labels."""
+    """Remove everything from an axis except its labels."""
     axes.tick_params(length=0)
     axes.tick_params(axis="x", pad=6)
     axes.spines["left"].set_visible(False)

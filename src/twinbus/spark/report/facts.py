@@ -1,4 +1,4 @@
-"""What a report says, as plain data: everything on the page and the terminal comes from here.
+"""The content of a report as plain data, for both the page and the terminal.
 
 Times are seconds since 1970 in UTC. Every tuple is bounded, whatever the size of the tables.
 """
@@ -15,7 +15,7 @@ NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Operations and what they cost: on the bill, and at list price."""
+    """Operations and their cost: on the bill, and at list price."""
 
     count: int = 0
     units: int = 0
@@ -41,7 +41,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityCost:
-    """An entity's operations; `stages` are their units by stage. The others are summed under an empty name."""
+    """An entity's operations; `stages` are its units by stage. The remaining entities are summed under an empty
+    name."""
 
     namespace: str
     entity: str
@@ -59,7 +60,7 @@ class DayCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One entity's failover. `ended_s` is None while it goes on."""
+    """One entity's failover. `ended_s` is None while it lasts."""
 
     namespace: str
     entity: str
@@ -74,7 +75,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageSummary:
-    """Episodes that overlap, and what was done because of them until the next outage."""
+    """Overlapping episodes, and what they caused until the next outage."""
 
     started_s: float
     ended_s: float | None
@@ -86,13 +87,13 @@ class OutageSummary:
     operations: dict[str, int]
     units: int
     list_amount: Decimal
-    # The longest time that a message took through the backlog; None: none has come through.
+    # The longest time a message took through the backlog; None if none came through.
     longest_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationSeries:
-    """Operations of each piece of the period, by stage; of the whole period all of them, and those that are billed."""
+    """Operations in each piece of the period by stage, and the totals of all and of billed ones."""
 
     stages: dict[str, tuple[int, ...]]
     totals: dict[str, int] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class OperationSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogSeries:
-    """The backlog in each piece of the period; None where nobody looked."""
+    """The backlog in each piece of the period; None if it was not measured."""
 
     depth: tuple[int | None, ...]
     fullest: tuple[int | None, ...]
@@ -112,7 +113,7 @@ class BacklogSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePeak:
-    """The most that one backlog queue held."""
+    """The peak of one backlog queue."""
 
     namespace: str
     queue: str
@@ -124,7 +125,7 @@ class QueuePeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySummary:
-    """Time through the backlog. `buckets` go by LATENCY_BOUNDS_MS; an empty entity stands for all."""
+    """Times through the backlog. `buckets` follow LATENCY_BOUNDS_MS; an empty entity stands for all."""
 
     namespace: str
     entity: str
@@ -136,14 +137,14 @@ class LatencySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReport:
-    """All of it."""
+    """A complete report."""
 
-    # None: the tables hold nothing.
+    # None if the tables are empty.
     period: Period | None
     namespace: str | None
     sheet: str
     currency: str
-    # Names of namespaces, the first few, and how many there are.
+    # The first few namespaces, and how many there are.
     namespaces: tuple[str, ...] = ()
     namespaces_count: int = 0
     stages: dict[str, Cost] = field(default_factory=dict)
@@ -154,12 +155,12 @@ class CostReport:
     others: EntityCost | None = None
     outages: tuple[OutageSummary, ...] = ()
     outages_count: int = 0
-    # Time with at least one entity failed over, of all outages.
+    # Time with at least one entity failed over, over all outages.
     failed_over_s: float = 0.0
     episodes: tuple[Episode, ...] = ()
     episodes_count: int = 0
     episodes_entities: int = 0
-    # Messages that were accepted, directly or into the backlog, and deliveries to receivers.
+    # Messages accepted, directly or into the backlog, and deliveries to receivers.
     sent: int = 0
     received: int = 0
     diverted: int = 0
@@ -176,15 +177,15 @@ class CostReport:
 
     @property
     def repeated(self) -> int:
-        """Messages that came home beyond those told as diverted: repeats, or sends that got no answer."""
+        """Messages that were syphoned beyond those recorded as diverted: repeats, or sends that got no answer."""
         return max(self.syphoned + self.dead_lettered - self.diverted, 0)
 
     @property
     def missing(self) -> int:
-        """Diverted messages of which nothing more is told: in the backlog still, or lost."""
+        """Diverted messages without a further record: still in the backlog, or lost."""
         return max(self.diverted - self.syphoned - self.dead_lettered, 0)
 
     @property
     def cost(self) -> Cost:
-        """Of everything."""
+        """The total cost."""
         return sum(self.stages.values(), Cost())

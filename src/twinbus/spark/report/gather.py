@@ -1,9 +1,7 @@
-"""From the tables to the facts of a report.
+"""Computes a report from the tables.
 
-Rules:
-- Spark adds up; what is brought here is bounded by pieces, stages or a limit, never by the size of the tables.
-- Costs are those of the sheet that is asked for. The charges know days, so they are those of every day that the period
-  touches.
+- Spark aggregates; what reaches the driver is bounded by pieces, stages or a limit, never by the size of the tables.
+- Costs use the requested price sheet. Charges are daily, so they cover every day that the period touches.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ _SETTINGS = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked for; a time that is None is where the tables begin or end."""
+    """What to report; a time of None means the start or end of the tables."""
 
     sheet: Sheet
     start_s: int | None = None
@@ -60,14 +58,15 @@ class Question:
 
 
 def gather(tables: LedgerTables, question: Question) -> CostReport:
-    """Work out the report."""
+    """Compute the report."""
     with _settings(tables.operations.sparkSession):
         return _Gathering(tables, question).report()
 
 
 @contextmanager
 def _settings(spark: SparkSession) -> Iterator[None]:
-    """Two dozen small queries: planning them again while they run, and compiling each, takes longer than they do."""
+    """Settings for two dozen small queries: adaptive planning and code generation would take longer than the
+    queries."""
     before = {name: spark.conf.get(name) for name in _SETTINGS}
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
@@ -117,7 +116,7 @@ class _Gathering:
                 frame.unpersist()
 
     def _keep(self, period: Period) -> None:
-        """Narrow the tables to the period, and keep what is left where it is quickly read again."""
+        """Restrict the tables to the period and cache the rest."""
         dates = F.col("date").between(day(period.start_s), day(period.end_s - 1))
         self._operations = queries.once(self._operations, period).persist()
         self._charges = self._charges.where(dates & (F.col("sheet") == self._sheet.name)).persist()
@@ -143,7 +142,7 @@ class _Gathering:
             if given.start_s is None or given.end_s is None:
                 return None
             return Period.between(given.start_s, given.end_s)
-        # A minute's row speaks of the whole minute.
+        # A row covers its whole minute.
         first, last = math.floor(row["first"]), math.floor(row["last"]) // 60 * 60 + 60
         start_s = first if given.start_s is None else given.start_s
         return Period.between(start_s, max(last if given.end_s is None else given.end_s, start_s))
@@ -266,7 +265,7 @@ class _Gathering:
         totals = queries.counts_by_stage(operations)
         billed = queries.counts_by_stage(queries.billed(operations, self._sheet))
         flows = _only(queries.flows(operations))
-        # The broker and the syphon do not look at the same clock: what was moved may come a minute early.
+        # The broker's and the syphon's clocks differ, so a moved operation may be a minute early.
         stages = {stage: tuple(max(found[stage].get(at, 0), 0) for at in period.pieces) for stage in sorted(found)}
         return {
             "operations": OperationSeries(
@@ -294,7 +293,7 @@ class _Gathering:
         }
 
     def _counted_depth(self, period: Period, seen: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The depth where somebody looked; before the first look, what went into the backlog and had not left it."""
+        """The measured depth; before the first measurement, what went into the backlog and had not left it."""
         moves = {row["piece"]: row for row in queries.moves_by_piece(self._operations, period.width_s).collect()}
         depth, held, looked = list(seen), 0, False
         for at, start_s in enumerate(period.pieces):
@@ -321,7 +320,7 @@ class _Gathering:
 
 
 def _only(frame: DataFrame) -> Row:
-    """The one row of a sum over everything."""
+    """The single row of an aggregate without groups."""
     row = frame.first()
     if row is None:
         raise AssertionError("a sum without groups has a row")
@@ -329,7 +328,7 @@ def _only(frame: DataFrame) -> Row:
 
 
 def _others(stages: dict[str, Cost], entities: Iterable[EntityCost]) -> EntityCost:
-    """What the entities that are not shown have together."""
+    """The sum of the entities that are not shown."""
     rest = sum((cost for stage, cost in stages.items() if stage not in FIXED), Cost())
     by_stage = {stage: cost.units for stage, cost in stages.items() if stage not in FIXED}
     for each in entities:

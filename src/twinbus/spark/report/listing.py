@@ -1,8 +1,7 @@
-"""The tables of a report: the same on the page and on the terminal.
+"""The tables of a report, the same on the page and in the terminal.
 
-Rules:
-- A cell is text that is ready to be read, and not yet escaped for anything.
-- A column of numbers is right-aligned; a row may have a stage, whose colour it gets.
+- A cell is text for people, not yet escaped.
+- Number columns are right-aligned; a row may have a stage, whose colour it gets.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from twinbus.spark.report.percentiles import percentile_ms
 from twinbus.spark.report.period import clock_text, moment
 from twinbus.spark.report.sentence import CAUSED
 
-# Said wherever the operations of diverted messages are counted.
+# Shown wherever the operations of diverted messages are counted.
 FOUR_OPERATIONS = (
     "A diverted message takes four billed operations where a direct one takes two: it is sent to the backlog, received "
     "from it, sent to the primary, and received by its receiver."
@@ -27,7 +26,7 @@ FOUR_OPERATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A table. `stages` has a row's stage, or an empty text; `last_is_sum` sets the last row apart."""
+    """A table. `stages` has each row's stage or an empty string; `last_is_sum` sets the last row apart."""
 
     key: str
     title: str
@@ -37,7 +36,7 @@ class Listing:
     stages: tuple[str, ...] = ()
     last_is_sum: bool = False
     note: str = ""
-    # What is said instead, where there are no rows.
+    # Shown instead if there are no rows.
     nothing: str = field(default="Nothing in this period.")
 
 
@@ -53,7 +52,7 @@ def listings(report: CostReport) -> Iterator[Listing]:
 
 
 def ordered(names: Iterator[str] | list[str] | dict[str, object]) -> list[str]:
-    """Stages in their order; what is not known yet comes last."""
+    """Stages in their usual order; unknown ones come last."""
     return sorted(names, key=lambda name: (STAGES.index(name) if name in STAGES else len(STAGES), name))
 
 
@@ -139,7 +138,7 @@ def outages(report: CostReport) -> Listing:
 
 def failovers(report: CostReport) -> Listing:
     """Failovers of single entities."""
-    # A name that is the same in all rows tells nobody anything.
+    # A column with the same name in every row tells nothing.
     several = len({each.namespace for each in report.episodes}) > 1
     rows = [
         (
@@ -195,7 +194,7 @@ def queues(report: CostReport) -> Listing:
 
 
 def operations(report: CostReport) -> Listing:
-    """Operations by stage: all, a minute on average, and in the busiest piece."""
+    """Operations by stage: total, average per minute, and per minute in the busiest piece."""
     rows, names = [], []
     if report.operations is not None and report.period is not None:
         minutes = report.period.length_s / 60
@@ -219,7 +218,7 @@ def operations(report: CostReport) -> Listing:
 
 
 def latency(report: CostReport) -> Listing:
-    """Time through the backlog, of all and by entity."""
+    """Times through the backlog, overall and by entity."""
     rows = []
     if report.latency is not None:
         rows = [("all entities", *_times(report.latency))]

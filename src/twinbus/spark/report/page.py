@@ -1,8 +1,7 @@
-"""The report as one page of HTML: nothing is loaded, nothing runs.
+"""The report as one HTML page, without scripts or external resources.
 
-Rules:
-- Every text goes through `escape`; a stage gets a class only if it is one of ours.
-- The page's policy allows styles that stand in it, and nothing else: no script, no network.
+- All text goes through `escape`; only known stages get a class.
+- The page's policy allows inline styles and nothing else: no script, no network.
 - The same facts and the same "written at" give the same bytes.
 """
 
@@ -28,7 +27,7 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
-    """A heading, what it is about, a chart, and its tables."""
+    """A heading, an introduction, a chart, and its tables."""
 
     title: str
     lead: str
@@ -84,7 +83,7 @@ _SECTIONS: Final = (
 
 
 def page(report: CostReport, written_at_s: float | None = None) -> str:
-    """The whole file."""
+    """The whole page."""
     title = "What the bus did" if not report.outages_count else "What the outage cost"
     if report.outages_count > 1:
         title = "What the outages cost"
@@ -147,7 +146,7 @@ def _scope(report: CostReport) -> str:
 
 
 def numbers(report: CostReport) -> list[tuple[str, str]]:
-    """The large numbers at the top: what they are, and how much."""
+    """The key figures at the top: name and value."""
     peak = max((each for each in (report.backlog.depth if report.backlog else ()) if each is not None), default=None)
     counted = sum(report.operations.totals.values()) if report.operations else 0
     added = outage_bill(report)
@@ -212,7 +211,7 @@ def _table(table: Listing) -> str:
 
 
 def _kind(table: Listing, column: str) -> str:
-    """How a column's cells are set."""
+    """The class of a column's cells."""
     if column in table.numbers:
         return "number"
     return "time" if column.endswith("(UTC)") else "name"

@@ -1,16 +1,15 @@
-"""The colours of charts and tables: one for each stage, the same everywhere, in light and in dark.
+"""The colours of charts and tables: one per stage, the same everywhere, in light and dark.
 
-Rules:
-- A chart is drawn in the light colours; in a page each of them is replaced by the name that the style sheet gives it,
-  so that the page's reader decides on light or dark.
-- No two colours here are the same, or the one could not be told from the other when they are replaced.
+- Charts are drawn in the light colours. In a page each one is replaced by a variable of the style sheet, so that the
+  reader's setting decides between light and dark.
+- All colours are different, or one could not be told from another when they are replaced.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Name -> light, dark. Text on paper has a contrast above 4.5, areas beside each other are told apart by lightness too.
+# Name: (light, dark). Text has a contrast above 4.5; adjacent areas also differ in lightness.
 COLOURS: Final[dict[str, tuple[str, str]]] = {
     "paper": ("#fefefe", "#14171c"),
     "ink": ("#1c2530", "#e6e9ee"),
@@ -28,7 +27,7 @@ COLOURS: Final[dict[str, tuple[str, str]]] = {
     "other": ("#b4bcc6", "#525c69"),
 }
 
-# Stages in the order of a message's way, then what is there without one.
+# Stages in the order of a message's path, then those without one.
 STAGES: Final = (
     "direct",
     "to-backlog",
@@ -40,7 +39,7 @@ STAGES: Final = (
     "connections",
     "base",
 )
-# Stages that are not paid for by the operation.
+# Stages that are not billed by operation.
 FIXED: Final = ("bandwidth", "connections", "base")
 STAGE_WORDS: Final = {
     "direct": "direct",
@@ -56,12 +55,12 @@ STAGE_WORDS: Final = {
 
 
 def light(name: str) -> str:
-    """The colour that a chart is drawn in; stages that are not known yet share one."""
+    """The colour in which a chart is drawn; unknown stages share one."""
     return COLOURS.get(name, COLOURS["other"])[0]
 
 
 def style() -> str:
-    """The colours as properties of a style sheet, for light, dark and paper."""
+    """The colours as CSS variables for light, dark and print."""
     days = "".join(f"--{name}:{pair[0]};" for name, pair in COLOURS.items())
     nights = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())
     return f":root{{{days}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{nights}}}}}\n"

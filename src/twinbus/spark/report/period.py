@@ -1,8 +1,7 @@
-"""The time a report speaks of, cut into so many pieces as a chart can show.
+"""The period of a report, divided into as many pieces as a chart can show.
 
-Rules:
-- Times are UTC, in whole seconds since 1970; a piece begins at a multiple of its width, so that two reports agree.
-- However long the period is, it has at most REPORT_POINTS_MAX pieces.
+- Times are UTC, in whole seconds since 1970. A piece starts at a multiple of its width, so that two reports agree.
+- A period has at most REPORT_POINTS_MAX pieces, however long it is.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from twinbus.limits import REPORT_POINTS_MAX
 
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
-# What is shorter than this is told with seconds.
+# Shorter periods are shown with seconds.
 _SECONDS_BELOW_S: Final = 3_600
-# Widths that people count in; beyond the last they are doubled.
+# Round widths; beyond the last they double.
 _WIDTHS_S: Final = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S, 2 * DAY_S, 7 * DAY_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `start_s` on, up to and without `end_s`, in pieces of `width_s`."""
+    """From `start_s` up to, but not including, `end_s`, in pieces of `width_s`."""
 
     start_s: int
     end_s: int
@@ -32,7 +31,7 @@ class Period:
 
     @classmethod
     def between(cls, start_s: int, end_s: int) -> Period:
-        """The period with the narrowest pieces that it can have; widened to whole minutes."""
+        """The period with the narrowest possible pieces, widened to whole minutes."""
         start_s = start_s // MINUTE_S * MINUTE_S
         end_s = max(-(-end_s // MINUTE_S) * MINUTE_S, start_s + MINUTE_S)
         widths = list(_WIDTHS_S)
@@ -43,7 +42,7 @@ class Period:
 
     @property
     def pieces(self) -> tuple[int, ...]:
-        """The beginnings of all pieces."""
+        """The starts of all pieces."""
         first = self.start_s // self.width_s * self.width_s
         return tuple(range(first, self.end_s, self.width_s))
 
@@ -52,12 +51,12 @@ class Period:
         return self.end_s - self.start_s
 
     def clipped(self, start_s: float, end_s: float | None) -> tuple[float, float]:
-        """The part of an interval that lies in the period; one without an end goes on to the period's."""
+        """The part of an interval within the period; an open interval ends with the period."""
         return max(start_s, self.start_s), min(self.end_s if end_s is None else end_s, self.end_s)
 
 
 def instant(text: str) -> int:
-    """A moment that somebody wrote, with a zone or in UTC: `2026-11-15`, `2026-11-15T10:30`; else a ConfigError."""
+    """Parse a time with a zone or in UTC: `2026-11-15`, `2026-11-15T10:30`; raises ConfigError."""
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -82,7 +81,7 @@ def clock_text(at_s: float, *, seconds: bool = False) -> str:
 
 
 def range_text(start_s: float, end_s: float) -> str:
-    """Two moments, the day once where it is the same: `15 Nov 2026 10:04 to 11:16`; with seconds where they matter."""
+    """Two times, the date once if it is the same: `15 Nov 2026 10:04 to 11:16`; with seconds if they matter."""
     seconds = end_s - start_s < _SECONDS_BELOW_S and bool(start_s % MINUTE_S or end_s % MINUTE_S)
     end = f"{moment(end_s):{'%H:%M:%S' if seconds else '%H:%M'}}"
     same = day(start_s) == day(end_s)

@@ -1,10 +1,9 @@
-"""The tables, cut down to what a page can show. DataFrames in, small DataFrames out.
+"""Queries that reduce the tables to what a page can show. DataFrames in, small DataFrames out.
 
-Rules:
-- Nothing here brings rows to the driver; what comes out is bounded by pieces of the period, stages, or a limit.
-- Each operation is looked at once: per namespace the broker's count if it kept one, else the client's and the syphon's.
-  What the syphon sent to the primary is direct to the broker, so it is moved to its own stage; pings that failed are
-  the client's to tell.
+- Nothing here collects rows on the driver; results are bounded by pieces of the period, stages, or a limit.
+- Each operation counts once: from the broker if it kept a ledger for the namespace, otherwise from client and syphon.
+  To the broker, a syphon's sends to the primary are direct, so they are moved to their own stage. Only the client knows
+  of failed pings.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ BUCKETS = len(LATENCY_BOUNDS_MS) + 1
 
 
 def seconds(column: str) -> Column:
-    """A timestamp as seconds since 1970, with its fraction."""
+    """A timestamp as seconds since 1970, with fraction."""
     return F.unix_micros(column) / F.lit(1_000_000)
 
 
 def piece(column: str, width_s: int) -> Column:
-    """The beginning of the piece that a timestamp is in, in seconds."""
+    """The start of a timestamp's piece, in seconds."""
     whole = F.unix_seconds(column)
     return (whole - F.pmod(whole, F.lit(width_s))).cast("bigint")
 
 
 def extent(frame: DataFrame, start: str, end: str) -> DataFrame:
-    """The first and the last moment of a table."""
+    """The first and last time in a table."""
     return frame.agg(F.min(seconds(start)).alias("first"), F.max(seconds(end)).alias("last"))
 
 
@@ -49,7 +48,7 @@ def inside(frame: DataFrame, period: Period, column: str = "minute") -> DataFram
 
 
 def overlapping(failovers: DataFrame, period: Period) -> DataFrame:
-    """The episodes of which some part is in the period."""
+    """The episodes that overlap the period."""
     ended = F.coalesce(seconds("ended"), F.lit(float("inf")))
     return failovers.where((seconds("started") < period.end_s) & (ended >= period.start_s))
 
@@ -59,13 +58,13 @@ def _month() -> Column:
 
 
 def brokers(operations: DataFrame) -> DataFrame:
-    """The namespaces and months that a broker's ledger tells of: as the charges go by them, so does the rest."""
+    """The namespaces and months that a broker's ledger covers; the charges use the same rule."""
     told = operations.where(F.col("source") == LedgerSource.BROKER)
     return told.select("namespace", _month()).distinct().withColumn("told", F.lit(True))
 
 
 def once(operations: DataFrame, period: Period) -> DataFrame:
-    """The period's operations, each once, without their entities: by minute, namespace, stage, kind and outcome."""
+    """The period's operations, each once, without entities: by minute, namespace, stage, kind and outcome."""
     found = counted(inside(operations, period), brokers(operations))
     return found.groupBy("minute", "namespace", "stage", "kind", "outcome").agg(
         F.sum("count").alias("count"), F.sum("units").alias("units")
@@ -73,11 +72,11 @@ def once(operations: DataFrame, period: Period) -> DataFrame:
 
 
 def counted(operations: DataFrame, told: DataFrame) -> DataFrame:
-    """Every operation once, with the stage that the best witness gives it; `told` are the brokers' months."""
+    """Every operation once, with the stage from the best source; `told` are the months that brokers cover."""
     marked = operations.select("*", _month()).join(F.broadcast(told), ["namespace", "month"], "left")
     by_broker = F.col("told").isNotNull()
     broker = F.col("source") == LedgerSource.BROKER
-    # A ping that fails never reached the broker: only the client knows of it.
+    # A failed ping never reached the broker, so only the client knows of it.
     lost = (F.col("stage") == Stage.PING) & (F.col("outcome") != OK)
     own = marked.where(F.when(by_broker, broker | lost).otherwise(~broker))
     home = marked.where(by_broker & (F.col("source") == LedgerSource.SYPHON) & (F.col("stage") == Stage.TO_PRIMARY))
@@ -88,13 +87,13 @@ def counted(operations: DataFrame, told: DataFrame) -> DataFrame:
 
 
 def billed(operations: DataFrame, sheet: Sheet) -> DataFrame:
-    """The operations that the sheet has a price for."""
+    """The operations that the sheet bills."""
     frame = operations.where(~F.col("kind").isin(sorted(sheet.free_kinds))) if sheet.free_kinds else operations
     return frame if sheet.refused else frame.where(F.col("outcome") == OK)
 
 
 def flows(operations: DataFrame) -> DataFrame:
-    """Messages that were accepted from senders, and deliveries to receivers."""
+    """Messages accepted from senders, and deliveries to receivers."""
     done = operations.where(F.col("outcome") == OK)
     sends = F.col("kind").isin(str(Kind.SEND), str(Kind.SCHEDULE))
     by_sender = F.col("stage").isin(str(Stage.DIRECT), str(Stage.TO_BACKLOG))
@@ -106,7 +105,7 @@ def flows(operations: DataFrame) -> DataFrame:
 
 
 def moves_by_piece(operations: DataFrame, width_s: int) -> DataFrame:
-    """Messages that went into the backlog and that left it, of each piece."""
+    """Messages that entered and left the backlog, by piece."""
     done = operations.where(F.col("outcome") == OK)
     into = (F.col("stage") == Stage.TO_BACKLOG) & (F.col("kind") == Kind.SEND)
     out_of = (F.col("stage") == Stage.FROM_BACKLOG) & F.col("kind").isin(str(Kind.COMPLETE), str(Kind.DEAD_LETTER))
@@ -117,12 +116,12 @@ def moves_by_piece(operations: DataFrame, width_s: int) -> DataFrame:
 
 
 def by_piece(operations: DataFrame, width_s: int) -> DataFrame:
-    """Operations of each piece and stage."""
+    """Operations by piece and stage."""
     return operations.groupBy(piece("minute", width_s).alias("piece"), "stage").agg(F.sum("count").alias("count"))
 
 
 def counts_by_stage(operations: DataFrame) -> DataFrame:
-    """Operations of each stage."""
+    """Operations by stage."""
     return operations.groupBy("stage").agg(F.sum("count").alias("count"))
 
 
@@ -146,19 +145,19 @@ def of_those(frame: DataFrame, names: DataFrame) -> DataFrame:
 
 
 def by_day(charges: DataFrame, days: int) -> DataFrame:
-    """Units by stage, for so many days at a time."""
+    """Units by stage, in groups of this many days."""
     number = F.unix_date("date")
     start = (number - F.pmod(number, F.lit(days))).cast("bigint") * 86_400
     return charges.groupBy(start.alias("start"), "stage").agg(F.sum("units").alias("units"))
 
 
 def outages(failovers: DataFrame) -> DataFrame:
-    """Episodes that overlap, joined into outages; `next` is when the following one starts, null for the last."""
+    """Overlapping episodes merged into outages; `next` is when the following one starts, null for the last."""
     endless = F.lit(float("inf"))
     spans = failovers.select(
         "*", seconds("started").alias("from"), F.coalesce(seconds("ended"), endless).alias("until")
     )
-    # One window over all: outages are few, and an overlap does not end at the border of a partition.
+    # One window over everything: outages are few, and overlaps cross partition borders.
     order = Window.partitionBy(F.lit(0)).orderBy("from", "until", "namespace", "entity")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     fresh = F.when(F.max("until").over(before) >= F.col("from"), 0).otherwise(1)
@@ -176,7 +175,7 @@ def outages(failovers: DataFrame) -> DataFrame:
 
 
 def during(frame: DataFrame, found: DataFrame, column: str = "minute") -> DataFrame:
-    """Rows with the outage they belong to: from its minute on until the next one's."""
+    """Rows with their outage: from its first minute until the next outage's."""
     spans = found.select(
         "outage",
         (F.floor(F.col("from") / 60) * 60).alias("first"),
@@ -187,7 +186,7 @@ def during(frame: DataFrame, found: DataFrame, column: str = "minute") -> DataFr
 
 
 def backlog_by_piece(backlog: DataFrame, width_s: int) -> DataFrame:
-    """The backlog of all queues together, minute by minute, and of each piece the most."""
+    """The total backlog by minute, and the maximum of each piece."""
     minutes = backlog.groupBy("minute").agg(
         F.sum("depth").alias("depth"),
         F.max("depth").alias("fullest"),
@@ -200,14 +199,14 @@ def backlog_by_piece(backlog: DataFrame, width_s: int) -> DataFrame:
 
 
 def queue_peaks(backlog: DataFrame, limit: int) -> DataFrame:
-    """The backlog queues that held most."""
+    """The backlog queues with the greatest depth."""
     names = ("depth", "depth_bytes", "oldest_ms", "dead")
     peaks = backlog.groupBy("namespace", "queue").agg(*(F.max(name).alias(name) for name in names))
     return peaks.orderBy(F.desc("depth"), "namespace", "queue").limit(limit)
 
 
 def latencies(latency: DataFrame, *keys: str) -> DataFrame:
-    """Times through the backlog by some columns; the buckets added up one by one."""
+    """Times through the backlog, grouped; buckets are added up one by one."""
     buckets = F.array(*(F.sum(F.coalesce(F.get("buckets", F.lit(at)), F.lit(0))) for at in range(BUCKETS)))
     return latency.groupBy(*keys).agg(
         F.sum("count").alias("count"),

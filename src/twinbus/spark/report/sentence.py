@@ -1,9 +1,8 @@
 """What an outage cost, in one sentence.
 
-Rules:
-- The operations are those that were counted, not those that should have been: to the backlog, from it, to the primary,
-  and pings. Direct sends of the same messages are named beside them, since some would have been made anyway.
-- The amount is at list price; what is on the bill is said when it is another one.
+- It names the operations that were counted: to the backlog, from it, to the primary, and pings. The direct sends of the
+  same messages are given for comparison, because they would have been made anyway.
+- The amount is at list price; the billed amount is added if it differs.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from twinbus.plan.wording import money, plural, span
 from twinbus.spark.report.facts import NOTHING, CostReport, OutageSummary
 from twinbus.spark.report.period import clock_text, range_text
 
-# Stages that an outage is the reason of.
+# Stages that only an outage causes.
 CAUSED: Final = ("to-backlog", "from-backlog", "to-primary", "ping")
 
 
 def headline(report: CostReport) -> str:
-    """The sentence of the whole period."""
+    """The sentence for the whole period."""
     if report.period is None:
         return "The tables are empty: nothing to report yet."
     if not report.outages_count:
@@ -45,7 +44,7 @@ def headline(report: CostReport) -> str:
 
 
 def outage_bill(report: CostReport) -> Decimal | None:
-    """What the outages put on the bill; None: without charges nobody knows."""
+    """What the outages added to the bill; None without charges."""
     if not report.stages:
         return None
     return sum((report.stages[stage].amount for stage in CAUSED if stage in report.stages), NOTHING)
@@ -65,13 +64,13 @@ def account(report: CostReport) -> str:
             f"{report.syphoned:,} of {report.diverted:,} diverted messages were brought home{dead}; "
             f"{report.missing:,} not yet: they are in the backlog, or the ledger of their syphon is not here"
         )
-    # A send whose answer was lost is not told as diverted, and may be in the backlog all the same.
+    # A send whose answer was lost is not recorded as diverted, but may still be in the backlog.
     more = f" {report.repeated:,} more came home: repeats, or sends that got no answer." if report.repeated else ""
     return f"{text}.{more}"
 
 
 def sentence(outage: OutageSummary, currency: str, billed: Decimal | None = None) -> str:
-    """One outage; `billed` is what it put on the bill, where that is known."""
+    """The sentence for one outage; `billed` is what it added to the bill, if known."""
     entities = plural(outage.entities, "entity", "entities")
     if outage.ended_s is None:
         when = f"The outage that began at {clock_text(outage.started_s, seconds=True)} UTC and is not over has diverted"

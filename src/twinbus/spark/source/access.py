@@ -1,8 +1,7 @@
-"""How to enter a namespace, in a form that travels to every node: the secret is in it, and in no text that it makes.
+"""How to connect to a namespace, in a form that can be sent to every node. It contains the secret but never shows it.
 
-Rules:
-- It is pickled to workers, so it holds words, not clients; each worker makes its own.
-- Its repr, its str and every error of it leave the secret out.
+- It is pickled to workers, so it holds strings, not clients; each worker creates its own.
+- Its repr, its str and its errors omit the secret.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ DEFAULT: Final = "default"
 class Access:
     """A connection string, or a namespace and the name of a credential."""
 
-    # What the column `namespace` shows: host, and port if one was given.
+    # The value of the column `namespace`: host, and port if given.
     namespace: str
     secret: str | None = field(default=None, repr=False)
-    # `default`, or `module:name` of what makes a credential on each node.
+    # `default`, or `module:name` of a function that creates a credential on each node.
     credential: str | None = None
     ca_file: str | None = None
     websocket: bool = False
@@ -41,7 +40,7 @@ class Access:
         ca_file: str | None,
         websocket: bool,
     ) -> tuple[Access, str | None]:
-        """The access, and the entity that the connection string is bound to."""
+        """The access, and the entity to which the connection string is bound, if any."""
         if connection_string is not None:
             if namespace is not None or credential is not None:
                 raise ConfigError("Give connectionString, or fullyQualifiedNamespace and credential, not both.")
@@ -63,11 +62,11 @@ class Access:
         return cls(host, None, credential or DEFAULT, ca_file, websocket), None
 
     def bus(self) -> BlockingBus:
-        """A client that blocks; nothing is connected before it is used."""
+        """A blocking client, which connects on first use."""
         return BlockingBus(self.client)
 
     def client(self) -> BusClient:
-        """A client; make it on the loop that is to use it."""
+        """An asyncio client; create it on the loop that will use it."""
         tls = None if self.ca_file is None else tls_context(self.ca_file)
         if self.secret is not None:
             emulator = ConnectionString.parse(self.secret).emulator
@@ -79,7 +78,7 @@ class Access:
         )
 
     def _credential(self) -> Any:
-        """Made on the node that needs it: a credential does not travel."""
+        """Create the credential on the node that needs it, because it cannot be pickled."""
         assert self.credential is not None
         if self.credential == DEFAULT:
             try:

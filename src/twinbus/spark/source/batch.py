@@ -1,9 +1,8 @@
-"""`spark.read`: everything an entity holds, looked at and left as it is.
+"""`spark.read`: everything an entity holds, without changing it.
 
-Rules:
-- Nothing is locked, counted or taken: Spark may evaluate a DataFrame as often as it likes.
-- The range is fixed when the query is planned; messages that come later are not in it.
-- Filters narrow the range only when `pushdown` is asked for, and Spark still applies them.
+- Nothing is locked, counted or removed: Spark may evaluate a DataFrame as often as it likes.
+- The range is fixed when the query is planned; later messages are not included.
+- Filters narrow the range only with the option `pushdown`, and Spark still applies them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from twinbus.spark.source.spans import divided
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """A part of an entity: from one sequence number to another, both included."""
+    """A part of an entity: from one sequence number to another, inclusive."""
 
     first: int
     last: int
@@ -36,12 +35,12 @@ class Range(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there."""
+    """Reads existing messages."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        # The range that options and filters leave.
+        # The range left by options and filters.
         self._first = options.first_number or 0
         self._last = NUMBER_MAX if options.last_number is None else options.last_number
         self._since_ms = options.first_ms
@@ -61,7 +60,7 @@ class BatchReader(DataSourceReader):
             last = self._last
             if last == NUMBER_MAX or browser.first(last + 1) is None:
                 last = min(last, browser.last(first))
-            # In a sub-queue times do not grow with the numbers.
+            # In a dead-letter queue times do not grow with the numbers.
             if self._since_ms is not None and not options.is_sub_queue:
                 first = browser.first_since(self._since_ms, first, last)
         ranges = divided((first, last), options.partitions, SPARK_PARTITION_MESSAGES_MIN, options.partitions_min)

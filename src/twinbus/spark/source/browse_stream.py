@@ -1,12 +1,12 @@
-"""The stream that browses: an offset is a sequence number, and the entity has no consumer but this stream.
+"""The browsing stream: an offset is a sequence number, and this stream is the entity's only consumer.
 
-Rules:
-- Executors look at a range of numbers: nothing is locked, a range is read again exactly as it was.
-- What a batch has read is taken out when the engine shows that the batch is in its commit log: at the head of
-  `latestOffset`, whose `start` is, and in `commit`. It is done once for each number, however often it is asked for.
-- While nothing comes the stream waits on a link, one operation for each `maxWaitTime`. The one message that ends the
-  wait is given back uncounted.
-- An entity that was deleted and made anew begins its numbers again; times tell, and nothing of it is taken for old.
+- Executors peek at a range of numbers. Nothing is locked, and a range can be read again exactly as it was.
+- Messages of a batch are removed once the batch is in the engine's commit log: at the start of `latestOffset`, whose
+  `start` is committed, and in `commit`. Each number is removed once, however often it is asked for.
+- While there are no messages the stream waits on a link, one operation per `maxWaitTime`. The message that ends the
+  wait is released without counting a delivery.
+- An entity that was deleted and created again restarts its numbers. Enqueued times reveal this, and none of its
+  messages is taken for an old one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Browsed(InputPartition):
-    """Numbers to look at. `ends`: a message with the number `last` was there when the batch was planned."""
+    """Numbers to peek at. `ends`: a message with the number `last` existed when the batch was planned."""
 
     first: int
     last: int
@@ -49,12 +49,12 @@ class Browsed(InputPartition):
 
 
 class BrowseStream(Stream):
-    """Reads by looking, settles what is committed."""
+    """Reads by peeking, removes what is committed."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._settler: Settler | None = None
-        # The start at which nothing lay behind it the last time: then waiting is enough, and no look is needed.
+        # The start after which nothing was found last time: then waiting is enough, without another peek.
         self._idle_at: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,8 +70,8 @@ class BrowseStream(Stream):
             head = self._next(mark)
         except MadeAnew as error:
             self._say_lost(str(error))
-            # What is there now has not been read, whatever its numbers are, and nothing of it is done. Links may still
-            # lead to what is gone.
+            # Nothing that is there now has been read or removed, whatever its numbers are. Links may still lead to the
+            # deleted entity.
             self.stop()
             self._settler = None
             self._idle_at = None
@@ -122,7 +122,7 @@ class BrowseStream(Stream):
         return self._settler
 
     def _next(self, mark: BrowseMark) -> Fields | None:
-        """The first message behind what was read; when there is none, the first that comes in time."""
+        """The first message after those read; if there is none, the first that arrives in time."""
         if self._target is not None and mark.number >= self._target:
             return None
         if self._idle_at != mark.number or self._target is not None:
@@ -136,7 +136,7 @@ class BrowseStream(Stream):
         return self._browser.first_active(mark.number + 1)
 
     def _waited(self, mark: BrowseMark) -> bool:
-        """Wait for a message; whether one came."""
+        """Wait for a message; returns whether one arrived."""
         bus = self._opened
         messages = bus.receive(self._path, 1, self._options.wait_s)
         for message in messages:
@@ -146,7 +146,7 @@ class BrowseStream(Stream):
                 bus.release(self._path, [message])
                 raise
             if committed:
-                # Somebody held it while the others were taken out.
+                # Somebody held it while the others were removed.
                 bus.complete(self._path, [message])
             else:
                 bus.release(self._path, [message])
@@ -169,7 +169,7 @@ class BrowseStream(Stream):
             end = self._within(first, end, size)
         found = self._browser.first(end)
         if found is None or found.state != ACTIVE:
-            # What waits for its time has a time to come, which must not be the mark's; or the last ones lapsed.
+            # A scheduled message has a future time, which must not become the mark's; or the last ones have expired.
             found = self._browser.last_active(first, end)
             if found is None:
                 return None
@@ -177,11 +177,11 @@ class BrowseStream(Stream):
         self._saw(self._last - first + 1, self._last - end, head.enqueued_ms)
         mark = BrowseMark(end, found.enqueued_ms or 0)
         self._settling.saw(mark)
-        # A message with a time to live may be gone when its batch is read, and nobody is to blame.
+        # A message with a time to live may expire before its batch is read; that is not a loss.
         return _offset(end, mark.enqueued_ms, first, found.sequence_number == end and found.expires_ms is None)
 
     def _enough(self, first: int) -> int:
-        """The last number, when there are `minMessagesPerTrigger` of them, or `maxTriggerDelay` is over."""
+        """The last number, once there are `minMessagesPerTrigger` messages or `maxTriggerDelay` is over."""
         deadline_ms, pauses = self._deadline_ms(), Backoff()
         wanted = first + self._options.messages_min - 1
         while True:
@@ -191,7 +191,7 @@ class BrowseStream(Stream):
             self._opened.pause(pauses)
 
     def _within(self, first: int, last: int, size: int) -> int:
-        """The last number up to which messages have so many bytes; the first message is always within."""
+        """The last number within this many bytes; the first message always fits."""
         total = 0
         end = first
         for page in self._browser.pages(first, last, sized_head):

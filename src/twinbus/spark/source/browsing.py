@@ -1,10 +1,9 @@
-"""Looking through an entity by sequence number: what is first, what is last, and everything between.
+"""Peeks through an entity by sequence number: the first message, the last, and everything between.
 
-Rules:
-- Looking locks nothing and counts no delivery.
-- First and last are found by single looks, a number of them that grows with the logarithm of the distance: a look is an
-  operation, and every message looked at is one more.
-- While one page is worked at, the next is on its way.
+- Peeking locks nothing and counts no delivery.
+- First and last are found by single peeks, whose number grows with the logarithm of the distance: a peek is an
+  operation, and so is every message returned.
+- The next page is fetched while the current one is processed.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ NUMBER_MAX = 2**63 - 2
 
 
 class EntityBrowser:
-    """One entity, looked through."""
+    """Peeks through one entity."""
 
     def __init__(self, bus: BlockingBus, path: str, *, page: int = PEEK_MESSAGES_MAX, ahead: bool = True) -> None:
         self._bus = bus
         self.path = path
         self._page = min(max(page, 1), PEEK_MESSAGES_MAX)
-        # Whether the next page is fetched while one is worked at.
+        # Whether to fetch the next page while one is processed.
         self._ahead = ahead
 
     def first(self, number: int) -> Fields | None:
@@ -41,12 +40,12 @@ class EntityBrowser:
         return read_head(found[0].payload) if found else None
 
     def last(self, known: int) -> int:
-        """The number of the last message, when there was one with the number `known`, or none beyond it was known."""
+        """The number of the last message, given the last number `known` so far."""
         found = self.first(known + 1)
         if found is None:
             return known
         low, step = found.sequence_number, 1
-        # Ever larger steps until there is nothing behind, then halves.
+        # Double the step until there is nothing behind, then bisect.
         while (found := self.first(low + step)) is not None:
             low = found.sequence_number
             step *= 2
@@ -61,9 +60,9 @@ class EntityBrowser:
         return low
 
     def first_since(self, enqueued_ms: int, low: int, high: int) -> int:
-        """The first number whose message was enqueued at that time or later, between two numbers; `high + 1` if none.
+        """The first number in a range whose message was enqueued at that time or later; `high + 1` if there is none.
 
-        Times grow with the numbers, so halves lead there.
+        Times grow with the numbers, so this bisects.
         """
         high += 1
         while low < high:
@@ -81,8 +80,8 @@ class EntityBrowser:
         return low
 
     def first_active(self, number: int, last: int | None = None) -> Fields | None:
-        """The first message from `number` on, up to `last`, that a receiver could have: none that waits for its time or
-        was put aside. Usually one operation."""
+        """The first message from `number` on, up to `last`, that a receiver could get, so neither scheduled nor
+        deferred. Usually one operation."""
         found = self.first(number)
         if found is None or found.state == ACTIVE:
             return found if found is None or last is None or found.sequence_number <= last else None
@@ -93,7 +92,7 @@ class EntityBrowser:
         return None
 
     def last_active(self, first: int, last: int) -> Fields | None:
-        """The last message between two numbers that a receiver could have: all between are looked at."""
+        """The last message in a range that a receiver could get; this peeks at the whole range."""
         found = None
         for page in self.pages(first, last):
             for fields in page:
@@ -108,7 +107,7 @@ class EntityBrowser:
     def pages(self, first: int, last: int, read: Callable[[bytes], T]) -> Iterator[list[T]]: ...
 
     def pages(self, first: int, last: int, read: Callable[[bytes], Any] = read_head) -> Iterator[list[Any]]:
-        """Messages from one number to another, both included, as `read` gives them."""
+        """Messages of a range, both ends included, as returned by `read`."""
         coming: Future[list[ReceivedMessage]] | None = None
         try:
             while first <= last:
@@ -132,7 +131,7 @@ class EntityBrowser:
 
 
 def sized_head(payload: bytes) -> tuple[Fields, int]:
-    """For `pages`: what the service wrote, and how many bytes there are."""
+    """For `pages`: the service's own fields, and the size in bytes."""
     return read_head(payload), len(payload)
 
 

@@ -1,8 +1,7 @@
-"""Whether a destination detects duplicates: asked of the administration API, once for each worker process.
+"""Checks whether a destination detects duplicates, with the administration API, once per worker process.
 
-Rules:
-- A key without the right to manage cannot ask; then nobody knows, and that is said.
-- `duplicateDetection` decides: warn, require or ignore.
+- A key without Manage cannot ask; then the result is unknown, and a warning says so.
+- The option `duplicateDetection` decides: warn, require or ignore.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from twinbus.spark.source.options import Detection, Options
 
 _logger = logging.getLogger(__name__)
 
-# Entities that were looked at by this process, by namespace and path: True, False, or None when nobody could tell.
+# Entities that this process has checked, by namespace and path; None if unknown.
 _KNOWN: Final[dict[tuple[str, str], bool | None]] = {}
 
 
 def check_duplicates(options: Options, entity: str, *, loud: bool = True) -> None:
-    """Warn or raise if the destination keeps duplicates, as the options say; `loud`: this one is to warn."""
+    """Warn or raise if the destination keeps duplicates, as the options say; only a `loud` caller warns."""
     if options.detection is Detection.IGNORE:
         return
     key = (options.access.namespace, entity)
@@ -50,7 +49,7 @@ def _detects(options: Options, entity: str) -> bool | None:
     if options.access.secret is None:
         return None
     try:
-        # Only here, because a worker that has the package by --py-files lacks its dependencies.
+        # Imported here, because a worker that has the package from --py-files lacks its dependencies.
         from twinbus.client.description import describe
 
         found = describe(options.access.secret, entity, ca_file=options.access.ca_file)

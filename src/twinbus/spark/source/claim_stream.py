@@ -1,12 +1,11 @@
-"""The stream that claims: for an entity with other consumers, and for sub-queues.
+"""The claiming stream: for an entity with other consumers, and for dead-letter queues.
 
-Rules:
 - The driver receives messages and defers them, marked with the stream's `claimName`; the offset names them. Deferred
   messages outlive locks, driver and executors, and nobody else receives them.
-- Executors look at the claimed numbers. What the engine has committed is taken out for good, at the head of
-  `latestOffset` and in `commit`.
-- Messages that were claimed by a driver that died before its offset was written belong to no batch. They are found by
-  their mark when the stream starts, and join the next batch: nothing is lost, and no claim is adopted from another.
+- Executors peek at the claimed numbers. Messages of a committed batch are removed at the start of `latestOffset` and in
+  `commit`.
+- Messages claimed by a driver that died before its offset was written belong to no batch. They are found by their mark
+  when the stream starts and join the next batch. Nothing is lost, and other streams' claims are left alone.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from twinbus.spark.versions import UNTOLD, ReadLimit
 
 _logger = logging.getLogger(__name__)
 
-# Taken out by one request: their bodies come with the answer.
+# Removed per request; their bodies come with the answer.
 _TAKEN_AT_ONCE = 100
-# Numbers between two claims that are cheaper to look at than to ask around.
+# A gap between claims up to this size is cheaper to peek through than to skip.
 _GAP = 50
 
 
 @dataclass(frozen=True)
 class Claimed(InputPartition):
-    """Numbers to look at. `whole`: a message that is gone is a loss."""
+    """Numbers to peek at. If `whole`, a missing message is a loss."""
 
     spans: tuple[Span, ...]
     whole: bool
@@ -52,18 +51,18 @@ class Claimed(InputPartition):
 
 
 class ClaimStream(Stream):
-    """Reads what it has claimed, settles what is committed."""
+    """Reads what it has claimed, removes what is committed."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        # The claims that were taken out last.
+        # The claims removed last.
         self._taken: str | None = None
-        # Whether claims without a batch may lie about: at the start, and after an answer that was lost.
+        # Whether there may be claims without a batch: at the start, and after an answer was lost.
         self._searching = True
-        # Claims without a batch that were found, by number, with their sizes.
+        # Sizes of the claims found without a batch, by number.
         self._found: dict[int, int] = {}
-        # How many are claimed for the batch in hand, since when the oldest of them has waited, and how many claims were
-        # gone when they were to be taken out.
+        # The number of messages claimed for the current batch, the enqueued time of the oldest, and how many claims
+        # were gone when they were to be removed.
         self._in_hand = 0
         self._oldest_ms: int | None = None
         self._expired = 0
@@ -79,7 +78,7 @@ class ClaimStream(Stream):
         committed = _claims(start)
         self._take(committed)
         if self._searching:
-            # A look still shows what was just taken out until the broker's disk has answered.
+            # A peek still shows removed messages until the broker's commit is durable.
             taken = set(numbers_of(from_text(committed)))
             self._found = {number: size for number, size in self._search().items() if number not in taken}
             self._searching = False
@@ -87,7 +86,7 @@ class ClaimStream(Stream):
         return self._offset(self._claim(messages, size)) or start
 
     def first_offset(self) -> dict[str, Any]:
-        # Claims of the batch before are among those that are found: there must be room for new ones.
+        # The claims found include those of the previous batch, so make room for new ones.
         self._found = self._search()
         self._searching = False
         messages, size = self._limits(self.getDefaultReadLimit())
@@ -103,7 +102,7 @@ class ClaimStream(Stream):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         spans = from_text(_claims(end))
         shares = shared_out(spans, self._options.partitions, SPARK_PARTITION_MESSAGES_MIN, self._options.partitions_min)
-        # Some of what was found at the start may have been taken out since, as part of the batch before.
+        # Some of the claims found at the start may have been removed since, as part of the previous batch.
         return [Claimed(tuple(share), UNTOLD not in end) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -130,7 +129,7 @@ class ClaimStream(Stream):
     # --- claiming -----------------------------------------------------------------------------------------------------
 
     def _claim(self, messages: int, size: int | None) -> list[int]:
-        """Numbers for the next batch: what was left behind first, then what there is, or what comes in time."""
+        """Numbers for the next batch: leftover claims first, then available messages, or those that arrive in time."""
         claimed: list[int] = []
         total = deadline_ms = 0
         self._oldest_ms = None
@@ -141,7 +140,7 @@ class ClaimStream(Stream):
         while len(claimed) < messages and (size is None or total < size):
             asked = min(messages - len(claimed), self._options.prefetch or PEEK_MESSAGES_MAX, PEEK_MESSAGES_MAX)
             if size is not None:
-                # By the size of those before; of the first nothing is known.
+                # Estimate from the size of the previous ones; the first size is unknown.
                 asked = max(1, min(asked, (size - total) * len(claimed) // total)) if total else 1
             wait_s = 0.0 if claimed or self._target is not None else self._options.wait_s
             if 0 < len(claimed) < self._options.messages_min:
@@ -158,8 +157,8 @@ class ClaimStream(Stream):
         return claimed
 
     def _wanted(self, received: list[ReceivedMessage], room: int | None, more: bool) -> list[ReceivedMessage]:
-        """Without those that came after an AvailableNow run began, and those that are too many bytes; the first of a
-        batch never is (`more`: there are others already)."""
+        """Drop messages that arrived after an AvailableNow run began, or that exceed the size limit. The first message
+        of a batch always fits (`more`: there are others already)."""
         wanted: list[ReceivedMessage] = []
         for message in received:
             if self._target is not None and read_head(message.payload).sequence_number > self._target:
@@ -175,7 +174,7 @@ class ClaimStream(Stream):
         return wanted
 
     def _defer(self, messages: list[ReceivedMessage]) -> list[tuple[int, int]]:
-        """Mark them as ours and put them aside; numbers and sizes of those that are."""
+        """Mark and defer messages; returns numbers and sizes of those that succeeded."""
         try:
             outcomes = self._opened.defer(self._path, messages, {CLAIM: self._options.claim_name})
         except ServiceError as failure:
@@ -187,13 +186,13 @@ class ClaimStream(Stream):
                 kept.append((head.sequence_number, len(message.payload)))
                 self._oldest_ms = min(self._oldest_ms or head.enqueued_ms or 0, head.enqueued_ms or 0)
             else:
-                # It comes back by itself, or it is ours and the answer was lost.
+                # Either it returns by itself, or it is deferred and the answer was lost.
                 _logger.warning("A message of %r could not be claimed: %s", self._path, error)
                 self._searching = True
         return kept
 
     def _search(self) -> dict[int, int]:
-        """Messages with our mark that belong to no batch: those of the committed one are taken out already."""
+        """Messages with our mark that belong to no batch; those of the committed batch are already removed."""
         found: dict[int, int] = {}
         browser = self._browser
         head = browser.first(1)
@@ -236,7 +235,7 @@ class ClaimStream(Stream):
     # --- settling -----------------------------------------------------------------------------------------------------
 
     def _take(self, claims: str) -> None:
-        """Take committed messages out for good; those that are gone already are no error."""
+        """Remove committed messages; it is not an error if they are already gone."""
         if claims == self._taken:
             return
         numbers = list(numbers_of(from_text(claims)))
@@ -260,7 +259,7 @@ class ClaimStream(Stream):
                 numbers = left
 
     def _still_there(self, numbers: list[int]) -> list[int]:
-        """Those that a look still finds: one answer was lost, or an earlier run had begun."""
+        """The numbers that still exist: an answer was lost, or an earlier run had started removing them."""
         wanted = set(numbers)
         left = []
         for page in self._browser.pages(numbers[0], numbers[-1], _with_properties):
@@ -272,7 +271,7 @@ def _with_properties(payload: bytes) -> Fields:
     try:
         return read_fields(payload, with_body=False)
     except DecodeError:
-        # Its properties do not read, and ours are not among them.
+        # Its properties cannot be decoded, so our mark is not among them.
         return read_head(payload)
 
 
@@ -291,7 +290,7 @@ def _claims(offset: dict[str, Any]) -> str:
 
 
 def _grouped(spans: tuple[Span, ...]) -> Iterator[list[Span]]:
-    """Spans that lie close together."""
+    """Spans that are close together."""
     group: list[Span] = []
     for span in spans:
         if group and span[0] - group[-1][1] > _GAP:

@@ -1,10 +1,9 @@
-"""The columns of the source and the sink: one table, from which schemas and checks are made.
+"""The columns of the source and the sink: one table, from which schemas and checks are derived.
 
-Rules:
-- The source gives every column, or those that a schema of the user's own names; it decodes no others.
-- The sink takes any of them. Those that only a service can set are let pass and not sent, so that what was read can be
-  written as it is.
-- A column that nobody knows, or of a type that does not fit, is an error that says which would.
+- The source returns all columns, or those that the user's own schema names; it decodes no others.
+- The sink accepts all columns. Those that only a service can set are ignored, so that rows can be written as they were
+  read.
+- An unknown column or a wrong type is an error that says what is expected.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _MAP: Final = MapType(_TEXT, _TEXT, True)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its type, whether the source gives it, and whether the sink sends it."""
+    """A column: its type, whether the source returns it, and whether the sink sends it."""
 
     name: str
     kind: DataType
     read: bool = True
     written: bool = True
-    # Other types that the sink takes, and the source gives when a schema asks for them.
+    # Other types that the sink accepts, and that the source returns if a schema asks for them.
     also: tuple[type[DataType], ...] = ()
 
 
@@ -72,7 +71,7 @@ COLUMNS: Final = (
     Column("namespace", _TEXT, written=False),
     Column("properties", _MAP),
     Column("replyToSessionId", _TEXT, read=False),
-    # All of a message that cannot be decoded. The sink refuses such a row.
+    # The whole encoded message if it cannot be decoded. The sink rejects such a row.
     Column("_corrupt", BinaryType()),
     Column("timeToLive", LongType(), read=False, also=(*_WHOLE, DayTimeIntervalType)),
 )
@@ -80,7 +79,7 @@ _BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}
 
 
 def source_schema(*, include_body: bool) -> StructType:
-    """What the source gives when nothing else is asked for."""
+    """The source's default schema."""
     fields = [
         StructField(column.name, column.kind)
         for column in COLUMNS
@@ -90,7 +89,7 @@ def source_schema(*, include_body: bool) -> StructType:
 
 
 def check_source(schema: StructType) -> None:
-    """Whether the source can give a schema of the user's own."""
+    """Raise ConfigError if the source cannot return this schema."""
     for field in schema.fields:
         column = _known(field.name, reading=True)
         if column.name != field.name:
@@ -104,7 +103,7 @@ def check_source(schema: StructType) -> None:
 
 
 def check_sink(schema: StructType) -> dict[str, int]:
-    """Where in a row the columns to send are; ConfigError for one that cannot be sent."""
+    """The positions of the columns to send; raises ConfigError for a column that cannot be sent."""
     places: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
         column = _known(field.name, reading=False)

@@ -1,4 +1,4 @@
-"""`spark.read` with filters, which narrow the range that is looked at. Spark has them from 4.1 on."""
+"""`spark.read` with pushed-down filters, which narrow the range to peek at. Needs Spark 4.1."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from twinbus.spark.source.batch import BatchReader
 
 
 class FilteringReader(BatchReader):
-    """Reads what is there, in a range that filters on `sequenceNumber` and `enqueuedTime` narrow.
+    """Reads existing messages in a range narrowed by filters on `sequenceNumber` and `enqueuedTime`.
 
-    A class of its own, because Spark refuses a reader that takes filters unless its configuration allows it.
+    A class of its own, because Spark rejects a reader with filters unless its configuration allows it.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -25,7 +25,7 @@ class FilteringReader(BatchReader):
                 self._narrow(each, each.value)
             elif each.attribute == ("enqueuedTime",) and isinstance(each.value, datetime):
                 self._narrow_time(each, each.value)
-        # Spark applies all of them as well: the range is only where it looks.
+        # Spark applies all filters as well; they only narrow the range here.
         return filters
 
     def _narrow(self, each: Any, value: int) -> None:

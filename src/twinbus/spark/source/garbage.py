@@ -1,10 +1,9 @@
-"""Python's collector, looking seldom while messages become rows or rows become messages.
+"""Makes Python's garbage collector run rarely while messages are converted to rows or back.
 
-Rules:
-- Messages and rows make no cycles: what the collector looks for is not there, and it looks after every 700 objects. In
-  a worker that Spark has just forked it also makes copies of all memory it touches.
-- It is not turned off: should something else make cycles, they are found, only later.
-- It is the process's own again afterwards.
+- Messages and rows form no cycles, so there is nothing to collect, yet the collector runs after every 700 new objects.
+  In a freshly forked worker it also copies every memory page it touches.
+- It is not disabled: cycles made by other code are found, only later.
+- The process's settings are restored afterwards.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# More than a batch of rows and the messages on their way have together.
+# More than the objects of a batch of rows and the messages in flight.
 YOUNG_OBJECTS: Final = 50_000
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Within the block the collector looks only when there are many new objects."""
+    """Within the block, collect only after many new objects."""
     before = gc.get_threshold()
-    # Zero is how others turn it off, and they know why.
+    # Zero means that somebody disabled it on purpose.
     if 0 < before[0] < YOUNG_OBJECTS:
         gc.set_threshold(YOUNG_OBJECTS, *before[1:])
     try:

@@ -1,10 +1,9 @@
-"""The options of the source and the sink: what a user may say, checked before anything is connected.
+"""The options of the source and the sink, checked before anything connects.
 
-Rules:
-- Names are taken in any case, as Spark does; one that nobody knows is an error that names the nearest.
-- What contradicts or is missing is an error that says what to write instead.
-- An option that only the other side needs is no error: the same options may be given to `readStream` and `writeStream`.
-- Secrets are in no text: not in an error, not in a repr.
+- Names are case-insensitive, as in Spark; the error for an unknown name suggests the nearest.
+- Contradictory or missing options are errors that say what to write instead.
+- An option that only the other side uses is accepted: `readStream` and `writeStream` may share options.
+- No error and no repr contains a secret.
 """
 
 from __future__ import annotations
@@ -77,14 +76,14 @@ NAMES: Final = (
     "duplicateDetection",
     "useEntityColumn",
 )
-# Words of other connectors, and what Spark calls the argument of `load` and `save`.
+# Names from other connectors, and Spark's name for the argument of `load` and `save`.
 ALIASES: Final = {
     "maxEventsPerTrigger": "maxMessagesPerTrigger",
     "maxOffsetsPerTrigger": "maxMessagesPerTrigger",
     "minOffsetsPerTrigger": "minMessagesPerTrigger",
     "path": "queueName",
 }
-# Spark hands its own options to the source as well.
+# Spark also passes its own options to the source.
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
 
 _KNOWN: Final = {name.lower(): name for name in NAMES} | {alias.lower(): name for alias, name in ALIASES.items()}
@@ -99,7 +98,7 @@ _SUB_QUEUES: Final = {
 
 
 class ReadMode(StrEnum):
-    """How a stream holds on to the messages of a batch until it is committed."""
+    """How a stream keeps the messages of a batch until it is committed."""
 
     BROWSE = "browse"
     CLAIM = "claim"
@@ -114,7 +113,7 @@ class IdMode(StrEnum):
 
 
 class OnError(StrEnum):
-    """What the sink does with a message that the service refuses for good."""
+    """What the sink does with a message that the service rejects permanently."""
 
     FAIL = "fail"
     DROP = "drop"
@@ -123,7 +122,7 @@ class OnError(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> OnError | None:
-        # What `drop` was called at first.
+        # The former name of `drop`.
         return cls.DROP if value == "skip" else None
 
 
@@ -137,14 +136,14 @@ class Detection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything the source and the sink are told. Its repr has no secret."""
+    """All options of the source and the sink. Its repr contains no secret."""
 
     access: Access
-    # The queue, topic or subscription; None only for a sink whose rows say where they go.
+    # The queue, topic or subscription; None only for a sink whose rows name their destination.
     entity: str | None
-    # A topic can be written and not read.
+    # A topic can be written but not read.
     is_topic: bool
-    # The path to read from: the entity, or its sub-queue.
+    # The path to read from: the entity, or its dead-letter queue.
     path: str | None
     is_sub_queue: bool
     read_mode: ReadMode
@@ -167,7 +166,7 @@ class Options:
     job_id: str | None
     batch_size: int
     on_error: OnError
-    # Where refused rows go: a queue, or the path of a Delta table.
+    # Where rejected rows go: a queue, or the path of a Delta table.
     dead_letter_queue: str | None
     error_table: str | None
     detection: Detection
@@ -175,12 +174,12 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """Check what was given; ConfigError says what is wrong and what to do."""
+        """Check the given options; a ConfigError says what is wrong and what to do."""
         return _parse(_named(given))
 
 
 def _named(given: Mapping[str, str]) -> dict[str, str]:
-    """Options by their proper names."""
+    """Options by their canonical names."""
     values: dict[str, str] = {}
     spelled: dict[str, str] = {}
     for name, value in given.items():
@@ -259,7 +258,7 @@ def _parse(values: dict[str, str]) -> Options:
 
 
 def _connection_string(values: dict[str, str]) -> str | None:
-    """The connection string, by itself or from where it is; both are read where the query is planned."""
+    """The connection string, given directly, by environment variable or by file; both are read by the driver."""
     given = [name for name in ("connectionString", "connectionStringEnv", "connectionStringFile") if name in values]
     if len(given) > 1:
         raise ConfigError(f"Give one of {' and '.join(given)}, not both.")
@@ -285,7 +284,7 @@ def _connection_string(values: dict[str, str]) -> str | None:
 
 
 def _entity(values: dict[str, str], entity_path: str | None) -> tuple[str | None, bool]:
-    """The path of the entity, and whether it is a topic."""
+    """The entity's path, and whether it is a topic."""
     queue, topic, subscription = (
         _short(values, name, ENTITY_PATH_CHARS_MAX) for name in ("queueName", "topicName", "subscriptionName")
     )
@@ -371,7 +370,7 @@ def _duration(values: dict[str, str], name: str, default: float, least: float, m
 
 
 def _time(values: dict[str, str], name: str) -> int | None:
-    """Milliseconds since the epoch, or ISO 8601; without a zone it is UTC."""
+    """Milliseconds since the epoch, or ISO 8601; UTC if it has no zone."""
     text = values.get(name)
     if text is None:
         return None
@@ -408,7 +407,7 @@ def _within(name: str, number: N, least: N, most: N) -> N:
 
 
 def for_reading(options: Options, *, stream: bool) -> Options:
-    """The options, when they say what to read from."""
+    """Check that the options name a source, and return them."""
     if options.entity is None:
         raise ConfigError("No source given: set queueName, or topicName and subscriptionName.")
     if options.is_topic:
@@ -436,7 +435,7 @@ def for_reading(options: Options, *, stream: bool) -> Options:
 
 
 def for_writing(options: Options) -> Options:
-    """The options, when they say where to write."""
+    """Check that the options name a destination, and return them."""
     if options.is_sub_queue:
         raise ConfigError("A sub-queue cannot be written: remove subQueue.")
     if options.entity is not None and "/Subscriptions/" in options.entity:

@@ -1,9 +1,8 @@
-"""Rows to parcels: encoded messages in groups that are sent whole.
+"""Turns rows into parcels: encoded messages in batches that are sent as one transfer.
 
-Rules:
 - Rows keep their order within an entity and a session.
-- A parcel is for one entity and, where there is one, one session or partition key: services want it so.
-- A row that cannot be encoded is a refusal, which says which row it is and why.
+- A parcel has one entity and, if there is one, one session or partition key, because services require that.
+- A row that cannot be encoded becomes a refusal, which identifies the row and says why.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from twinbus.limits import MESSAGE_ID_CHARS_MAX
 from twinbus.spark.source.options import IdMode
 from twinbus.spark.source.refusals import Refusal
 
-# What a message costs in a parcel besides its own bytes.
+# What a message adds to a parcel besides its own bytes.
 _SECTION_BYTES: Final = 8
 
 Parcel = list[bytes]
 
 
 class Outgoing(NamedTuple):
-    """One row, ready to be sent."""
+    """One row, ready to send."""
 
     entity: str
     # The session id, else the partition key, else None.
@@ -48,16 +47,16 @@ class Encoder:
         id_prefix: str,
     ) -> None:
         self._places = places
-        # Where rows go that do not say so themselves; None: all must.
+        # The default destination; None if every row must name its own.
         self._entity = entity
         self._use_entity_column = use_entity_column and "entity" in places
         self._id_mode = id_mode
         self._id_prefix = id_prefix
-        # The place of the next row in the task.
+        # The position of the next row in the task.
         self._row = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[Outgoing | Refusal]:
-        """The rows of a batch; a refusal in the place of one that cannot be sent."""
+        """Encode the rows of a batch; a refusal replaces a row that cannot be sent."""
         columns = {name: _values(batch.column(at)) for name, at in self._places.items()}
         nothing = [None] * batch.num_rows
 
@@ -125,7 +124,7 @@ class Encoder:
 
 
 def parcels_of(rows: Sequence[Outgoing], largest_bytes: int, count_max: int) -> Iterator[Parcel]:
-    """Rows for one entity, cut into parcels that fit."""
+    """Rows for one entity, divided into parcels that fit."""
     by_key: dict[str | None, list[bytes]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row.payload)
@@ -138,7 +137,7 @@ def parcels_of(rows: Sequence[Outgoing], largest_bytes: int, count_max: int) -> 
                 yield held
                 held = []
             if not held:
-                # One that does not fit into a parcel goes alone; if it is too large, the service says so.
+                # A message that does not fit into a parcel goes alone; if it is too large, the service says so.
                 size = len(envelope(payload))
             held.append(payload)
             size += cost
@@ -149,7 +148,7 @@ def parcels_of(rows: Sequence[Outgoing], largest_bytes: int, count_max: int) -> 
 def _values(column: pa.Array) -> list[Any]:
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        # As whole microseconds; milliseconds are what goes over the wire.
+        # As whole microseconds; the wire uses milliseconds.
         return [None if value is None else _Micros(value) for value in column.view(pa.int64()).to_pylist()]
     values: list[Any] = column.to_pylist()
     return values

@@ -1,11 +1,10 @@
 """Rows that cannot be sent, and where `onError` puts them.
 
-Rules:
-- A refusal names the row by its message id and says why; the body goes with it, and nothing else of the row.
-- `deadletter`: the task sends them to the queue `deadLetterQueueName` before it ends, with the reason as dead letters
-  have it. A body that does not fit is cut.
-- `table`: tasks hand them to the driver, which appends them to the Delta table at `errorTablePath` when it commits the
-  batch. The commit carries query and batch, so a batch that is committed again adds nothing.
+- A refusal names the row by its message id, says why, and includes the body but nothing else of the row.
+- `deadletter`: the task sends them to the queue `deadLetterQueueName` before it ends, with the reason as in a dead
+  letter. A body that does not fit is truncated.
+- `table`: tasks return them to the driver, which appends them to the Delta table at `errorTablePath` when it commits
+  the batch. The commit carries query and batch, so committing a batch again adds nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
 from twinbus.limits import MESSAGE_ID_CHARS_MAX
 
-# Room for everything but the body in a message of the largest size.
+# Room for everything but the body in a message of maximum size.
 _HEAD_BYTES: Final = 8 * 1024
 _REASON: Final = "TwinbusRefused"
 _ENTITY: Final = "x-twinbus-entity"
@@ -69,7 +68,7 @@ def send(bus: BlockingBus, queue: str, refusals: Sequence[Refusal]) -> None:
 
 
 def append(path: str, namespace: str, refusals: Sequence[Refusal], write_id: str, number: int) -> None:
-    """Append refusals to a Delta table, once for each write and number."""
+    """Append refusals to a Delta table, once per write and number."""
     try:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
         from deltalake.exceptions import TableNotFoundError

@@ -1,11 +1,10 @@
-"""Messages to rows: many encoded messages become one Arrow batch, column by column.
+"""Turns messages into rows: many encoded messages become one Arrow batch, column by column.
 
-Rules:
-- Only the sections that the wanted columns need are decoded.
-- A message that cannot be decoded is a row all the same, with all of it in `_corrupt` and the reason in `properties`:
-  one bad message must not hold up those behind it.
-- The batch has exactly the schema that Spark expects, or Spark refuses it.
-- A whole column is made at once, and what all rows have in common (nothing, mostly) is not made row by row.
+- Only the sections that the requested columns need are decoded.
+- A message that cannot be decoded still becomes a row, with the whole message in `_corrupt` and the reason in
+  `properties`: one bad message must not block those behind it.
+- The batch has exactly the schema that Spark expects, or Spark rejects it.
+- Columns are built as a whole, and values that all rows share (mostly null) are not built row by row.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ UNREADABLE: Final = "x-twinbus-unreadable"
 _REASON: Final = "DeadLetterReason"
 _DESCRIPTION: Final = "DeadLetterErrorDescription"
 _HIDDEN: Final = frozenset({CLAIM, _REASON, _DESCRIPTION})
-# The first millisecond of the year 1: before it, and after the year 9999, Spark shows no time; "never" is far beyond,
-# and a sender can write any.
+# The first millisecond of the year 1. Spark cannot show times before it or after the year 9999; "never" is far beyond,
+# and a sender can write any value.
 _FIRST_MS: Final = -62_135_596_800_000
 
-# Column to the field that it shows as it is.
+# Columns that show a field unchanged.
 _TEXTS: Final = {
     "messageId": "message_id",
     "sessionId": "session_id",
@@ -58,20 +57,20 @@ _PROPERTY_COLUMNS: Final = frozenset({"properties", "deadLetterReason", "deadLet
 
 
 class RowMaker:
-    """Makes Arrow batches of one schema from encoded messages of one entity."""
+    """Builds Arrow batches of one schema from encoded messages of one entity."""
 
     def __init__(self, schema: StructType, *, entity: str, namespace: str) -> None:
         self.schema: pa.Schema = arrow_schema(schema)
-        # What the columns `entity` and `namespace` say.
+        # Values of the columns `entity` and `namespace`.
         self._constants = {"entity": entity, "namespace": namespace}
         names = set(self.schema.names)
         self._with_properties = bool(names & _PROPERTY_COLUMNS)
         self._with_body = "body" in names
-        # Whether there was a message that cannot be decoded.
+        # Whether a message could not be decoded.
         self._corrupt = False
 
     def fields(self, payload: bytes) -> Fields:
-        """What of a message is wanted."""
+        """The requested fields of a message."""
         try:
             return read_fields(payload, self._with_properties, self._with_body, True)
         except DecodeError as error:
@@ -79,7 +78,7 @@ class RowMaker:
             return _unreadable(payload, error)
 
     def batches(self, pages: Iterable[list[Fields]]) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of as many rows, and bytes of bodies, as are good for Spark."""
+        """Arrow batches with a number of rows and bytes that suits Spark."""
         with seldom_collected():
             rows: list[Fields] = []
             size = 0
@@ -109,7 +108,7 @@ class RowMaker:
         plain = _PLAIN.get(name)
         if plain is not None:
             values = getattr(columns, plain)
-            # Most messages leave most of them out.
+            # Most messages lack most fields.
             if values.count(None) == count:
                 return pa.nulls(count, field.type)
             if name in _TIMES:
@@ -138,18 +137,18 @@ class RowMaker:
 
 
 def _times(times: Sequence[int | None]) -> pa.Array:
-    """Milliseconds as microseconds, none of them beyond what Spark shows."""
+    """Milliseconds as microseconds, clamped to the range that Spark can show."""
     try:
         found = pa.array(times, pa.int64())
     except OverflowError:
-        # Some number that is not even one of 64 bits.
+        # A number that does not even fit into 64 bits.
         found = pa.array([None if ms is None else max(_FIRST_MS, min(ms, TIME_MS_MAX)) for ms in times], pa.int64())
     shown = pc.min_element_wise(found, TIME_MS_MAX, skip_nulls=False)
     return pc.multiply(pc.max_element_wise(shown, _FIRST_MS, skip_nulls=False), 1000)
 
 
 def _own(rows: Sequence[dict[str, Any] | None], name: str, kind: pa.DataType) -> pa.Array:
-    """One property of the service's, as the text it is."""
+    """One of the service's own properties as text."""
     found = [None if properties is None else properties.get(name) for properties in rows]
     if found.count(None) == len(found):
         return pa.nulls(len(found), kind)
@@ -169,5 +168,5 @@ def _maps(rows: Sequence[dict[str, Any] | None], kind: pa.MapType) -> pa.Array:
 
 
 def _unreadable(payload: bytes, error: DecodeError) -> Fields:
-    """All of a message that cannot be decoded, with what the service itself wrote."""
+    """A message that cannot be decoded: the whole payload, and the service's own fields."""
     return read_head(payload)._replace(properties={UNREADABLE: to_json(str(error))}, body=payload)

@@ -1,12 +1,11 @@
-"""Taking out what a stream that browses has committed: exactly that, and once.
+"""Removes what a browsing stream has committed: exactly that, and once.
 
-Rules:
-- What is to go has a number up to the mark's and is no younger than it. Everything else stays.
-- The service's own batch delete is used where it is safe: it takes the oldest first and only those enqueued before a
-  time, so with the time of the first message that must stay, none that must stay goes.
-- What it leaves (others of the same millisecond, a service that has no such operation) is received and completed: as
-  many as there are to go, no more, because what is received and given back may count as a delivery.
-- A message that somebody else holds is left to him.
+- A message is removed if its number is at most the mark's and it is not younger than the mark. All others stay.
+- The service's batch delete is used where it is safe: it deletes the oldest first and only messages enqueued before a
+  given time. With the time of the first message that must stay, it deletes none that must stay.
+- What it leaves (messages of the same millisecond, or a service without batch delete) is received and completed, never
+  more than needed, because receiving and returning a message may count as a delivery.
+- A message that somebody else has locked is left to them.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from twinbus.errors import (
 from twinbus.limits import BATCH_DELETE_MESSAGES_MAX, BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX
 from twinbus.spark.source.browsing import EntityBrowser
 
-# When so much time has passed since a message was seen, the service's clock has left its millisecond.
+# After this time, the service's clock has left the millisecond in which a message was seen.
 _PASSED_MS = 100
 
 
 class MadeAnew(TwinbusError):
-    """The entity is not the one that the checkpoint is about."""
+    """The entity is not the one that the checkpoint refers to."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrowseMark:
-    """How far a stream has come: a number, and the time of the message there."""
+    """How far a stream has come: a number, and the enqueued time of that message."""
 
     number: int
     enqueued_ms: int
@@ -56,7 +55,7 @@ class BrowseMark:
 
 
 def is_old(message: Fields, mark: BrowseMark) -> bool:
-    """Whether a message is one of those up to the mark; MadeAnew if its number is and its time is not."""
+    """Whether a message is among those up to the mark; raises MadeAnew if its number is but its time is not."""
     if message.sequence_number > mark.number:
         return False
     if (message.enqueued_ms or 0) > mark.enqueued_ms:
@@ -68,7 +67,7 @@ def is_old(message: Fields, mark: BrowseMark) -> bool:
 
 
 class Settler:
-    """Takes out what is committed, of one entity."""
+    """Removes committed messages of one entity."""
 
     def __init__(self, bus: BlockingBus, path: str, clock: Clock | None = None) -> None:
         self._bus = bus
@@ -80,11 +79,11 @@ class Settler:
         self._deletes = True
 
     def saw(self, mark: BrowseMark) -> None:
-        """A batch ends with this message, and it is there now."""
+        """Note that a batch ends with this message, which exists now."""
         self._seen = (mark, self._clock.now_ms())
 
     def settle(self, mark: BrowseMark) -> None:
-        """Take out everything up to the mark."""
+        """Remove everything up to the mark."""
         if mark.number <= self._done:
             return
         pauses = Backoff()
@@ -92,7 +91,7 @@ class Settler:
             try:
                 self._settle(mark)
             except ServiceError as error:
-                # What was done is seen by looking again: only what is still there is asked for.
+                # A retry peeks again, so it asks only for what still exists.
                 if not error.retryable or pauses.failures + 1 >= BLOCKING_ATTEMPTS_MAX:
                     raise
                 self._bus.pause(pauses)
@@ -111,7 +110,7 @@ class Settler:
         self._complete(mark, first)
 
     def _delete(self, mark: BrowseMark, wanted: int) -> int:
-        """By batch delete; returns how many are gone."""
+        """Remove by batch delete; returns how many were deleted."""
         following = self._browser.first_active(mark.number + 1)
         before_ms = self._before(mark) if following is None else following.enqueued_ms or 0
         gone = 0
@@ -120,7 +119,7 @@ class Settler:
             try:
                 deleted = self._bus.delete_batch(self._path, asked, before_ms=before_ms)
             except (UnsupportedError, NotAllowedError, ArgumentError, EntityNotFoundError):
-                # Another service, or a kind of entity that has no such operation.
+                # Another service, or a kind of entity without that operation.
                 self._deletes = False
                 return gone
             gone += deleted
@@ -129,7 +128,7 @@ class Settler:
         return gone
 
     def _before(self, mark: BrowseMark) -> int:
-        """Up to when to delete if nothing lies behind the mark: new ones come with the time of their arrival."""
+        """The time before which to delete if nothing follows the mark: new messages get the time of their arrival."""
         if self._seen is not None:
             seen, when_ms = self._seen
             if seen == mark and self._clock.now_ms() - when_ms >= _PASSED_MS:
@@ -137,7 +136,7 @@ class Settler:
         return mark.enqueued_ms
 
     def _complete(self, mark: BrowseMark, first: int) -> None:
-        """By receiving and completing what is left."""
+        """Receive and complete what is left."""
         left = 0
         for page in self._browser.pages(first, mark.number):
             left += sum(fields.state == ACTIVE for fields in page)
@@ -152,7 +151,7 @@ class Settler:
             failed = [error for error in self._bus.complete(self._path, old) if error is not None] if old else []
             if failed:
                 raise failed[0]
-            # Fewer than were there: somebody holds the others.
+            # Fewer than expected: somebody else has locked the others.
             if young or len(messages) < min(left, PEEK_MESSAGES_MAX):
                 return
             left -= len(old)

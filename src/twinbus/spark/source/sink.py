@@ -1,12 +1,11 @@
-"""`df.write` and `writeStream`: rows become messages, and a message that was accepted is on the service's disk.
+"""`df.write` and `writeStream`: rows become messages, and an accepted message is on the service's disk.
 
-Rules:
-- A row's message id is its column `messageId`, else made of query, batch, partition and row: the same row of a batch
-  that is written again has the same id, and a destination with duplicate detection drops it.
-- A delivery that failed for a passing reason is sent again with the same ids; what is refused for good fails the task
-  with its id and the reason, or goes where `onError` says (`refusals.py`).
-- A task returns when everything has its outcome. There is nothing to undo: `abort` only logs counts, and `commit` adds
-  refused rows to their table if they have one.
+- A row's message id is its column `messageId`, or else made of query, batch, partition and row. A batch that is written
+  again has the same ids, and a destination with duplicate detection drops the repeats.
+- A delivery that fails temporarily is sent again with the same ids. A message that is rejected permanently fails the
+  task with its id and the reason, or goes where `onError` says (`refusals.py`).
+- A task returns when everything has an outcome. Nothing can be undone: `abort` only logs counts, and `commit` appends
+  rejected rows to their table if there is one.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from twinbus.spark.versions import DataSourceStreamArrowWriter
 
 _logger = logging.getLogger(__name__)
 
-# What is wrong with one message, and not with its destination.
+# Errors of a single message, not of its destination.
 _OF_THE_MESSAGE = (MessageTooLargeError, ArgumentError, NotAllowedError)
 
 
@@ -53,19 +52,19 @@ class SinkCommit(WriterCommitMessage):
     messages: int
     deliveries: int
     skipped: int
-    # What was refused and goes to a table, and under which name it is committed there.
+    # Rejected rows for the table, and the name under which they are committed there.
     refusals: tuple[Refusal, ...] = ()
     write_id: str = ""
 
 
 class _Writer:
-    """What both kinds of writer do."""
+    """The part that both kinds of writer share."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        # Where in a row the columns to send are.
+        # Positions of the columns to send.
         self._places = check_sink(schema)
-        # What ids by position start with when there is no query: one for each write, the same for all tries of a task.
+        # The prefix of ids by position outside a stream: one per write, the same for all attempts of a task.
         self._job_id = options.job_id or fresh_id()
         if options.id_mode is IdMode.COLUMN and "messageId" not in self._places:
             raise ConfigError("messageIdMode is 'column', and the rows have no column 'messageId': add one.")
@@ -97,7 +96,7 @@ class _Writer:
         return f"{self._write_id()}/{batch}/{_partition()}"
 
     def _write_id(self) -> str:
-        """What all batches of a query have in common, or a write that is no stream's."""
+        """Identifies a query across its batches, or a single write."""
         return self._options.job_id or _property("sql.streaming.queryId") or self._job_id
 
     def _keep_refused(self, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
@@ -143,7 +142,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class _Task:
-    """The sending of one task: a bounded number of deliveries on their way while the next rows are encoded."""
+    """The sends of one task: a bounded number of deliveries is in flight while the next rows are encoded."""
 
     def __init__(self, bus: BlockingBus, options: Options) -> None:
         self._bus = bus
@@ -153,12 +152,12 @@ class _Task:
         self._messages = 0
         self._deliveries = 0
         self._skipped = 0
-        # For the driver, and how many bytes they are.
+        # For the driver, with their size in bytes.
         self._refusals: list[Refusal] = []
         self._refused_bytes = 0
 
     def send(self, rows: list[Outgoing | Refusal]) -> None:
-        """Send rows; returns when they are on their way."""
+        """Send rows; returns when they are in flight."""
         by_entity: dict[str, list[Outgoing]] = {}
         for row in rows:
             if isinstance(row, Refusal):
@@ -190,7 +189,7 @@ class _Task:
                 elif error.retryable and pauses.failures + 1 < SPARK_ATTEMPTS_MAX:
                     again.append(parcel)
                 elif len(parcel) > 1 and isinstance(error, _OF_THE_MESSAGE):
-                    # One of them is refused: the others must not go with it, and the error is to be about that one.
+                    # One of them is rejected: send them separately, to find out which, and to get the others through.
                     again += [[payload] for payload in parcel]
                 else:
                     self._refused(_refusal(entity, parcel[0], error), error)
@@ -223,14 +222,14 @@ class _Task:
     def _largest_bytes(self, entity: str) -> int:
         largest = self._largest.get(entity)
         if largest is None:
-            # The first time that this task sends there.
+            # The first send of this task to the entity.
             check_duplicates(self._options, entity, loud=_partition() == 0)
             largest = self._largest[entity] = self._bus.largest_message_bytes(entity)
         return largest
 
 
 def _refusal(entity: str, payload: bytes, error: ServiceError) -> Refusal:
-    """What the service refused, by what was sent."""
+    """A refusal for a message that the service rejected."""
     fields = read_fields(payload)
     key = None if fields.message_id is None else str(fields.message_id)
     return Refusal(entity, key, f"The message {key!r} was refused by {entity!r}: {error}", fields.body)
@@ -247,7 +246,7 @@ def _partition() -> int:
 
 
 def _few(parcels: Iterator[Parcel]) -> Iterator[list[Parcel]]:
-    """Parcels by the handful: one call for several small ones, none waits for many large ones."""
+    """Parcels in small groups: one call for several small ones, without waiting for many large ones."""
     held: list[Parcel] = []
     count = 0
     for parcel in parcels:

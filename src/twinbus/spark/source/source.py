@@ -1,11 +1,11 @@
 """The data source `servicebus`: `spark.read`, `readStream`, `write` and `writeStream` of queues and topics.
 
-Name: `servicebus`. Spark finds it by itself (package `pyspark_servicebus`), on every node where this is installed.
+Spark finds it by itself (package `pyspark_servicebus`) on every node where this package is installed.
 
     df = (spark.read.format("servicebus")
           .option("connectionString", text).option("queueName", "orders").load())
 
-Options and columns: `options.py`, `columns.py`, and for people `docs/spark.md`.
+Options and columns are in `options.py` and `columns.py`; `docs/spark.md` is the manual.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ServiceBusSource(DataSource):
         return "servicebus"
 
     def __repr__(self) -> str:
-        # The options hold the connection string.
+        # The options contain the connection string.
         return "ServiceBusSource()"
 
     def schema(self) -> StructType:

@@ -1,8 +1,7 @@
-"""Sequence numbers in ranges: how a stream's offset names many messages in a short text, and how work is divided.
+"""Ranges of sequence numbers: a short text for many messages in a stream's offset, and dividing work.
 
-Rules:
 - A span is first and last, both included; spans are in order and do not touch.
-- The text is `1-500,503,510-512`.
+- The text form is `1-500,503,510-512`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def spans_of(numbers: Iterable[int]) -> list[Span]:
 
 
 def numbers_of(spans: Iterable[Span]) -> Iterator[int]:
-    """Every number of some spans."""
+    """All numbers in some spans."""
     for first, last in spans:
         yield from range(first, last + 1)
 
@@ -52,8 +51,8 @@ def from_text(text: str) -> list[Span]:
 
 
 def divided(span: Span, parts: int, least: int, wanted: int = 1) -> list[Span]:
-    """A span cut into at most `parts` pieces of about the same length, none shorter than `least` unless so many are
-    `wanted`."""
+    """Divide a span into at most `parts` pieces of about the same length, none shorter than `least` unless that many
+    are `wanted`."""
     first, last = span
     length = last - first + 1
     if length <= 0:
@@ -68,7 +67,7 @@ def pieces_of(length: int, parts: int, least: int, wanted: int) -> int:
 
 
 def shared_out(spans: list[Span], parts: int, least: int, wanted: int = 1) -> list[list[Span]]:
-    """Spans shared out over at most `parts` workers, about as many numbers for each, in order."""
+    """Distribute spans over at most `parts` workers, in order, with about as many numbers each."""
     total = count_of(spans)
     if total == 0:
         return []

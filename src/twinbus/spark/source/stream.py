@@ -1,10 +1,8 @@
-"""What both kinds of stream have in common: the connection of the driver, limits, and the end of an AvailableNow run.
+"""What both kinds of stream share: the driver's connection, limits, and the end of an AvailableNow run.
 
-Rules:
-- A reader is pickled to workers before it is used: it connects when it is first asked for something, and what is
-  connected does not travel.
-- `stop` is not called by Spark, which ends the process instead: nothing may depend on it.
-- What a user got wrong is said when the stream starts, with the next step.
+- A reader is pickled to workers before it is used, so it connects on first use, and connections are not pickled.
+- Spark does not call `stop` but ends the process, so nothing may depend on it.
+- Configuration errors are reported when the stream starts, with the next step.
 """
 
 from __future__ import annotations
@@ -39,12 +37,12 @@ class Stream(LimitedStream, SupportsTriggerAvailableNow):
         self._path = options.path
         self._schema = schema
         self._clock: Clock = MonotonicClock()
-        # The last number of an AvailableNow run; None while there is no end.
+        # The last number of an AvailableNow run; None if there is no end.
         self._target: int | None = None
         self._last = 0
-        # What the query's progress says besides: how much there was when the batch was planned, and how old it was.
+        # For the query's progress: how many messages there were when the batch was planned, and their age.
         self._waiting: dict[str, Any] = {}
-        # The driver's connection; None before it is needed, and in workers.
+        # The driver's connection; None until needed, and in workers.
         self._bus: BlockingBus | None = None
 
     def __repr__(self) -> str:
@@ -97,7 +95,7 @@ class Stream(LimitedStream, SupportsTriggerAvailableNow):
         return EntityBrowser(self._opened, self._path)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int | None]:
-        """How many messages, and how many bytes, the next batch may have."""
+        """How many messages and bytes the next batch may have."""
         messages, size = self._options.messages_max, self._options.bytes_max
         if isinstance(limit, ReadMaxRows):
             messages = limit.max_rows
@@ -108,7 +106,7 @@ class Stream(LimitedStream, SupportsTriggerAvailableNow):
         return max(messages, 1), size
 
     def _saw(self, depth: int, behind: int, oldest_ms: int | None) -> None:
-        """Note for the progress: messages there are, those behind the batch, and since when the first has waited."""
+        """Record for the progress: the depth, the messages behind the batch, and the age of the oldest."""
         lag_s = 0.0 if oldest_ms is None else max(SystemClock().now_ms() - oldest_ms, 0) / 1000
         self._waiting = {"depth": depth, "lagMessages": behind, "lagSeconds": lag_s}
 

@@ -1,10 +1,9 @@
-"""The syphon as a file for `spark-submit`.
+"""The syphon as a job for `spark-submit`.
 
     spark-submit --master spark://HOST:7077 .../twinbus/spark/syphon/job.py --primary-file p.txt --secondary-file s.txt
 
-Rules:
-- Connection strings come from files or the environment, never by argument: Spark's pages and `ps` show arguments.
-- Only the driver reads the files, the CA's too; tasks are given what they need inside what Spark ships to them.
+- Connection strings come from files or the environment, never from arguments, which Spark's UI and `ps` show.
+- Only the driver reads the files, including the CA's; tasks get what they need inside the function that Spark ships.
 - Exit codes are those of `twinbus syphon`.
 """
 
@@ -36,7 +35,7 @@ from twinbus.spark.syphon.rounds import Rounds
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         description="Bring messages home from the backlog queues of the secondary.",
-        # `--primary TEXT` must not pass for a file's name.
+        # `--primary TEXT` must not be taken as a file name.
         allow_abbrev=False,
     )
     made.add_argument("--primary-file", type=Path, help="the primary's connection string; else TWINBUS_PRIMARY")
@@ -55,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options; a connection string among them is refused before anything shows it."""
+    """Parse the options; a connection string among the arguments is rejected before anything shows it."""
     if any(f"sharedaccess{kind}=" in each.lower() for each in arguments for kind in ("key", "signature")):
         raise ConfigError(
             "A connection string stands among the arguments, which Spark's pages show: put it into a file "
@@ -79,7 +78,7 @@ def secret_of(which: str, file: Path | None, environment: Mapping[str, str]) -> 
 
 
 def check_round(slots: int, round_seconds: float) -> None:
-    """ConfigError for what no round can be."""
+    """Raise ConfigError for invalid bounds of a round."""
     if not 1 <= slots <= SYPHON_SLOTS_MAX:
         raise ConfigError(f"--slots is {slots}: it must be from 1 to {SYPHON_SLOTS_MAX}.")
     if not 1 <= round_seconds <= SYPHON_ROUND_S_MAX:
@@ -87,7 +86,7 @@ def check_round(slots: int, round_seconds: float) -> None:
 
 
 def exit_code(report: SyphonReport, once: bool) -> int:
-    """1 when something is left, or there is no backlog queue at all."""
+    """1 if something is left, or there is no backlog queue at all."""
     return int((once and bool(report.undrained)) or not set(report.queues) - set(report.missing))
 
 

@@ -1,14 +1,13 @@
-"""The driver of the syphon on Spark: round after round while there is something to move, and one long wait otherwise.
+"""The driver of the syphon on Spark: rounds of tasks while there is a backlog, otherwise one long wait.
 
     with spark_session("twinbus syphon", brisk=True) as spark:
         report = Rounds(spark, pairing, queues).run(once=True)
 
-Rules:
-- The queues are the state: nothing is kept between rounds but which destinations fail, and for how long they are left
-  alone. A driver that dies loses nothing; the next one goes on.
-- A round is for a backlog. While there is none the driver waits by itself, with one long receive for each queue, and
-  moves what comes: so waiting costs what it costs the local syphon, and holds no executor.
-- Only rows come back to the driver, one for each backlog queue and task.
+- The queues are the state. Between rounds the driver remembers only which destinations fail and for how long they are
+  paused. A driver that dies loses nothing; the next one continues.
+- Rounds are for a backlog. While there is none, the driver itself waits with one long receive per queue and moves what
+  arrives, so waiting costs no more than with the local syphon and holds no executor.
+- The driver gets only rows, one for each backlog queue and task.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("twinbus.spark.syphon")
 
-# Of what Spark says about a round that failed: the cause comes early, and pages of frames follow.
+# For Spark's error texts: the cause comes early, followed by pages of stack frames.
 _TEXT_CHARS_MAX = 400
 
 
 class Rounds:
-    """Runs a syphon on a Spark session, once; `stop` may be called from any thread or a signal handler."""
+    """Runs a syphon on a Spark session, once. `stop` may be called from any thread or a signal handler."""
 
     def __init__(
         self,
@@ -66,38 +65,38 @@ class Rounds:
     ) -> None:
         if not queues:
             raise ValueError("A syphon needs at least one backlog queue.")
-        # The session; it is the owner's to end.
+        # The caller ends the session.
         self._spark = spark
         self._pairing = pairing
         self._queues = list(queues)
-        # Tasks on one queue at once, and the bounds of each.
+        # Tasks per queue at a time, and the bounds of each.
         self._slots = slots
         self._round_s = round_s
         self._messages_max = messages_max
-        # How much the driver moves by itself before a round is worth while.
+        # How many messages the driver moves by itself before a round is worthwhile.
         self._watch_messages = watch_messages
-        # Who tells what lies in the queues, for the ledger; None when nobody is to be asked.
+        # Reports the depth of the queues for the ledger; None to disable.
         self._counts = counts
         self._on_round = on_round
         self._clock = clock or MonotonicClock()
-        # Who is left alone for how long, and the pauses between rounds that moved nothing.
+        # Paused destinations, and the pauses between rounds that moved nothing.
         self._pauses = Pauses(self._clock)
         self._stopping = threading.Event()
         self._begun = False
-        # Tells the tasks to end; None before the run, and where the driver cannot listen.
+        # Tells the tasks to stop; None before the run, or if the driver cannot listen.
         self._signal: StopSignal | None = None
         self._watch: SyphonRun | None = None
         self._tally = Tally()
         for queue in queues:
-            # All are shown from the beginning.
+            # Show all queues from the start.
             self._tally.of(queue)
-        # Held while that changes: others look at it, and a wait that ends is to be counted once.
+        # Guards the tally: others read it, and a wait that ends must be counted once.
         self._lock = threading.Lock()
-        # Of each queue, as it was last seen: whether it was empty, is not there, or why it could not be received from.
+        # The last known state of each queue: empty, missing, or why it could not be received from.
         self._drained: set[str] = set()
         self._missing: set[str] = set()
         self._outages: dict[str, str] = {}
-        # Why the primary cannot be reached; empty while it can.
+        # Why the primary cannot be reached; empty if it can.
         self._outage = ""
         self._at_work = False
         self.rounds = 0
@@ -107,14 +106,14 @@ class Rounds:
 
     @property
     def tally(self) -> Tally:
-        """Counters by backlog queue: of rounds that have ended, and of a wait as it goes on."""
+        """Counters by backlog queue: those of finished rounds, plus those of the current wait."""
         with self._lock:
             watching = self._watched
             return _sum(self._tally, Tally() if watching is None else watching.tally)
 
     @property
     def outage(self) -> str:
-        """Why the primary cannot be reached; empty while it can."""
+        """Why the primary cannot be reached; empty if it can."""
         watching = self._watched
         return self._outage if watching is None else watching.outage
 
@@ -126,7 +125,7 @@ class Rounds:
 
     @property
     def failing(self) -> list[str]:
-        """Destinations that refuse for now."""
+        """Destinations that currently reject messages."""
         watching = self._watched
         return self._pauses.paths() if watching is None else watching.failing
 
@@ -143,7 +142,7 @@ class Rounds:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False, patience_s: float = PATIENCE_S) -> SyphonReport:
-        """Until `stop`; with `once` until the backlog is empty, or nothing has moved for `patience_s`."""
+        """Run until `stop`; with `once`, until the backlog is empty or nothing has moved for `patience_s`."""
         if self._begun:
             raise RuntimeError("Rounds are run once.")
         self._begun = True
@@ -168,7 +167,7 @@ class Rounds:
                 elif not self._left() or self._clock.now_ms() - moved_ms > patience_s * 1000:
                     break
                 elif not moved:
-                    # Locked by somebody, refused for now, or out of reach: looking costs operations as well.
+                    # Locked, rejected for now, or unreachable: polling costs operations, so pause.
                     self._stopping.wait(self._pauses.fail() / 1000)
         finally:
             if self._signal is not None:
@@ -178,7 +177,7 @@ class Rounds:
         return self._report()
 
     def stop(self) -> None:
-        """End in good order: tasks finish what they have in hand and give back the rest."""
+        """Stop in an orderly way: tasks finish what they hold and release the rest."""
         self._stopping.set()
         stop_signal, watch = self._signal, self._watch
         if stop_signal is not None:
@@ -211,7 +210,7 @@ class Rounds:
     # --- a round ------------------------------------------------------------------------------------------------------
 
     def _round(self, queues: Sequence[str]) -> int:
-        """Have tasks work at these queues; how many messages were settled."""
+        """Run tasks on these queues; returns how many messages were settled."""
         from py4j.protocol import Py4JError, Py4JJavaError
         from pyspark.errors import PySparkException
 
@@ -223,11 +222,11 @@ class Rounds:
         self.rounds += 1
         self._at_work = True
         try:
-            # A range of so many numbers in so many slices has one number in each: a task for each share.
+            # A range with as many slices as numbers gives each share its own task.
             numbers = self._spark.range(0, len(shares), 1, len(shares))
             answers = numbers.mapInArrow(work, answer_schema()).collect()
         except (PySparkException, Py4JJavaError) as error:
-            # The second is what pyspark makes of executors that were lost once too often.
+            # pyspark raises the second when executors were lost too often.
             self._fail(error)
             return 0
         except Py4JError as error:
@@ -238,7 +237,7 @@ class Rounds:
         return self._take(answers)
 
     def _fail(self, error: Exception) -> None:
-        """A round whose tasks failed again and again: what they had in hand comes back when its locks end."""
+        """A round's tasks failed repeatedly: messages they held return when their locks expire."""
         self._failures += 1
         text = " ".join(str(error).split())[:_TEXT_CHARS_MAX] or type(error).__name__
         if self._failures >= SYPHON_ROUND_FAILURES_MAX:
@@ -283,7 +282,7 @@ class Rounds:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def _wait_for_messages(self) -> None:
-        """Be a syphon oneself, until so much has come that a round is worth while."""
+        """Run a local syphon until so much has arrived that a round is worthwhile."""
         told = self._pauses.told()
         watch = SyphonRun(lambda: self._pairing.syphon(self._queues, failing=told))
         self._watch = watch

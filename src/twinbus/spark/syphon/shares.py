@@ -1,8 +1,8 @@
-"""What each task of a round does: backlog queues, as many times as they have slots, dealt to the tasks.
+"""What each task of a round does: backlog queues, once per slot, dealt to the tasks.
 
-Rules:
-- A task works at all of its queues at once, over two connections; more tasks than cores would only wait for each other.
-- Two slots of one queue are in different tasks where there are enough: in the same one the second would add nothing.
+- A task works on all its queues at the same time, over two connections; more tasks than cores would only wait for each
+  other.
+- Slots of one queue go to different tasks if there are enough: a second slot in the same task adds nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twinbus.limits import SYPHON_ROUND_MESSAGES, SYPHON_ROUND_S
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One task's queues, what it settles at most, and how long it receives."""
+    """One task's queues, and its limits: messages settled and seconds spent receiving."""
 
     queues: tuple[str, ...]
     messages_max: int
@@ -30,10 +30,10 @@ def shares_of(
     messages_max: int = SYPHON_ROUND_MESSAGES,
     seconds_max: float = SYPHON_ROUND_S,
 ) -> list[Share]:
-    """At most so many shares, even ones; the bounds are those of one slot of a queue."""
+    """At most this many even shares; the bounds are those of one slot of a queue."""
     if slots < 1 or tasks < 1:
         raise ValueError(f"slots is {slots} and tasks is {tasks}: both must be 1 or more.")
-    # The slots of a queue stand side by side, so that neighbours in turn are different tasks.
+    # The slots of a queue are adjacent, so that dealing puts them into different tasks.
     rows = [queue for queue in queues for _ in range(slots)]
     count = min(tasks, len(rows))
     dealt = [rows[at::count] for at in range(count)]

@@ -1,8 +1,7 @@
-"""How tasks learn that they are to stop: a connection to the driver, which closes when the driver says so, or dies.
+"""How tasks learn that they must stop: a connection to the driver, which closes when the driver stops or dies.
 
-Rules:
-- Nothing is said over it: whoever connects can only wait.
-- A task that cannot reach it works on: its run has bounds.
+- Nothing is sent over it, so whoever connects can only wait.
+- A task that cannot connect continues, because its run is bounded.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import socket
 import threading
 from contextlib import suppress
 
-# More than a round has tasks; one beyond is sent away, as if it had been sent.
+# More than the tasks of a round; a connection beyond that is closed, as if the signal had been sent.
 _CONNECTIONS_MAX = 4_096
 
 
 class StopSignal:
-    """Listens on the driver from the moment it is made."""
+    """Listens on the driver from its creation on."""
 
     def __init__(self, host: str, bind: str | None = None) -> None:
         self._server = socket.create_server((bind or host, 0), backlog=128)
         self.address: tuple[str, int] = (host, self._server.getsockname()[1])
         self._waiting: set[socket.socket] = set()
         self._lock = threading.Lock()
-        # A task that connects after the signal is sent away at once.
+        # A task that connects after the signal is disconnected at once.
         self._sent = False
         self._thread = threading.Thread(target=self._accept, name="twinbus-stop", daemon=True)
         self._thread.start()
@@ -56,7 +55,7 @@ class StopSignal:
                 connection.close()
 
     def send(self) -> None:
-        """Have every task stop in good order, those that come later as well."""
+        """Stop every task in an orderly way, including those that connect later."""
         with self._lock:
             self._sent = True
             waiting, self._waiting = self._waiting, set()
@@ -65,7 +64,7 @@ class StopSignal:
 
     def close(self) -> None:
         self.send()
-        # A thread that waits in `accept` is woken by this, not by closing.
+        # This wakes a thread in `accept`; closing would not.
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()

@@ -1,10 +1,9 @@
-"""What a task does, and the small rows that it answers with.
+"""What a task does, and the small rows it returns.
 
-Rules:
-- A task runs the local syphon's own machinery, briefly: receive, restore, send, settle.
-- Connection strings come inside the function that Spark ships, never in rows: plans and pages show rows.
-- The rows say what a round came to, for the plan of the next and for people. They are no ledger: a task that dies
-  answers nothing, though it has moved messages. The ledger is written where the messages are moved.
+- A task runs the local syphon for a short time: receive, restore, send, settle.
+- Connection strings are inside the function that Spark ships, never in rows, because plans and the UI show rows.
+- The rows summarise a round, for planning the next and for people. They are not a ledger: a task that dies returns
+  nothing, although it has moved messages. The ledger is written where the messages are moved.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ COUNTERS: Final = tuple(field.name for field in fields(QueueTally))
 
 
 def answer_schema() -> StructType:
-    """One row for each backlog queue of a task. `failing` and `cleared` are the task's, and in its first row only."""
+    """One row per backlog queue of a task. `failing` and `cleared` belong to the task and are only in its first row."""
     from pyspark.sql.types import (
         ArrayType,
         BooleanType,
@@ -59,7 +58,7 @@ def answer_schema() -> StructType:
 
 
 def answer_rows(queues: Sequence[str], drained: DrainResult) -> list[dict[str, Any]]:
-    """What a run came to, as rows."""
+    """The result of a run as rows."""
     report = drained.report
     rows = []
     for number, queue in enumerate(queues):
@@ -82,7 +81,7 @@ def answer_rows(queues: Sequence[str], drained: DrainResult) -> list[dict[str, A
 
 
 def task_work(pairing: Pairing, shares: Sequence[Share], failing: Failing, bell: StopAddress | None) -> Work:
-    """The function that Spark ships to the tasks; each is given the number of its share."""
+    """The function that Spark ships to the tasks; each gets the number of its share."""
     hands = list(shares)
     told = dict(failing)
 
