@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from twinbus.amqp import AmqpMessage, data_section, data_sections, decode_section, encode, locate
 from twinbus.amqp.reader import Sections
-from twinbus.amqp.types import Described, Symbol, UInt, ULong
+from twinbus.amqp.states import composite
+from twinbus.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from twinbus.errors import DecodeError
 
 HEADER = b"\x00\x53\x70" + encode([True, None, UInt(5)])
@@ -136,3 +137,32 @@ def test_a_changed_message_is_decoded_or_refused(body: bytes, at: int, byte: int
     payload[at % len(payload)] = byte
     with contextlib.suppress(DecodeError):
         assert AmqpMessage.decode(bytes(payload)).encode()
+
+
+HEADER_NAMES = ("durable", "priority", "ttl", "first_acquirer", "delivery_count")
+PROPERTY_NAMES = (
+    "message_id",
+    "user_id",
+    "to",
+    "subject",
+    "reply_to",
+    "correlation_id",
+    "content_type",
+    "content_encoding",
+    "absolute_expiry_time",
+    "creation_time",
+    "group_id",
+    "group_sequence",
+    "reply_to_group_id",
+)
+ODD = [True, -1, 300, 2**40, 1.5, "text", b"bytes", Symbol("symbol"), [], {}, UInt(7), ULong(2**63), Timestamp(5)]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("name", HEADER_NAMES + PROPERTY_NAMES)
+def test_a_field_keeps_what_its_sender_wrote(name: str, odd: object) -> None:
+    """A sender may write any type into any field: what was decoded is encoded again with the same value."""
+    code, names = (0x70, HEADER_NAMES) if name in HEADER_NAMES else (0x73, PROPERTY_NAMES)
+    payload = composite(code, [odd if each == name else None for each in names]) + DATA
+    again = AmqpMessage.decode(AmqpMessage.decode(payload).encode())
+    assert getattr(again, name) == odd
