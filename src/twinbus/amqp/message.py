@@ -29,6 +29,8 @@ from twinbus.amqp.states import composite
 from twinbus.amqp.types import Symbol, Timestamp, UByte, UInt
 from twinbus.errors import DecodeError
 
+_RANGES = {UByte: range(1 << 8), UInt: range(1 << 32), Timestamp: range(-(1 << 63), 1 << 63)}
+
 
 @dataclass(slots=True, eq=False)
 class AmqpMessage:
@@ -143,10 +145,10 @@ class AmqpMessage:
         buf = bytearray()
         header = [
             self.durable,
-            None if self.priority is None else UByte(self.priority),
-            None if self.ttl is None else UInt(self.ttl),
+            _typed(UByte, self.priority),
+            _typed(UInt, self.ttl),
             self.first_acquirer,
-            None if self.delivery_count is None else UInt(self.delivery_count),
+            _typed(UInt, self.delivery_count),
         ]
         if header != [None] * HEADER_FIELDS:
             buf += composite(sections.HEADER, header)
@@ -176,14 +178,21 @@ class AmqpMessage:
             self.subject,
             self.reply_to,
             self.correlation_id,
-            None if self.content_type is None else Symbol(self.content_type),
-            None if self.content_encoding is None else Symbol(self.content_encoding),
-            None if self.absolute_expiry_time is None else Timestamp(self.absolute_expiry_time),
-            None if self.creation_time is None else Timestamp(self.creation_time),
+            _typed(Symbol, self.content_type),
+            _typed(Symbol, self.content_encoding),
+            _typed(Timestamp, self.absolute_expiry_time),
+            _typed(Timestamp, self.creation_time),
             self.group_id,
-            None if self.group_sequence is None else UInt(self.group_sequence),
+            _typed(UInt, self.group_sequence),
             self.reply_to_group_id,
         ]
+
+
+def _typed(kind: type[Symbol | Timestamp | UByte | UInt], value: Any) -> Any:
+    """Return a plain string or number as `kind`. Anything else that a peer wrote there is encoded as it was decoded."""
+    if kind is Symbol:
+        return Symbol(value) if type(value) is str else value
+    return kind(value) if type(value) is int and value in _RANGES[kind] else value
 
 
 def _put_map(buf: bytearray, code: int, value: dict[Any, Any] | None, key_type: type[str]) -> None:
