@@ -13,6 +13,9 @@ WORKERS ?= 2
 BUILD ?= pure
 COMPILED := build/compiled
 ON_BUILD := $(if $(filter compiled,$(BUILD)),PYTHONPATH=$(CURDIR)/$(COMPILED))
+# COVERAGE=1: count the branches the tests take, and fail below the bar of pyproject.toml. Tracing makes tests slow.
+COVERAGE ?=
+TRACED := $(if $(COVERAGE),--cov --cov-report= --timeout=300)
 
 # Tests that start Spark and take long: `make spark` runs them, `make test` the others.
 EXAMPLE := tests/test_examples.py::test_example
@@ -54,8 +57,9 @@ setup: $(STAMP) ## make the virtual environment with everything the other target
 demo: $(DEMO) ## kill a message bus under load, lose nothing, and write the report
 	$(BIN)/twinbus demo $(ARGS)
 
-test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark and of make console, in two processes (WORKERS=0: in one; BUILD=compiled)
-	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)))
+test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark and of make console, in two processes (WORKERS=0: in one; BUILD=compiled; COVERAGE=1)
+	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TRACED) $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)))
+	$(if $(COVERAGE),$(BIN)/coverage report --skip-covered)
 
 console: $(STAMP) ## run the tests of the console's work with messages, in a real browser
 	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(CONSOLE))

@@ -12,7 +12,9 @@ from tests.docs.pages import ROOT
 
 def made(command: str, *variables: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
     """A command as a page has it, with variables behind it. The environment is there: nothing is installed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST", "COV"))
+    }
     old = [f"--assume-old={sys.prefix}/{stamp}" for stamp in (".installed", ".demo")]
     there = [*old, f"VENV={sys.prefix}"]
     return subprocess.run(

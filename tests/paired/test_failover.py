@@ -463,16 +463,24 @@ async def test_a_fault_during_a_divert_raises_its_reason(pair: Pair) -> None:
                 await sending
 
 
+async def close_behind(sender: Any, side: str) -> None:
+    """Close an SDK client of the pair. The SDK stumbles when the pair closes a backlog sender of it at that moment."""
+    try:
+        await call(getattr(sender.paired_client._pair, side).close)
+    except RuntimeError:  # the set of its senders "changed size during iteration"
+        await close_behind(sender, side)
+
+
 @pytest.mark.parametrize("side", ["primary", "secondary"])
 async def test_an_sdk_client_closed_behind_the_pair_is_noticed(pair: Pair, side: str) -> None:
     async with pair.sender(failover_interval=0.5, retry_total=1) as sender:
         await call(sender.send_messages, ServiceBusMessage("0"))
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, ServiceBusMessage("1"))
-            await call(getattr(sender.paired_client._pair, side).close)
+            await close_behind(sender, side)
             await call(sender.send_messages, ServiceBusMessage("2"))
         await pair.until("failed-back")
-        await call(getattr(sender.paired_client._pair, side).close)
+        await close_behind(sender, side)
         await call(sender.send_messages, ServiceBusMessage("3"))
     await pair.in_primary(2)
     assert await pair.in_backlog(2)
