@@ -1,4 +1,4 @@
-"""Data folders with one fault each, written into a sound one: records without an owner, records that cannot be read."""
+"""Data folders with one fault each, added to a sound one: records without an owner, and unreadable records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twinbus.store.facts import Facts, Table, body_key
 from twinbus.store.lmdb_store import Store
 
 NOW_MS = 1_700_000_000_000
-# What a sound folder holds, by path: active messages.
+# The active messages of a sound folder, by path.
 SOUND = {"plain": 3, "grouped": 2, "news/Subscriptions/one": 2, "news/Subscriptions/two": 2}
 NOBODY = 4_000
 
@@ -83,7 +83,7 @@ def rule_of_a_queue(folder: Path) -> set[tuple[Table, bytes]]:
 
 
 def rule_of_a_deleted_subscription(folder: Path) -> set[tuple[Table, bytes]]:
-    """As a management link that outlived its subscription wrote it."""
+    """As written by a management link that outlived its subscription."""
 
     async def work() -> set[tuple[Table, bytes]]:
         host = opened(folder)
@@ -109,7 +109,7 @@ def subscription_without_topic(folder: Path) -> set[tuple[Table, bytes]]:
 
 
 def second_of_a_name(folder: Path) -> set[tuple[Table, bytes]]:
-    """Two queues with one path: the later one counts."""
+    """Two queues with the same path: the later one counts."""
     fields = {"kind": "queue", "created_ms": 1, "updated_ms": 1, "settings": QueueSettings(path="PLAIN").to_json()}
     return _put(folder, Table.ENTITIES, records.ENTITY_KEY.pack(0), json.dumps(fields)) | _message_of(folder, 0)
 

@@ -1,4 +1,4 @@
-"""Brokers on each of the event loops they are run with: asyncio's own, and uvloop where it is installed."""
+"""Brokers on each of the supported event loops: asyncio's own, and uvloop if installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd but well-framed messages: every AMQP type, and some bytes that are none, in every place of a message."""
+"""Odd but well-framed messages: every AMQP type, and some invalid bytes, in every place of a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _nested(depth: int) -> bytes:
     return value
 
 
-# Name -> an encoded value.
+# Encoded values by name.
 VALUES: dict[str, bytes] = {
     "null": b"\x40",
     "true": b"\x41",
@@ -125,7 +125,7 @@ def _with_field(index: int, value: bytes) -> bytes:
 
 
 def in_place(place: str) -> dict[str, bytes]:
-    """Name -> payload: each of the values in that place."""
+    """Payloads by name, with each of the values in that place."""
     found: dict[str, bytes] = {}
     for kind, value in VALUES.items():
         name = f"{place}: {kind}"
@@ -173,7 +173,7 @@ PLACES = [
 
 
 def others() -> dict[str, bytes]:
-    """What is odd in another way."""
+    """Messages that are odd in other ways."""
     found: dict[str, bytes] = {}
     for kind, name in NAMES.items():
         found[f"name: {kind}"] = section(0x74, map_of((string(name), string("v")))) + _body(f"name: {kind}")

@@ -1,7 +1,7 @@
-"""Random commands to a namespace, several in one commit; what they leave is compared after a kill.
+"""Random commands to a namespace, several per commit; their effect is compared after a kill.
 
-Run as a program (`python -m tests.broker.order_tale FOLDER SEED`) it prints what the namespace holds after each commit
-and waits for a line: whoever reads it kills the process there, or lets it go on.
+Run as a program (`python -m tests.broker.order_tale FOLDER SEED`) it prints the namespace's content after each commit
+and waits for a line: the reader kills the process there, or lets it continue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def opened(folder: Path) -> NamespaceHost:
 
 
 class Tale:
-    """Does what chance says to one namespace. A command that is refused is part of the tale."""
+    """Runs random commands on one namespace. Rejected commands are part of it."""
 
     def __init__(self, host: NamespaceHost, chance: random.Random) -> None:
         self._host = host
@@ -206,7 +206,7 @@ def _message(grouped: bool, scheduled_ms: int | None) -> NewMessage:
 
 
 def held(host: NamespaceHost) -> dict[str, Any]:
-    """Everything a namespace holds, as plain values."""
+    """Everything in a namespace, as plain values."""
     namespace = host.entities
     subscriptions = [each for topic in namespace.topics() for each in topic.subscriptions]
     return {

@@ -1,4 +1,4 @@
-"""A bare AMQP peer for tests: a blocking socket and the engine's client side, so that a test sees all that happens."""
+"""A bare AMQP peer for tests: a blocking socket and the engine's client side, so that a test sees everything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 10.0
 
 
 def connected(broker: Broker, namespace: str | None = None, port: int | None = None) -> socket.socket:
-    """A socket to the namespace's port, or to another one of its."""
+    """A socket to the namespace's port, or to another of its ports."""
     endpoint = broker.endpoint(namespace)
     made = socket.create_connection((endpoint.host, port or endpoint.port), timeout=PATIENCE_S)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -43,7 +43,7 @@ class Peer:
         over: Any = None,
         product: str = "peer",
     ):
-        # `over` is another stream to speak on: whatever has a socket's sendall, recv, settimeout and close.
+        # `over` is another stream to use: anything with a socket's sendall, recv, settimeout and close.
         self.socket = connected(broker, namespace) if over is None else over
         self.engine = Connection(
             Role.CLIENT, container_id="peer", hostname="localhost", properties={Symbol("product"): product}
@@ -75,7 +75,7 @@ class Peer:
             output = self.engine.take_output()
 
     def read(self, timeout_s: float) -> bool:
-        """Take in what the broker says next; False when it says nothing in time."""
+        """Read what the broker sends next; False if it sends nothing in time."""
         self.flush()
         self.socket.settimeout(timeout_s)
         try:
@@ -93,7 +93,7 @@ class Peer:
         return True
 
     def wait(self, kind: type[E], match: Callable[[E], bool] = lambda _: True, patience_s: float = PATIENCE_S) -> E:
-        """The next event of that kind, which leaves the list; the others stay."""
+        """Remove and return the next event of that kind; the others stay."""
         end = time.monotonic() + patience_s
         while True:
             for event in self.events:
@@ -106,7 +106,7 @@ class Peer:
             self.read(left)
 
     def quiet(self, kind: type[AmqpEvent], for_s: float = 0.15) -> bool:
-        """Whether no event of that kind comes for a while: what must not happen can only be waited for."""
+        """Whether no event of that kind comes for a while; the absence of an event can only be waited for."""
         end = time.monotonic() + for_s
         while (left := end - time.monotonic()) > 0:
             self.read(left)
@@ -226,7 +226,7 @@ class Peer:
 
 
 def text(body: str = "hello", **fields: Any) -> AmqpMessage:
-    """A message with a body of text."""
+    """A message with text as its body."""
     message = AmqpMessage()
     message.message_id = str(uuid.uuid4())
     message.data = [body.encode()]

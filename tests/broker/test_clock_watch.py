@@ -1,4 +1,4 @@
-"""Somebody sets the machine's clock: intervals go on as they were, dates follow the new time of day."""
+"""The machine's clock is set: intervals keep their length, dates follow the new time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENQUEUED = Symbol("x-opt-enqueued-time")
 LOCKED_UNTIL = Symbol("x-opt-locked-until")
 SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
 
-# A day back, a day forward, small ones, and several of them, some of which cancel each other out.
+# A day back, a day forward, small steps, and several, some of which cancel each other out.
 JUMPS = [(-DAY_S,), (DAY_S,), (-2.0,), (2.0,), (DAY_S, -DAY_S, -3.0), (-DAY_S, -DAY_S, 0.5, 0.5)]
 jumps = pytest.mark.parametrize("jumps", JUMPS, ids=str)
 
@@ -60,7 +60,7 @@ def step(broker: Broker, clock: SteppedClock, seconds: float) -> None:
 
 
 def jump(broker: Broker, clock: SteppedClock, seconds: tuple[float, ...]) -> None:
-    """Set the clock, each time with a second in between in which the broker notices."""
+    """Set the clock several times, each time giving the broker a second to notice."""
     for each in seconds:
         clock.jump(seconds=each)
         step(broker, clock, 1)
@@ -232,7 +232,7 @@ def test_a_scheduled_message_is_due_when_the_clock_is_set_past_its_time(broker: 
         clock.jump(seconds=3_599)
         assert peer.quiet(Transfer, 1.2), "it is noticed, and the message is not due yet"
         clock.jump(seconds=1)
-        # Nobody tells the broker: it looks by itself.
+        # Nobody tells the broker: it checks by itself.
         assert body_of(peer.receive(receiver)) == "later"
 
 
@@ -309,7 +309,7 @@ def test_a_token_ends_at_its_date() -> None:
         jump(broker, clock, (-DAY_S,))
         assert isinstance(peer.send(link, text()), Accepted)
         clock.jump(seconds=DAY_S + 3_700)
-        # Nobody tells the broker: it looks by itself.
+        # Nobody tells the broker: it checks by itself.
         detached = peer.wait(Detached, lambda event: event.link is link)
         assert detached.error is not None
         assert detached.error.description.startswith("ExpiredToken")

@@ -1,4 +1,4 @@
-"""Commands that are written in one commit: after a kill and after a restart, the last word for each thing holds."""
+"""Commands written in one commit: after a kill and after a restart, the last command for each thing counts."""
 
 from __future__ import annotations
 

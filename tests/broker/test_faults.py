@@ -1,4 +1,4 @@
-"""Outages on purpose: each mode does what it says, to whom it says, and ends."""
+"""Injected faults: each mode does what it says, to whom it says, and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder with records that belong to nobody opens: they are set aside, named and kept, and all others are served."""
+"""A folder with records that belong to nobody opens: they are set aside, reported and kept; all others are served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_records_without_an_owner_are_set_aside_and_kept(
         assert {path: host.entities.queue(path).counts.active for path in SOUND} == SOUND
         assert len(browse(host, host.entities.queue("plain"), 0, 10)) == SOUND["plain"]
         host.start()
-        # Work goes on: a new entity does not take over what is set aside.
+        # Work continues: a new entity does not inherit what was set aside.
         made = host.create_queue(QueueSettings(path=host.new_id()))
         await host.commits.drain()
         assert made.counts == (0, 0, 0, 0)
@@ -58,7 +58,7 @@ async def test_nothing_is_set_aside_in_a_sound_folder(folder: Path, caplog: pyte
 
 
 async def test_what_a_deleted_entity_left_is_cleared_away_and_not_set_aside(folder: Path) -> None:
-    """Stopped at each step of clearing away."""
+    """Stopped at each step of the sweep."""
     for path in ("plain", "grouped"):
         host = opened(folder)
         host.start()

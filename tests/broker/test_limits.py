@@ -1,4 +1,4 @@
-"""Each limit on what a client may take up: kept one below it, and enforced one past it."""
+"""Every limit on a client's use of resources: allowed one below it, and enforced one above."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_links_of_a_connection(broker: Broker) -> None:
 
 
 def test_sessions_of_a_connection(broker: Broker) -> None:
-    """Channels are counted from 0; a begin one past the last that we told ends the connection."""
+    """Channels count from 0; a begin above our channel-max ends the connection."""
     begin = bytes.fromhex("00000000 02 00 0000 00 53 11 c0 08 04 40 52 00 52 01 52 ff")
     with Peer(broker) as peer:
         for channel, fine in ((CHANNEL_MAX, True), (CHANNEL_MAX + 1, False)):
@@ -237,7 +237,7 @@ def test_a_frame_that_is_never_finished(broker: Broker, tls: bool) -> None:
     with Peer(broker, over=encrypted(broker)) if tls else Peer(broker) as peer:
         link = peer.sender("q")
         assert isinstance(peer.send(link, text()), Accepted)
-        # Half of a frame, byte by byte: bytes alone are no sign of life.
+        # Half of a frame, byte by byte: bytes alone are not a sign of life.
         peer.socket.sendall(b"\x00\x00\x01\x00\x02\x00")
         start = time.monotonic()
 
@@ -311,7 +311,7 @@ def test_a_slow_but_steady_reader_stays(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("stalling")
 def test_a_closed_connection_that_is_not_read_goes_too(broker: Broker) -> None:
-    """Closing in good order waits for the peer to read: not for ever."""
+    """An orderly close waits for the peer to read, but not forever."""
     filled(broker, 40)
     stream = small_window(broker)
     with Peer(broker, over=stream) as peer:
@@ -327,7 +327,7 @@ def test_a_closed_connection_that_is_not_read_goes_too(broker: Broker) -> None:
 
 
 def small_window(broker: Broker) -> Any:
-    """A socket that the system does not read ahead for."""
+    """A socket whose receive buffer is minimal."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     made.settimeout(10)
@@ -388,7 +388,7 @@ def test_of_a_large_attach_little_is_kept(broker: Broker) -> None:
 
 
 def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(broker: Broker) -> None:
-    """A broker's collector seldom runs: clients that come and go must not need it."""
+    """A broker's garbage collector rarely runs: clients that come and go must not depend on it."""
 
     def engines() -> int:
         return sum(isinstance(each, Engine) and not each.client for each in gc.get_objects())
@@ -406,7 +406,7 @@ def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(broker: Brok
         deadline = time.monotonic() + 5
         while broker.call(lambda server: server.hosts["contoso"].connection_count):
             assert time.monotonic() < deadline
-        # The last consumer in the line is let go by the next one.
+        # The last consumer in line is released by the next one.
         assert engines() - before <= 2
     finally:
         gc.enable()
@@ -462,7 +462,7 @@ def test_entities_that_are_deleted_leave_nothing_for_the_collector(broker: Broke
 
 
 def test_receivers_that_came_and_went_behind_an_idle_one_are_forgotten(broker: Broker) -> None:
-    """An idle receiver with credit stands first in line: those behind it must not stay there when they leave."""
+    """An idle receiver with credit is first in line: those behind it must not stay there when they leave."""
     broker.create_queue("idle")
     with Peer(broker) as idle, Peer(broker) as peer:
         idle.receiver("idle", 1)

@@ -1,4 +1,4 @@
-"""Lock tokens: as many as are asked for, all different, over the end of a handful."""
+"""Lock tokens: as many as needed, all different, across the end of a draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients make the broker hold is bounded, for each of them and for all, and let go when they go."""
+"""What clients make the broker hold is limited, individually and in total, and released when they leave."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bound(broker: Broker, kind: MemoryKind, bytes_max: int) -> None:
 
 
 def held(broker: Broker, kind: MemoryKind, until: int | None = None) -> int:
-    """What is held; with `until`, wait for that figure."""
+    """The bytes held; with `until`, wait for that number."""
     end = time.monotonic() + 10
     while True:
         found = broker.call(lambda server: server.hosts["contoso"].memory[kind].held_bytes)
@@ -49,7 +49,7 @@ def held(broker: Broker, kind: MemoryKind, until: int | None = None) -> int:
 
 
 def begun(peer: Peer, size: int) -> None:
-    """Send all of a message but its last bytes."""
+    """Send all of a message except its last bytes."""
     link = peer.sender("q")
     link.send(bytes(size), tag=b"1", settled=False)
     output = b""
@@ -69,7 +69,7 @@ def test_unfinished_deliveries_of_all_are_bounded(broker: Broker) -> None:
         assert isinstance(outcome, Rejected)
         assert outcome.error is not None
         assert outcome.error.condition == "com.microsoft:server-busy"
-        # Small ones need no assembling, and go on.
+        # Small ones need no assembling, and continue.
         assert isinstance(second.send(second.sender("q"), text("small")), Accepted)
     assert held(broker, MemoryKind.PARTIAL, until=0) == 0
     with Peer(broker) as peer:
@@ -141,7 +141,7 @@ def test_a_transaction_that_nobody_discharges_is_let_go(broker: Broker, monkeypa
         link = peer.sender("q")
         send_in(peer, link, txn_id, 2 * MIB)
         assert held(broker, MemoryKind.TRANSACTIONS, until=0) == 0
-        # Whatever comes too late is refused, and nothing of it happens.
+        # Anything that comes too late is rejected and has no effect.
         assert isinstance(send_in(peer, link, txn_id, 10), Rejected)
         discharge = AmqpMessage.of_value(Described(ULong(0x32), [txn_id, False]))
         assert isinstance(peer.send(control, discharge), Rejected)
@@ -153,7 +153,7 @@ def test_odd_headers_are_not_kept(broker: Broker) -> None:
     with Peer(broker) as peer:
         link = peer.sender("q")
         for number in range(3):
-            # A header with a field that nobody knows, 50,000 bytes long.
+            # A header with an unknown field of 50,000 bytes.
             field = b"\xb0" + (50_000).to_bytes(4, "big") + bytes([number]) * 50_000
             fields = b"\x41\x40\x40\x40\x40" + field
             header = b"\x00\x53\x70\xd0" + (len(fields) + 4).to_bytes(4, "big") + (6).to_bytes(4, "big") + fields

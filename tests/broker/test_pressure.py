@@ -1,4 +1,4 @@
-"""What a peer can make the broker hold is bounded; a store that fails stops everything with a clear error."""
+"""What a peer can make the broker hold is limited; a store that fails stops everything with a clear error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from twinbus.testing import Broker
 
 
 def test_slow_disk_holds_senders_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a commit hangs, the broker stops reading instead of piling up what it cannot store."""
+    """While a commit hangs, the broker stops reading instead of accumulating what it cannot store."""
     monkeypatch.setattr(commits, "PENDING_BYTES_MAX", 1_000_000)
     held = threading.Event()
     commit = Prepared.commit
@@ -60,7 +60,7 @@ def test_slow_reader_is_not_fed_beyond_its_buffer() -> None:
                 ids -= {each[0] for each in filler.wait(Disposed).deliveries}
         with Peer(broker) as peer:
             peer.receiver("q", 100)
-            # It has credit for 20 MB and reads nothing: the broker stops once socket and buffer are full.
+            # It has credit for 20 MB but does not read: the broker stops once socket and buffer are full.
             deadline = time.monotonic() + 5
             while time.monotonic() < deadline:
                 buffered = broker.call(

@@ -1,4 +1,4 @@
-"""The loop waits for small commits while the disk is quick, and for nobody's slow disk."""
+"""The loop waits for small commits while the disk is fast, and never for a slow disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twinbus.store.lmdb_store import Prepared, Store
 
 
 class Disk:
-    """Says how long each commit took, whatever it took, and holds commits while told to."""
+    """Reports how long each commit took, whatever it really took, and can hold commits back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.took_s = 0.0
@@ -61,7 +61,7 @@ async def one_by_one(loop: CommitLoop, answers: list[int], count: int) -> None:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wait is as long as a busy machine may need: what is looked at is whether there is one."""
+    """Make the wait as long as a busy machine may need: the tests check whether there is one."""
     monkeypatch.setattr(commits_module, "QUICK_S", 20.0)
 
 
@@ -111,7 +111,7 @@ async def test_a_disk_that_hangs_does_not_hold_the_loop(loop: CommitLoop, monkey
     disk.free.clear()
     put(loop, answers, 99)
     loop._turn()
-    # The loop is free, and what waits for the disk still does; a second one comes behind it.
+    # The loop is free while the first commit still waits for the disk; a second one follows.
     put(loop, answers, 100)
     await asyncio.sleep(0)
     assert answers == list(range(QUICK_COMMITS))
@@ -121,7 +121,7 @@ async def test_a_disk_that_hangs_does_not_hold_the_loop(loop: CommitLoop, monkey
 
 
 async def test_answers_keep_the_order_of_the_commits(loop: CommitLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit that starts before the answers of the one before go out must not be answered first."""
+    """A commit that starts before the previous one's answers go out must not be answered first."""
     Disk(monkeypatch)
     answers: list[int] = []
     await one_by_one(loop, answers, QUICK_COMMITS)
@@ -132,7 +132,7 @@ async def test_answers_keep_the_order_of_the_commits(loop: CommitLoop, monkeypat
     def begin_and_add(facts: Facts) -> Prepared:
         prepared = begin(facts)
         if facts is first:
-            # Something arrives while the first commit is on its way.
+            # Something arrives while the first commit is running.
             put(loop, answers, 1001)
         return prepared
 

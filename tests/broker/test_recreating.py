@@ -1,4 +1,4 @@
-"""Entities deleted and created again, under links that stay open: nobody works on the entity that is gone."""
+"""Entities deleted and created again under open links: nobody works on the deleted entity."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def peer(broker: Broker) -> Iterator[Peer]:
 
 
 class Node:
-    """A management node whose pair of links stays open from request to request."""
+    """A management node whose pair of links stays open between requests."""
 
     def __init__(self, peer: Peer, entity: str) -> None:
         self._peer = peer
@@ -226,7 +226,7 @@ def test_a_wait_for_any_session_ends_with_its_entity(broker: Broker, peer: Peer)
         target=Target("peer"),
     )
     peer.flush()
-    # The broker has the attach when it answers what was asked after it.
+    # The broker has processed the attach once it answers a later request.
     Node(peer, "q")
     recreate_queue(broker, requires_session=True)
     detached = peer.wait(Detached, lambda event: event.link is waiting)

@@ -100,7 +100,7 @@ def test_others_who_send_to_the_topic_come_after_the_batch(wide: Broker, monkeyp
         monkeypatch.setattr(Prepared, "commit", slow)
         links[0].send(payload, tag=b"batch", settled=False, message_format=BATCH_FORMAT)
         first.flush()
-        # Looked at from here: a call waits for the disk.
+        # Read from this thread, because a call waits for the disk.
         assert wide.server is not None
         topic = wide.server.hosts["contoso"].entities.topic("t")
         while topic.held is None:

@@ -139,7 +139,7 @@ def test_next_available_gives_up_in_time(broker: Broker, queue: str) -> None:
         properties = {Symbol("com.microsoft:timeout"): UInt(100)}
         error = peer.refusal(lambda: peer.receiver(queue, session_filter=None, properties=properties))
         assert error.condition == "com.microsoft:timeout"
-        # Having given up, it takes no session from others.
+        # After giving up, it takes no session from others.
         fill(peer, queue, "left", "x")
         assert held(peer.receiver(queue, session_filter=None)) == "left"
 
@@ -248,7 +248,7 @@ def test_misuse_is_refused_with_the_service_texts(broker: Broker, queue: str) ->
 
 
 def test_many_waiters_share_the_sessions(broker: Broker, queue: str) -> None:
-    """Each session goes to one waiter, in whatever order they come."""
+    """Each session goes to one waiter, in any order."""
     got: list[str] = []
 
     def wait_for_one() -> None:

@@ -1,4 +1,4 @@
-"""Long work gives way: how much of it is done in one turn of the loop, by a clock that ticks with each look at it."""
+"""Long work gives way: how much runs in one turn of the loop, with a clock that ticks on every reading."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from twinbus.limits import COMMIT_ROWS_MAX, SLICE_EVENTS, SLICE_MS
 from twinbus.store.facts import Facts, Table
 from twinbus.testing import Broker
 
-# A look at the clock for each step: a slice is so many steps, one more is taken before anybody looks.
+# The clock is read once per step: a slice has that many steps, plus one before the first reading.
 STEPS = SLICE_MS + 1
 
 
 def ticking() -> Callable[[], float]:
-    """A clock that goes a millisecond with each look."""
+    """A clock that advances a millisecond with every reading."""
     looks = itertools.count()
     return lambda: next(looks) / 1000
 
 
 class Disk:
-    """As much of a commit loop as slices know."""
+    """The part of a commit loop that slices use."""
 
     full = False
 
@@ -140,7 +140,7 @@ async def test_work_that_fails_keeps_no_other_from_its_end(caplog: pytest.LogCap
 
 
 class Turns:
-    """Counts turns of a broker's loop, and what is done in each."""
+    """Counts the turns of a broker's loop, and what happens in each."""
 
     def __init__(self, broker: Broker) -> None:
         self.number = 0

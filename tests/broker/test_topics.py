@@ -1,4 +1,4 @@
-"""Topics over real sockets: senders, subscriptions, rules by management, forwarding, and what is refused."""
+"""Topics over real sockets: senders, subscriptions, rules by management, forwarding, and errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows(broker: Broker, table: Table) -> int:
 
 
 def received(peer: Peer, address: str, count: int = 1) -> list[AmqpMessage]:
-    """Messages of an entity, completed."""
+    """Receive and complete messages of an entity."""
     link = peer.receiver(address, credit=count)
     found = []
     for _ in range(count):
@@ -302,7 +302,7 @@ def test_rules_come_as_the_service_describes_them(broker: Broker, peer: Peer, cl
         ULong(0x1370000009), ["c", None, None, None, "l", None, None, "text/plain", {"n": 5, "text": "x"}]
     )
     assert isinstance(filters["1sql"].descriptor, ULong)
-    # The descriptors are whole unsigned longs on the wire.
+    # The descriptors are full-width ulongs on the wire.
     assert bytes.fromhex("80000001370000000 4".replace(" ", "")) in encode(found[0])
     assert decode(encode(found[0]), 0)[0] == found[0]
 
@@ -525,7 +525,7 @@ def test_configured_topics_are_made_at_start_and_kept(tmp_path: Path) -> None:
                 label, sql = received(peer, "t/Subscriptions/some", 2)
                 assert (label.data, sql.data) == ([b"0"], [b"1"])
                 assert (sql.application_properties or {})["big"] is True
-            # Nothing is made twice, and a rule that somebody added stays.
+            # Nothing is created twice, and a rule that somebody added stays.
             if "more" not in rule_names(broker):
                 broker.create_rule("t", "some", "more", "1 = 2")
             broker.restart()

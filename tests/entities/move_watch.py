@@ -1,7 +1,7 @@
-"""Watches real queues and topics: every message that changes its place must do so by a move of the table.
+"""Watches real queues and topics: every message that changes its place must do so by a move in the table.
 
-Commands are wrapped. After each of them the place of every message is compared with its place before, and the change
-must be a move that this command may make. A command inside a command is checked first.
+Commands are wrapped. After each one the place of every message is compared with its place before, and the change must
+be a move that this command may make. Nested commands are checked first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from twinbus.entities.topic import Topic
 EXPIRES = {Move.EXPIRE, Move.EXPIRE_DEAD_LETTER}
 RETURNS = {*EXPIRES, Move.EXHAUST}
 
-# What each command may do to messages.
+# The moves that each command may make.
 COMMANDS: dict[type, dict[str, set[Move]]] = {
     Queue: {
         "cancel": {Move.CANCEL},
@@ -64,25 +64,25 @@ class MoveWatch:
     """The places of all messages, and the moves seen so far."""
 
     def __init__(self) -> None:
-        # Every place and move that was seen.
+        # All places and moves seen.
         self.seen: set[tuple[Place, Move]] = set()
-        # Messages that have not left, by id; kept, so that no id is used twice.
+        # Messages that have not left, by id(); kept alive so that no id is reused.
         self._known: dict[int, QueuedMessage] = {}
         # Where each of them was after the last command.
         self._places: dict[int, Place] = {}
-        # Those that wait to be shown for the first time, or again as active ones.
+        # Those that wait to become visible for the first time, or again as active.
         self._unseen: set[int] = set()
         # Where those went that have left.
         self._left: dict[int, Place] = {}
         # Why one was dead-lettered.
         self._reasons: dict[int, Move] = {}
-        # The message that left last with its body, and the block of ids of its entity.
+        # The message that last left together with its body, and the id block of its entity.
         self._handed: tuple[QueuedMessage, int] | None = None
-        # The commands under way, outermost first.
+        # The running commands, outermost first.
         self._stack: list[tuple[type, str]] = []
 
     def forget_all(self) -> None:
-        """A restart: every message is another object."""
+        """After a restart every message is a new object."""
         self._known.clear()
         self._places.clear()
         self._unseen.clear()
@@ -93,7 +93,7 @@ class MoveWatch:
             self._places[id(message)] = self._place(message)
 
     def wait(self, message: QueuedMessage) -> None:
-        """It is shown with a commit; one that has no token is new, or was scheduled until now."""
+        """It becomes visible with a commit; without a token it is new, or was scheduled until now."""
         if message.token is None:
             self._unseen.add(id(message))
         self.meet(message)
@@ -114,7 +114,7 @@ class MoveWatch:
         self._handed = message, entity_id // IDS_PER_ENTITY
 
     def take_in(self, entity_id: int, message: QueuedMessage) -> None:
-        """One of an entity's own dead-letter queues takes what the entity has just handed over."""
+        """One of an entity's own dead-letter queues accepts what the entity has just handed over."""
         where = {
             DEAD_LETTER_PART: Place.DEAD_LETTERED,
             TRANSFER_PART: Place.TRANSFER_DEAD_LETTERED,
@@ -164,7 +164,7 @@ class MoveWatch:
 
 @contextmanager
 def watched_moves() -> Iterator[MoveWatch]:
-    """Watch everything that happens inside."""
+    """Watch everything that happens inside the block."""
     watch = MoveWatch()
     sound: list[tuple[type, str, Any]] = []
 

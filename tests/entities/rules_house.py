@@ -1,4 +1,4 @@
-"""A namespace with a clock that is stepped and a table set in memory, for tests of the rules."""
+"""A namespace with a stepped clock and in-memory tables, for tests of the entities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_MS = 1_700_000_000_000
 
 
 class Tables:
-    """A store made of dicts: deletes first, then puts, as the real one does."""
+    """A store made of dicts: deletes first, then puts, like the real one."""
 
     def __init__(self) -> None:
         # Rows by table.
@@ -42,25 +42,23 @@ class Tables:
 
 
 class House:
-    """A namespace under test: `facts` collects, `commit` makes durable and shows."""
+    """A namespace under test: `facts` collects, `commit` makes durable and visible."""
 
     def __init__(self, **settings: object) -> None:
-        # The time.
         self.clock = SteppedClock(START_MS)
         # What survives a crash.
         self.tables = Tables()
         # The open facts.
         self.facts = Facts()
-        # Lock tokens count up, so that a run can be repeated.
+        # Lock tokens count up, so that a run is reproducible.
         self._tokens = itertools.count(1)
-        # What listeners heard.
+        # What the callbacks reported.
         self.heard: list[str] = []
-        # The rules.
         self.namespace = Namespace("test", tokens=self.token, views=self.views())
         self.queue = self.create("q", **settings)
 
     def views(self) -> Views | None:
-        """How rules see messages; None: not at all."""
+        """How filters see messages; None for blank views."""
         return None
 
     def token(self) -> bytes:
@@ -87,7 +85,7 @@ class House:
         return self.queue.dead_letters
 
     def step(self, seconds: float = 0.0, ms: int = 0) -> None:
-        """Let time pass, then do and commit what is due."""
+        """Advance the clock, then do and commit what is due."""
         self.clock.step(seconds=seconds, ms=ms)
         self.tick()
 
@@ -104,7 +102,7 @@ class House:
         return facts
 
     def crash(self) -> None:
-        """Lose everything that is not durable and read the rest back."""
+        """Lose everything that is not durable, and restore the rest."""
         self.facts = Facts()
         scan = self.tables.scan
         self.namespace = Namespace.restore(
@@ -158,7 +156,7 @@ class House:
         return [self.body(message) for message in messages]
 
     def snapshot(self) -> tuple[object, ...]:
-        """Everything a refused command must leave alone."""
+        """Everything that a rejected command must leave unchanged."""
         facts = self.facts
         return (
             len(facts.bodies),

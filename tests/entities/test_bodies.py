@@ -38,7 +38,7 @@ def test_equal_sizes_are_one_object_and_the_memory_of_them_is_bounded() -> None:
     bodies = Bodies()
     one, two = int("12345"), int("12345")
     assert one is not two
-    # Compiled, a number is no object of its own.
+    # In the compiled build an int may not be an object of its own.
     assert bodies.size(one) is bodies.size(two) or build() == "compiled"
     for size in range(20_000, 50_000):
         assert bodies.size(size) == size

@@ -1,4 +1,4 @@
-"""Deleting and dead-lettering by sequence number: exactly the messages chosen, in whatever place they are."""
+"""Deleting and dead-lettering by sequence number: exactly the chosen messages, wherever they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message whose body cannot be read: put aside from every place, kept, and in nobody's way."""
+"""A message whose body cannot be read is set aside from every place, kept, and blocks nobody."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PLACES: list[Place] = [available, returned, locked, taken, deferred, deferred_an
 
 
 def settle_others(house: House, queue: Queue) -> None:
-    """Everything else goes back, and is received and completed."""
+    """Return, receive and complete everything else."""
     house.step(seconds=120)
     queue.return_taken(list(queue.messages.taken.values()), house.now, house.facts)
     house.commit()

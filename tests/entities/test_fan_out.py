@@ -1,4 +1,4 @@
-"""A batch handed out over several commits is there as a whole or not at all, and in its place."""
+"""A batch delivered over several commits is there completely or not at all, and in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBSCRIPTIONS = ["all", "blue", "grouped", "odd"]
 
 
 def house(**settings: object) -> TopicHouse:
-    """A topic whose subscriptions take everything, something, into sessions, and into the dead-letter queue."""
+    """A topic whose subscriptions take everything, some, into sessions, and into the dead-letter queue."""
     made = TopicHouse(**settings)
     made.subscribe("all")
     made.subscribe("blue", "color = 'blue'", "SET seen = 'yes'")
@@ -40,7 +40,7 @@ def batch() -> list[NewMessage]:
 
 
 def hand_out(made: TopicHouse, messages: list[NewMessage]) -> list[dict[Table, dict[bytes, bytes]]]:
-    """Hand out, a commit for each step; what was on disk after each."""
+    """Deliver with a commit for each step; returns what was on disk after each."""
     disks = []
     work = made.topic.hand_out(messages, made.now)
     for _ in work.steps(lambda: made.facts):
@@ -53,7 +53,7 @@ def hand_out(made: TopicHouse, messages: list[NewMessage]) -> list[dict[Table, d
 
 
 def seen(made: TopicHouse) -> dict[str, Any]:
-    """What receivers, and those who look into dead-letter queues, can have."""
+    """What receivers can get, including from dead-letter queues."""
     found: dict[str, Any] = {}
     for name in SUBSCRIPTIONS:
         queue = made.sub(name)

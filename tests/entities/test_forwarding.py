@@ -126,7 +126,7 @@ def test_a_circle_ends() -> None:
     house.tick()
     a = house.namespace.queue("a")
     assert a.counts.active == 0
-    # Its dead letters have nowhere to go any more either.
+    # Its dead letters cannot be forwarded any more either.
     (message,) = house.taken(transfer(a))
     assert (message.changes or {})["DeadLetterReason"] == "MaxTransferHopCountExceeded"
 
@@ -163,7 +163,7 @@ def test_dead_letters_of_a_subscription_are_forwarded() -> None:
 
 
 def refused(house: TopicHouse) -> str:
-    """The reason for which the message of the source could not be forwarded."""
+    """The reason why the source's message could not be forwarded."""
     source = house.namespace.queue("source")
     assert source.counts.active == 0
     assert source.transfer_dead_letter_count == 1
@@ -372,7 +372,7 @@ def test_targets_must_exist_when_they_are_set() -> None:
     assert [queue.path for queue in house.namespace.queues()] == ["q"]
     source = house.create("source", forward_to="Q")
     house.namespace.delete_queue("q", house.now, house.facts)
-    # One that has gone since may stay.
+    # An existing target that has since been deleted may stay.
     still = dataclasses.replace(source.settings, max_delivery_count=5)
     assert isinstance(still, QueueSettings)
     house.namespace.update_queue(still, house.now, house.facts)

@@ -1,4 +1,4 @@
-"""The messages of an entity by themselves: no queue around them decides anything."""
+"""The messages of an entity on their own, without a queue that decides anything."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from twinbus.store.facts import Table
 
 
 def refused(house: House, error: type[ServiceError], *messages: object) -> ServiceError:
-    """Send, be refused, and check that nothing has changed."""
+    """Send, expect the error, and check that nothing has changed."""
     before = house.snapshot()
     with pytest.raises(error) as caught:
         house.queue.send(messages, house.now, house.facts)  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ def test_taken_messages_come_back_to_their_place_uncounted() -> None:
     house = House()
     house.send("a", "b", "c")
     taken = house.queue.take(2, house.now, house.facts)
-    # However long it takes: a taken message has no lock that could lapse.
+    # However long it takes: a taken message has no lock that could expire.
     house.step(10 * 60)
     assert house.names(house.acquire(5)) == ["c"]
     house.queue.return_taken(taken, house.now, house.facts)

@@ -1,4 +1,4 @@
-"""Costs that must not grow: memory a message, and work a command at any depth. `bench/rules.py` has the figures."""
+"""Costs that must not grow: memory per message, and work per command at any depth. `bench/rules.py` has figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_queued_message_takes_at_most_300_bytes(ttl_ms: int | None) -> None:
 
 
 def steps(command: Callable[[], object]) -> int:
-    """Lines of Python a command runs."""
+    """The number of Python lines that a command runs."""
     count = 0
 
     def trace(frame: object, event: str, argument: object) -> object:

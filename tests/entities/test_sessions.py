@@ -1,4 +1,4 @@
-"""The sessions of a queue by themselves: messages are only counted here."""
+"""The sessions of a queue on their own: messages are only counted here."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_bad_values(fields: dict[str, object]) -> None:
 
 
 def test_the_service_takes_forwarding_that_leads_nowhere() -> None:
-    """The official SDK's own tests set both, and read them back."""
+    """The official SDK's own tests set both and read them back."""
     assert QueueSettings(path="q", requires_session=True, forward_to="other").forward_to == "other"
     assert QueueSettings(path="q", forward_to="Q", forward_dead_letters_to="q").forward_to == "Q"
 

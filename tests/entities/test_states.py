@@ -1,4 +1,4 @@
-"""The table of places and moves: whole, and each of its moves made by real queues and topics."""
+"""The table of places and moves is complete, and real queues and topics make each of its moves."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def deferred_locked(house: House, name: str, **fields: object) -> QueuedMessage:
 
 
 def settled(house: House) -> None:
-    """Each settlement, of a message that was deferred and of one that was not."""
+    """Every settlement, of deferred and of other messages."""
     queue = house.queue
     for get in (locked, deferred_locked):
         for how in ("complete", "abandon", "defer", "release", "drop"):
@@ -101,7 +101,7 @@ def cleared(house: House) -> None:
 
 
 def expired(house: House) -> None:
-    """Out of every place that expires."""
+    """From every place where messages expire."""
     house.send("tick", ttl_ms=1000)
     house.step(seconds=5)
     message = locked(house, "held", ttl_ms=1000)
@@ -142,7 +142,7 @@ def scheduled(house: House) -> None:
 
 
 def at_rest(house: House) -> None:
-    """Messages that nobody holds, damaged or resubmitted."""
+    """Unlocked messages, damaged or resubmitted."""
     house.send("damaged")
     available = house.queue.messages.find_at_rest(house.queue.numbers.last)
     assert available is not None
@@ -162,7 +162,7 @@ def at_rest(house: House) -> None:
 
 
 def forwarded(house: House) -> None:
-    """To a target, to one that refuses, and once too often."""
+    """To a target, to one that rejects the message, and beyond the maximum number of hops."""
     house.create("end")
     house.create("small", max_message_bytes=1024)
     house.create("start", forward_to="end")

@@ -156,7 +156,7 @@ def test_a_scheduled_message_is_handed_out_when_its_time_comes() -> None:
     house.commit()
     assert (house.topic.counts.scheduled, house.sub("all").counts.active, house.bodies) == (1, 0, 1)
     house.crash()
-    # Rules of the time of activation count.
+    # The rules in force at activation count.
     house.subscribe("blue", "color = 'blue'")
     house.subscribe("red", "color = 'red'")
     house.step(seconds=6)

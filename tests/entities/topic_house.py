@@ -1,4 +1,4 @@
-"""A namespace with topics for tests of the rules: a body is JSON, and a view reads it."""
+"""A namespace with topics for tests of the entities: a body is JSON, which a view can read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twinbus.store.facts import Table, body_key
 
 
 class JsonView:
-    """A message whose body is `{"name", "properties", "system"}`, and whose changes are JSON, too."""
+    """A message whose body is `{"name", "properties", "system"}`, and whose changes are JSON as well."""
 
     def __init__(self, body: bytes, changes: dict[str, str | bytes] | None) -> None:
         fields = json.loads(body)
@@ -59,7 +59,7 @@ class JsonView:
 
 
 class JsonViews:
-    """Reads bodies out of the house's tables."""
+    """Reads bodies from the house's tables."""
 
     def __init__(self, house: TopicHouse) -> None:
         self._house = house
@@ -72,7 +72,7 @@ class JsonViews:
 
 
 class TopicHouse(House):
-    """A topic `t` beside the queue `q`."""
+    """A topic `t` in addition to the queue `q`."""
 
     def __init__(self, **settings: object) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class TopicHouse(House):
         return self.subscription(name).queue
 
     def subscribe(self, name: str, filter: Any = None, action: str | None = None, **settings: Any) -> Queue:
-        """The queue of a new subscription with one rule, `$Default`."""
+        """Create a subscription with one rule, `$Default`; returns its queue."""
         made = None if filter is None else rule("$Default", filter, action, self.now)
         wanted = SubscriptionSettings(topic="t", name=name, **settings)
         subscription = self.namespace.create_subscription(wanted, self.now, self.facts, made)
@@ -111,11 +111,11 @@ class TopicHouse(House):
         self.commit()
 
     def taken(self, queue: Queue) -> list[QueuedMessage]:
-        """All messages of a queue, received and deleted, before their bodies go."""
+        """Lock all messages of a queue, while their bodies still exist."""
         return queue.acquire(1000, self.now, self.facts)
 
     def finish(self, queue: Queue) -> list[str]:
-        """Receive and complete everything; the names."""
+        """Receive and complete everything; returns the names."""
         messages = self.taken(queue)
         names = self.titles(messages)
         for message in messages:

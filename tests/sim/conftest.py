@@ -1,4 +1,4 @@
-"""Every move that a simulation makes is checked against the table of `states.py`."""
+"""Checks every move of a simulation against the table in `states.py`."""
 
 from __future__ import annotations
 

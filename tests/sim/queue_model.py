@@ -1,8 +1,7 @@
-"""A queue as simple as it can be told: one list of messages, every question answered by looking at all of them.
+"""A queue in its simplest form: one list of messages, and every question is answered by looking at all of them.
 
-The real queue is compared with it after random commands, commits and crashes. What the facts of a commit will have
-made durable is a deep copy taken when they are closed; a crash goes back to the last copy whose commit finished,
-without locks.
+The real queue is compared with it after random commands, commits and crashes. When facts are closed, a deep copy
+records what they will make durable; a crash returns to the last copy whose commit finished, without locks.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SCHEDULED = "scheduled"
 
 @dataclasses.dataclass
 class Held:
-    """A message that exists."""
+    """An existing message."""
 
     name: str
     order: int
@@ -29,9 +28,9 @@ class Held:
     state: str
     enqueued_ms: int
     expires_ms: int | None
-    # The number of the facts its visibility waits for; None: visible.
+    # The number of the facts that make it visible; None if it is visible.
     waits_for: int | None
-    # It waits for the first time: not counted before.
+    # It waits for the first time, so it is not counted yet.
     fresh: bool = True
     queue: str = MAIN
     count: int = 0
@@ -44,9 +43,9 @@ class Held:
 class Sighting(NamedTuple):
     """When a message id was seen."""
 
-    # The date on disk.
+    # The time on disk.
     date_ms: int
-    # When its window began, on a clock that nobody sets.
+    # When its window began, on a clock that is never set.
     began_ms: int
 
 
@@ -70,25 +69,25 @@ class Model:
         self.dead_letter_on_expiry = dead_letter_on_expiry
         self.max_count = max_count
         self.window_ms = window_ms
-        # Every message that exists, in no order.
+        # All existing messages, in no order.
         self.messages: list[Held] = []
         # Message ids that were seen.
         self.seen: dict[str, Sighting] = {}
-        # By how much the clock was set so far.
+        # How far the clock was set so far.
         self.stepped_ms = 0
         # Session states.
         self.states: dict[str, bytes] = {}
         # Held sessions and the end of their locks.
         self.sessions: dict[str, int] = {}
-        # Sessions whose lock lapsed, and the facts their holder's notice waits for.
+        # Sessions whose lock expired, and the facts after which their holder is told.
         self.leaving: dict[str, int] = {}
-        # Sessions given up, and the facts the news of that waits for.
+        # Released sessions, and the facts after which that is announced.
         self.released: dict[str, int] = {}
         # The number of the open facts.
         self.group = 0
-        # Orders given out: what sequence numbers must follow.
+        # Orders handed out, which sequence numbers must follow.
         self.last_order = 0
-        # What each closed facts would leave behind.
+        # What each group of closed facts would leave behind.
         self.closed: dict[int, Durable] = {}
         self.durable = self.copy()
 
@@ -118,7 +117,7 @@ class Model:
         self.released = {session: waits for session, waits in self.released.items() if waits != group}
 
     def clock_set(self, step_ms: int) -> None:
-        """Intervals move with the clock, dates stay."""
+        """Intervals move with the clock, dates do not."""
         for message in self.messages:
             message.until_ms += step_ms
         for session in self.sessions:
@@ -126,13 +125,13 @@ class Model:
         self.stepped_ms += step_ms
 
     def known(self, message_id: str, seen: dict[str, Sighting], now_ms: int) -> bool:
-        """The id was seen inside the window."""
+        """Whether the id was seen within the window."""
         if self.window_ms is None or message_id not in seen:
             return False
         return seen[message_id].began_ms + self.window_ms > now_ms - self.stepped_ms
 
     def crash(self, survived: list[int], on_disk: set[str], now_ms: int) -> None:
-        """Go back to what is durable; of the ids whose window is over, those that are still `on_disk` are read back."""
+        """Return to the durable state; expired ids that are still `on_disk` are restored."""
         for group in survived:
             self.durable = self.closed[group]
         self.closed = {}
@@ -180,7 +179,7 @@ class Model:
         return sorted(found, key=lambda message: message.order)
 
     def pick(self, queue: str, session: str | None, count: int, now_ms: int) -> list[Held]:
-        """The next messages; expired ones that come before the last of them leave."""
+        """The next messages; expired ones before the last of them leave."""
         if session is not None and self.returning(session):
             return []
         picked: list[Held] = []
@@ -228,7 +227,7 @@ class Model:
         message.changes |= {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
 
     def live(self, message: Held, now_ms: int) -> bool:
-        """Its lock can be used."""
+        """Whether its lock is valid."""
         if message.session is not None and message.queue == MAIN:
             return self.sessions.get(message.session, 0) > now_ms
         return message.until_ms > now_ms
@@ -273,7 +272,7 @@ class Model:
     # --- questions --------------------------------------------------------------------------------------------------
 
     def count(self, queue: str, state: str) -> int:
-        """Messages that are counted: those that wait for their first commit are not."""
+        """The number of counted messages: those that wait for their first commit do not count."""
         return sum(
             message.queue == queue and message.state == state and not (message.waits_for is not None and message.fresh)
             for message in self.messages
@@ -283,7 +282,7 @@ class Model:
         return [message for message in self.messages if message.token and queue in (None, message.queue)]
 
     def deadlines_ms(self) -> list[int]:
-        """When something must happen at the latest."""
+        """All deadlines."""
         found = list(self.sessions.values())
         for message in self.messages:
             if message.token and (message.session is None or message.queue == DEAD):

@@ -1,7 +1,7 @@
-"""Random commands, commits and crashes on a real queue, compared with the naive one of `queue_model`.
+"""Random commands, commits and crashes on a real queue, compared with the naive one in `queue_model`.
 
-Checked after every step: nothing accepted is lost, nothing completed comes back, order by sequence number, counts and
-bytes, no two live locks for a message, dead letters with the right reason, rows in the store, no deadline forgotten.
+Checked after every step: nothing accepted is lost, nothing completed returns, order by sequence number, counts and
+bytes, at most one valid lock per message, dead letters with the right reason, rows in the store, no missed deadline.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.in_flight: list[tuple[int, Facts]] = []
         # Live messages of the real queue by token.
         self.tokens: dict[bytes, QueuedMessage] = {}
-        # Tokens that must not work any more.
+        # Tokens that must no longer work.
         self.spent: list[bytes] = []
-        # Sequence numbers seen, with the order of the message that had them.
+        # Sequence numbers seen, with the order of their message.
         self.numbers: dict[int, int] = {}
         self.sent = 0
         self.sessions: dict[str, MessageSession] = {}
@@ -131,7 +131,7 @@ class QueueMachine(RuleBasedStateMachine):
         return held[pick % len(held)] if held else None
 
     def lost(self, call: object, *arguments: object) -> None:
-        """A refused command: lock lost, and nothing has changed."""
+        """A command that fails with lock-lost and changes nothing."""
         before = self.house.snapshot()
         with pytest.raises((MessageLockLostError, SessionLockLostError)):
             call(*arguments)  # type: ignore[operator]
@@ -218,7 +218,7 @@ class QueueMachine(RuleBasedStateMachine):
         commit=st.booleans(),
     )
     def receive_and_settle(self, count: int, session: str, how: str, commit: bool) -> None:
-        """The usual way of a message, so that a short run gets far."""
+        """A message's usual path, so that a short run gets far."""
         if self.sessionful:
             if session not in self.model.sessions:
                 self.accept(session)
@@ -326,7 +326,7 @@ class QueueMachine(RuleBasedStateMachine):
     def delete_batch(self, count: int, age_s: int, session: str) -> None:
         before_ms = self.now - age_s * 1000
         in_session = session if self.sessionful else None
-        # Up to the first that is not old: after the clock was set back, older ones may lie behind it.
+        # Up to the first message that is not older: after the clock was set back, older ones may be behind it.
         available = self.model.available(MAIN, in_session)
         old = list(takewhile(lambda held: held.enqueued_ms < before_ms, available))[:count]
         assert self.house.queue.delete_batch(count, before_ms, self.now, self.house.facts, in_session) == len(old)
@@ -404,7 +404,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 400, 1_000, 1_000, 2_500, 5_000, 5_000, 21_000]), what=st.sampled_from("wtc"))
     def pass_time(self, ms: int, what: str) -> None:
-        """Wait; then perhaps tick, perhaps commit what that did."""
+        """Wait; then maybe tick, and maybe commit."""
         self.wait(ms)
         if what != "w":
             self.tick()
@@ -429,7 +429,7 @@ class QueueMachine(RuleBasedStateMachine):
         session=st.sampled_from(SESSIONS),
     )
     def seldom(self, what: str, pick: int, how: str, session: str) -> None:
-        """Commands that matter less often share one rule, so that the others come up more."""
+        """Rarer commands share one rule, so that the others occur more often."""
         if what == "cancel":
             self.cancel(pick)
         elif what == "delete":
@@ -483,7 +483,7 @@ class QueueMachine(RuleBasedStateMachine):
             call(argument)
 
     def crash(self, survive: int) -> None:
-        """Lose the process; some of the commits under way may have made it."""
+        """Lose the process; some of the running commits may have succeeded."""
         survived = self.in_flight[:survive]
         for _, facts in survived:
             self.house.tables.apply(facts)
@@ -546,7 +546,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert at_ms <= min(due)
 
     def teardown(self) -> None:
-        """In the end everything that exists can be received, in order, and then nothing is left."""
+        """In the end everything that exists can be received, in order, and nothing is left."""
         if not hasattr(self, "model"):
             return
         self.commit()
@@ -588,8 +588,8 @@ def test_a_long_walk(machine: type[QueueMachine], seed: int) -> None:
 
 
 def walk(machine: type[QueueMachine], seed: int, count: int) -> str:
-    """The same commands for much longer, weighted as a busy queue sees them. The seed replays a run; the answer is a
-    digest of all it wrote."""
+    """The same commands for much longer, weighted as in a busy queue. The seed replays a run; returns a digest of
+    everything it wrote."""
     randomness = random.Random(seed)
     trace = hashlib.sha256()
     choice = randomness.choice

@@ -1,7 +1,7 @@
-"""Random messages, rules, receivers, commits and crashes on a real topic, compared with the naive one of `topic_model`.
+"""Random messages, rules, receivers, commits and crashes on a real topic, compared with the naive one in `topic_model`.
 
-Checked at every commit: each entity has exactly the copies it should have, there is one body for each message that has
-copies left, and references are counted right. In the end everything is consumed, and no body is left behind.
+Checked at every commit: each entity has exactly the right copies, each message with copies has one body, and references
+are counted correctly. In the end everything is consumed, and no body is left behind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ kinds = st.integers(0, len(RULES) - 1)
 
 
 class TopicMachine(RuleBasedStateMachine):
-    """A topic with up to three subscriptions; `c` forwards to the queue, and the queue, perhaps, back to the topic."""
+    """A topic with up to three subscriptions; `c` forwards to the queue, which may forward back to the topic."""
 
     @initialize(forward=st.booleans(), circle=st.booleans())
     def build(self, forward: bool, circle: bool) -> None:
@@ -116,7 +116,7 @@ class TopicMachine(RuleBasedStateMachine):
     def unsubscribe(self, name: str) -> None:
         if name not in self.model.state.rules:
             return
-        # Rows of deleted subscriptions go in steps; the model has no steps.
+        # Rows of deleted subscriptions are removed in steps, which the model does not have.
         self.house.commit()
         self.model.commit()
         self.house.namespace.delete_subscription("t", name, self.house.now, self.house.facts)
@@ -169,7 +169,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(0, 6))
     def pass_time(self, seconds: int) -> None:
-        """Everything due is done, commit by commit."""
+        """Do everything that is due, commit by commit."""
         self.commit()
         self.house.clock.step(seconds=seconds)
         self.house.tick()
@@ -185,7 +185,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        # Abandoned messages may be lost to view in the model; after a crash everything durable is visible.
+        # Abandoned messages may be invisible in the model; after a crash everything durable is visible.
         self.house.crash()
         self.model.crash()
         self.check()
@@ -222,7 +222,7 @@ class TopicMachine(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        """Consume everything: nothing may be left on the disk."""
+        """Consume everything: nothing may be left on disk."""
         if not hasattr(self, "house"):
             return
         self.commit()

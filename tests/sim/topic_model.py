@@ -1,6 +1,6 @@
-"""A topic as simple as it can be told: a list of copies, every rule asked for every message.
+"""A topic in its simplest form: a list of copies, and every rule is evaluated for every message.
 
-A copy is (entity, message, changes). What is open is lost in a crash; what was committed is a deep copy.
+A copy is (entity, message, changes). A crash loses what is open; what was committed is a deep copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twinbus.entities.rule import Rule
 
 DEAD = "/$DeadLetterQueue"
 
-# Filter, how the model sees it, action, what it changes. None for an answer is a failure of the filter.
+# Filter, its model, action, and what the action changes. None as an answer means that the filter fails.
 RULES: list[tuple[Any, Callable[[dict[str, Any]], bool | None], str | None, str | None]] = [
     (TrueFilter(), lambda _: True, None, None),
     (FalseFilter(), lambda _: False, None, None),
@@ -50,15 +50,15 @@ class Copy:
     message: str
     mark: str | None
     hops: int = 0
-    # Seen by receivers and forwarding: what it came with is committed.
+    # Whether receivers and forwarding see it: the facts that brought it are committed.
     visible: bool = False
-    # Waits in the topic for this time.
+    # Scheduled in the topic for this time.
     at_ms: int | None = None
 
 
 @dataclasses.dataclass
 class State:
-    """All that is kept."""
+    """The whole state."""
 
     copies: list[Copy] = dataclasses.field(default_factory=list)
     # Rules by subscription: name and kind.
@@ -66,14 +66,14 @@ class State:
 
 
 class Model:
-    """The naive topic, its subscriptions, and what they forward to."""
+    """The naive topic, its subscriptions, and their forwarding targets."""
 
     def __init__(self) -> None:
         self.state = State()
         self.durable = State()
-        # What every message ever sent has.
+        # The properties of every message ever sent.
         self.has: dict[str, dict[str, Any]] = {}
-        # Where each entity's messages go on to.
+        # The forwarding target of each entity.
         self.forwards: dict[str, str] = {}
 
     def commit(self) -> None:
@@ -85,7 +85,7 @@ class Model:
         self.state = copy.deepcopy(self.durable)
 
     def publish(self, message: str, mark: str | None, hops: int) -> None:
-        """Hand a message to every subscription that wants it."""
+        """Give a message to every subscription that selects it."""
         has = self.has[message]
         for name, rules in self.state.rules.items():
             answers = [(RULES[kind][1](has), RULES[kind][3]) for kind in rules.values()]
@@ -97,7 +97,7 @@ class Model:
                 self.state.copies.append(Copy(name + DEAD, message, mark, hops))
 
     def tick(self, now_ms: int) -> bool:
-        """One round of what is due among what is visible; whether anything was."""
+        """One round of what is due; returns whether anything was."""
         due = [each for each in self.state.copies if each.visible and each.at_ms is not None and each.at_ms <= now_ms]
         for each in due:
             self.state.copies.remove(each)

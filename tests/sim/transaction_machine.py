@@ -1,7 +1,9 @@
-"""Random transactions over two queues, sessions and a topic, compared with naive queues that do a list of work or none.
+"""Random transactions over two queues, sessions and a topic, compared with naive queues that do all of the work or
+none.
 
-Commit, rollback, time-out, a lost control link, lapsed locks, full queues, commits that take a while, and crashes in
-the middle. Checked at every commit: rows, bodies, counts, and the bytes that open transactions hold.
+Commits, rollbacks, timeouts, a lost control link, expired locks, full queues, slow commits, and crashes in between.
+Checked at every commit: rows, bodies, counts, and the bytes held by open transactions.
+
 `python -m tests.proof transactions` runs it.
 """
 
@@ -42,7 +44,7 @@ MEGABYTE = 1 << 20
 LARGE = 250_000
 HELD_BYTES_MAX = 2_000
 SESSIONS = ("red", "blue")
-# A queue that knows ids again, one that is small, one with sessions, two subscriptions.
+# A queue with duplicate detection, a small one, one with sessions, two subscriptions.
 PLACES = ("q", "small", "s", "all", "red")
 TARGETS = ("q", "small", "s", "t")
 STATES = {0: ACTIVE, 1: DEFERRED, 2: SCHEDULED}
@@ -66,7 +68,7 @@ LETTERS = {
 
 @dataclasses.dataclass
 class Letter:
-    """A message that was sent, and where to."""
+    """A message and its destination."""
 
     target: str
     name: str
@@ -76,7 +78,7 @@ class Letter:
     size: int
     at_ms: int | None
     ttl_ms: int | None
-    # Its number was asked for: it comes behind what is just sent.
+    # Its number was reserved: it comes after what was just sent.
     scheduled: bool = False
 
     def body_bytes(self) -> int:
@@ -96,7 +98,7 @@ class Letter:
 
 @dataclasses.dataclass
 class Work:
-    """A transaction as simple as it can be told."""
+    """A transaction in its simplest form."""
 
     txn_id: bytes
     link: Any
@@ -104,12 +106,12 @@ class Work:
     letters: list[Letter] = dataclasses.field(default_factory=list)
     settlements: list[tuple[str, Held, bytes, str]] = dataclasses.field(default_factory=list)
     forgotten: list[tuple[str, Held, bytes]] = dataclasses.field(default_factory=list)
-    # Its time was over before it was discharged.
+    # It timed out before it was discharged.
     over: bool = False
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    """Everything that can be done in a transaction and around it."""
+    """Everything that can be done in and around a transaction."""
 
     @initialize(dead_letter=st.booleans())
     def build(self, dead_letter: bool) -> None:
@@ -132,7 +134,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 max_count=COUNT_MAX,
                 window_ms=WINDOW_MS if name == "q" else None,
             )
-            # Of the topic itself only what is scheduled.
+            # In the topic itself there are only scheduled messages.
             for name in (*PLACES, "t")
         }
         self.account = Account(HELD_BYTES_MAX)
@@ -179,7 +181,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return more > 0 and held + more > MEGABYTE
 
     def accept(self, letter: Letter) -> None:
-        """What a send does once it counts."""
+        """The effect of a send."""
         later = letter.at_ms is not None and letter.at_ms > self.now
         if letter.target == "t" and not later:
             self.publish(letter, self.now + letter.ttl_ms if letter.ttl_ms else None)
@@ -198,7 +200,7 @@ class TransactionMachine(RuleBasedStateMachine):
             held.size, held.expires_ms = letter.size, expires_ms
 
     def settle(self, model: Model, held: Held, how: str) -> None:
-        """What an outcome does once it counts."""
+        """The effect of an outcome."""
         held.token = None
         if how == "complete":
             model.messages.remove(held)
@@ -237,7 +239,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return self.house.facts
 
     def tried(self, call: Callable[[], object]) -> bool:
-        """Whether it was not refused."""
+        """Whether the call succeeded."""
         try:
             call()
         except ServiceError:
@@ -294,7 +296,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 20), how=st.sampled_from(list(OUTCOMES)))
     def settle_outside(self, pick: int, how: str) -> None:
-        """A settlement that is no part of a transaction counts at once, whatever a transaction wants with it."""
+        """A settlement outside any transaction takes effect at once, even if a transaction has settled the message
+        too."""
         locked = self.locked()
         if not locked:
             return
@@ -330,7 +333,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.work.append(Work(txn_id, self.links[link], self.steady + TRANSACTION_MS_MAX))
 
     def room(self, work: Work, letters: list[Letter]) -> bool:
-        """Whether a transaction takes these, too."""
+        """Whether the transaction accepts these as well."""
         if work.over:
             return False
         same = [letter for letter in work.letters if letter.target == letters[0].target]
@@ -393,7 +396,7 @@ class TransactionMachine(RuleBasedStateMachine):
                    for place, held, token, _ in work.settlements)  # fmt: skip
 
     def give_back(self, work: Work) -> None:
-        """What only the broker can give back counts a delivery."""
+        """Messages that only the broker can return count a delivery."""
         for place, held, token in work.forgotten:
             if held.token == token and self.models[place].live(held, self.now):
                 self.settle(self.models[place], held, "abandon")
@@ -429,7 +432,7 @@ class TransactionMachine(RuleBasedStateMachine):
         **LETTERS,
     )
     def move(self, place: str, how: str, forgotten: bool, end: str, after: str, **fields: Any) -> None:
-        """The usual way of a transaction, so that a short run gets far."""
+        """A transaction's usual path, so that a short run gets far."""
         self.declare(0)
         last = len(self.work) - 1
         self.receive(place, MAIN, 2)
@@ -450,7 +453,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.work)
     @rule(link=st.integers(0, 1))
     def lose_control(self, link: int) -> None:
-        """A control link goes, and its transactions with it."""
+        """A control link is lost, and its transactions are rolled back."""
         lost = self.transactions.abandon(self.links[link])
         mine = [work for work in self.work if work.link is self.links[link]]
         assert len(lost) == len(mine)
@@ -510,7 +513,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(survive=st.integers(0, 2))
     def crash(self, survive: int) -> None:
-        """Some of the commits under way made it; open transactions and locks are gone."""
+        """Some of the running commits succeeded; open transactions and locks are lost."""
         survived, self.in_flight = self.in_flight[:survive], []
         for _, facts in survived:
             self.house.tables.apply(facts)

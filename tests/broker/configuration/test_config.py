@@ -16,7 +16,7 @@ from twinbus.errors import ConfigError
 from twinbus.limits import CONFIG_FILE_BYTES_MAX, NAMESPACES_MAX, UNLIMITED_MS
 from twinbus.testing import Broker
 
-# The shape of the file the official emulator ships, with the comments people add.
+# The shape of the official emulator's file, with comments that people add.
 EMULATOR = """
 // my queues
 {
@@ -250,7 +250,7 @@ def test_every_key_of_the_emulators_schema_at_its_limits(
     assert len(correlation.correlation) == 8
     assert correlation.correlation_properties == {"text": "x", "number": 5, "flag": flag}
     assert (sql.sql, sql.action, correlation.action) == ("a = 1", "SET x = 1", "SET x = 1")
-    # A broker takes what the file gives.
+    # A broker accepts what the file contains.
     anywhere = replace(namespace, port=0, admin_port=None)
     with Broker(namespaces=[anywhere]) as broker:
         made = broker.call(lambda server: server.hosts["sbemulatorns"].entities.entity("q0").settings)

@@ -1,4 +1,4 @@
-"""JSON web tokens by configuration: read from TOML with its files, and counted in every way in."""
+"""JSON web tokens by configuration: read from TOML and key files, and accepted on every path."""
 
 from __future__ import annotations
 

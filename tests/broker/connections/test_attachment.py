@@ -1,4 +1,4 @@
-"""Attaching: what is refused, with what words, and who may do what."""
+"""Attaching: what is refused, with which text, and who may do what."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_missing_entity_is_named_as_the_client_calls_it(broker: Broker, clock:
 
 
 def test_temporary_entities_are_refused_with_the_reason(broker: Broker, clock: SteppedClock) -> None:
-    """As JMS asks for them: an address of the broker's choice."""
+    """As JMS requests them: the broker chooses the address."""
     dynamic = [None, UInt(0), Symbol("session-end"), UInt(0), True]
     with as_root(broker, clock) as peer:
         attach = peer.session.attach_sender, peer.session.attach_receiver
@@ -130,7 +130,7 @@ def test_wrong_tokens_are_refused(broker: Broker, clock: SteppedClock) -> None:
         assert peer.put_token("sb://localhost/q", token(clock, "nobody", "q")) == 401
         assert peer.put_token("sb://localhost/q", token(clock, "listener", "q", lives_s=-120)) == 401
         assert peer.put_token("sb://localhost/q", "rubbish") == 400
-        # A key of one namespace is nothing in another.
+        # A key of one namespace is worthless in another.
         keys = root(broker, "fabrikam")
         assert peer.put_token("sb://localhost/q", token(clock, keys.key_name, "q", key=keys.key)) == 401
         assert peer.refusal(lambda: peer.receiver("q")).condition == "amqp:unauthorized-access"

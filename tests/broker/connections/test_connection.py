@@ -48,7 +48,7 @@ def opened(broker: Broker) -> Peer:
 
 
 def ends_with(peer: Peer, data: bytes) -> str:
-    """Write raw bytes; the condition with which the broker closes."""
+    """Write raw bytes; returns the condition with which the broker closes."""
     peer.flush()
     peer.socket.sendall(data)
     closed = peer.wait(Closed)
@@ -161,7 +161,7 @@ def test_silent_half_open_peer_is_nobodys_problem(broker: Broker) -> None:
 
 
 def test_mutated_conversations(broker: Broker) -> None:
-    """A real conversation with bytes changed at random: it ends or goes on, and nothing breaks."""
+    """A real conversation with random bytes changed: it ends or continues, and nothing breaks."""
     client = Connection(Role.CLIENT, container_id="fuzz")
     client.start(sasl=("ANONYMOUS", b""), pipelined=True)
     session = client.begin()

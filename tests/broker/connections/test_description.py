@@ -1,4 +1,4 @@
-"""What an administrator sees of a connection."""
+"""How a connection is described to an administrator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers and dispositions reach the owner of their link, everything else the method for its type."""
+"""Transfers and dispositions reach the owner of their link, everything else the handler for its type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credit is permission, not a duty: a receiver gets what its socket takes, and nothing leaves the queue before that."""
+"""Credit permits but does not oblige: a receiver gets what its socket accepts, and nothing leaves the queue earlier."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB = 1024 * 1024
 
 
 def fill(broker: Broker, count: int, size: int, **fields: str) -> None:
-    """Put messages into the queue q, numbered from 0 in their ids."""
+    """Put messages into the queue q, with ids numbered from 0."""
     with Peer(broker) as peer:
         link = peer.sender("q")
         ids = set()
@@ -55,7 +55,7 @@ def numbers(peer: Peer, link: Link, count: int) -> list[int]:
 
 
 def held_bytes(broker: Broker) -> int:
-    """What the broker holds for the peer that reads nothing."""
+    """What the broker holds for a peer that does not read."""
 
     def look(server: Server) -> int:
         found = 0
@@ -68,7 +68,7 @@ def held_bytes(broker: Broker) -> int:
 
 
 def stalled(broker: Broker) -> int:
-    """Wait until the broker holds something for a peer that reads nothing and adds no more to it; what it holds."""
+    """Wait until the broker holds a stable amount for a peer that does not read; returns the amount."""
     before = 0
     while (held := held_bytes(broker)) != before or not held:
         before = held
@@ -83,7 +83,7 @@ def loop(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["plain", "TLS", "WebSocket", "WebSocket and TLS"])
 def stream(request: pytest.FixtureRequest) -> Callable[[Broker], Any]:
-    """How a peer comes to the broker."""
+    """How a peer connects to the broker."""
     streams: dict[str, Callable[[Broker], Any]] = {
         "plain": connected,
         "TLS": encrypted,
@@ -101,7 +101,7 @@ def test_receive_and_delete_gives_a_reader_more_than_the_socket_takes_at_once(
         with Peer(broker, over=stream(broker)) as peer:
             link = peer.receiver("q", 500, settled=True)
             assert numbers(peer, link, 120) == list(range(120))
-            # It leaves at once: what it was given is gone, and nobody gets it a second time.
+            # It leaves at once: what it received is gone, and nobody gets it a second time.
             peer.close()
         assert left(broker) == 0
 
@@ -116,7 +116,7 @@ def test_receive_and_delete_keeps_what_a_stalled_reader_was_not_sent(
             chosen = {"session_filter": "s"} if sessions else {}
             peer.receiver("q", 500, settled=True, **chosen)
             stalled(broker)
-            # What is not removed is still there for others when this one leaves.
+            # What was not removed is still there for others when this one leaves.
             kept = left(broker)
             assert kept > 0
         with Peer(broker) as peer:
@@ -157,7 +157,7 @@ def test_a_large_message_does_not_hold_up_other_connections() -> None:
     with Broker(queues=queues) as broker, Peer(broker) as large, Peer(broker) as small:
         message = text("x" * 50_000_000)
         assert isinstance(large.send(large.sender("q"), message), Accepted)
-        # It has credit and reads nothing: the rest of the message waits for it, and for nobody else.
+        # It has credit but does not read: the rest of the message waits for it, and only for it.
         link = large.receiver("q", 1)
         stalled(broker)
         assert isinstance(small.send(small.sender("small"), text("quick")), Accepted)
@@ -173,7 +173,7 @@ def test_a_receiver_that_leaves_in_the_middle_of_a_large_message_does_not_get_th
         stalled(broker)
         link.detach()
         peer.wait(Detached, lambda event: event.link is link, 60)
-        # What was not written whole is still there, and the session goes on with other links.
+        # What was not completely written is still there, and the session continues with other links.
         again = peer.receiver("q", 1, settled=True)
         assert len(peer.receive(again, 60).payload or b"") > 50_000_000
         assert peer.quiet(Transfer)
@@ -201,7 +201,7 @@ def test_a_deferred_message_is_removed_when_its_answer_is_written(leaves: str) -
         peer.settle(delivery, state_modified(None, True))
         numbers = {"sequence-numbers": Array([1], ARRAY_OF_LONG), "receiver-settle-mode": UInt(0)}
         with Peer(broker) as asking:
-            # Its answer link has no credit: the answer cannot be sent.
+            # Its reply link has no credit, so the answer cannot be sent.
             link = asking.session.attach_receiver("r", source=Source("q/$management"), target=Target("r"))
             asking.flush()
             asking.wait(Attached, lambda event: event.link is link)
@@ -226,7 +226,7 @@ def test_a_deferred_message_is_removed_when_its_answer_is_written(leaves: str) -
 
 
 def test_answers_behind_a_large_one_follow_it() -> None:
-    """Of several large answers on one link each goes out when the one before it is written, without new credit."""
+    """Of several large answers on one link, each goes out when the previous one is written, without new credit."""
     with Broker(queues=["q"]) as broker:
         fill(broker, 4, 200_000)
         with Peer(broker) as peer:

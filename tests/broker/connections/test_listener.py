@@ -1,4 +1,4 @@
-"""One port for everything: who is let in, as what, and who is cut."""
+"""One port for everything: who is let in, with which protocol, and who is disconnected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from twinbus.testing import Broker
 
 SHORT_MS = 400
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
-# A TLS record that says it is longer than what follows.
+# A TLS record that claims to be longer than what follows.
 HALF_A_HELLO = bytes.fromhex("1603010200010001fc0303")
 
 
@@ -42,7 +42,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker with little patience for its peers."""
+    """A broker with short timeouts for its peers."""
     monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_MS", SHORT_MS)
     monkeypatch.setattr(http_app, "HANDSHAKE_TIMEOUT_MS", SHORT_MS)
     monkeypatch.setattr(http_app, "HTTP_BODY_TIMEOUT_MS", SHORT_MS)
@@ -66,7 +66,7 @@ def exchange(peer: Peer) -> str:
 
 
 def is_cut(stream: socket.socket) -> bool:
-    """Whether the broker ends the stream; TimeoutError when it does not."""
+    """Whether the broker ends the stream; TimeoutError if it does not."""
     return cut_after(stream) >= 0
 
 
@@ -130,11 +130,11 @@ def test_a_client_may_skip_sasl(broker: Broker) -> None:
 
 
 def upgraded(broker: Broker, piece_bytes: int = 8) -> ssl.SSLSocket:
-    """A stream that asked for TLS in AMQP's own way: by the protocol id 2."""
+    """A stream that asked for TLS in AMQP's own way, with protocol id 2."""
     plain = connected(broker)
     for at in range(0, 8, piece_bytes):
         plain.sendall(TLS_HEADER[at : at + piece_bytes])
-        # Each piece is to come alone.
+        # Each piece must arrive separately.
         time.sleep(0.03)
     assert plain.recv(8) == TLS_HEADER
     return trusting(broker).wrap_socket(plain, server_hostname="localhost")
@@ -408,7 +408,7 @@ def test_other_machines_need_tls(monkeypatch: pytest.MonkeyPatch) -> None:
         assert endpoint.connection_string.startswith(f"Endpoint=sb://bus.example:{endpoint.port};")
         assert "UseDevelopmentEmulator" not in endpoint.connection_string
         assert endpoint.admin_url == f"https://bus.example:{endpoint.port}"
-        # This machine may come as it likes.
+        # Clients on this machine may connect without TLS.
         assert asked(broker)[0] == 200
         monkeypatch.setattr(listener, "is_loopback", lambda address: False)
         for said in (b"AMQP\x03\x01\x00\x00", b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"):
@@ -459,7 +459,7 @@ def test_without_descriptors_it_waits_and_goes_on(broker: Broker, monkeypatch: p
     monkeypatch.setattr(listener, "_EXHAUSTED_WAIT_S", 0.2)
 
     class Exhausted:
-        """A listening socket of a process that has no descriptor left."""
+        """A listening socket of a process without free descriptors."""
 
         def __init__(self, real: socket.socket) -> None:
             self.fileno = real.fileno

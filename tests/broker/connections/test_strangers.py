@@ -1,4 +1,4 @@
-"""Whoever has no key gets little: bytes, links, time, and never the place of somebody who has one."""
+"""A client without a key gets little: bytes, links, time, and never the place of one that has a key."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_token_request_is_bounded_and_is_text(broker: Broker) -> None:
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_stranger_sends_little(broker: Broker, finished: bool) -> None:
-    """Whole messages that are too large, and pieces of one that never ends."""
+    """Complete messages that are too large, and pieces of one that never ends."""
     with Peer(broker) as peer:
         link = peer.sender("$cbs")
         payload = bytes(STRANGER_INPUT_BYTES_MAX + 1)

@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: a byte stream in messages, bounded both ways, with and without TLS."""
+"""AMQP over WebSocket: a byte stream in messages, bounded in both directions, with and without TLS."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WebSocketStream:
         if tls:
             context = ssl.create_default_context(cafile=str(broker.ca_file))
             plain = context.wrap_socket(plain, server_hostname="localhost")
-        # The socket under it.
+        # The underlying socket.
         self.plain = plain
         options.setdefault("subprotocols", ["AMQPWSB10"])
         url = f"{'wss' if tls else 'ws'}://localhost:{broker.endpoint().port}{path}"
@@ -49,7 +49,7 @@ class WebSocketStream:
         except BaseException:
             plain.close()
             raise
-        # Bytes in one message; 0 is all of them.
+        # Bytes per message; 0 for all.
         self.piece_bytes = piece_bytes
 
     def __enter__(self) -> WebSocketStream:
@@ -111,7 +111,7 @@ def test_amqp_goes_through(broker: Broker, tls: bool) -> None:
         assert exchange(peer) == "through"
         assert exchange(peer, "x" * 1_000_000, "large") == "x" * 1_000_000
         assert peer.close() is None
-        # Our side says good-bye to the WebSocket too.
+        # Our side also closes the WebSocket.
         assert peer.socket.recv(1) == b""
     assert gone(broker)
 
@@ -175,7 +175,7 @@ def test_a_hang_up_in_the_handshake_is_no_error(broker: Broker, caplog: pytest.L
     request = "\r\n".join((*lines, "", "")).encode()
 
     def ask_and_reset(_: object) -> None:
-        """On the broker's own thread: it finds the request and the end of the connection at once."""
+        """On the broker's own thread: it sees the request and the end of the connection at the same time."""
         client = connected(broker)
         client.sendall(request)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -213,7 +213,7 @@ def test_text_is_refused(broker: Broker) -> None:
 
 def test_a_message_too_large_is_refused(broker: Broker) -> None:
     with WebSocketStream(broker) as stream:
-        # The size stands in front: nothing of it need be sent.
+        # The size comes first, so the body need not be sent.
         head = bytes([0x82, 0x80 | 127]) + (WEBSOCKET_MESSAGE_BYTES_MAX + 1).to_bytes(8, "big") + bytes(4)
         stream.plain.sendall(head + b"x" * 1000)
         assert closed_with(stream) == 1009
@@ -277,7 +277,7 @@ def test_a_paused_connection_is_not_read(broker: Broker) -> None:
         (transport,) = transports(broker)
         broker.call(lambda _: transport.pause_reading())
         assert broker.call(lambda _: transport.is_reading()) is False
-        # One read is under way already; its message still comes in.
+        # One read is already in progress, and its message still arrives.
         for number in range(3):
             link.send(text(str(number)).encode(), tag=bytes([number]), settled=True)
             peer.flush()
@@ -297,7 +297,7 @@ def test_a_silent_peer_is_cut(broker: Broker, monkeypatch: pytest.MonkeyPatch) -
         stream.settimeout(5)
         with pytest.raises(OSError, match=r"closed|lost|reset"):
             stream.recv(1)
-        # The AMQP connection's own time ran out, not that of the HTTP request before it.
+        # The AMQP connection's own timeout fired, not that of the HTTP request before it.
         assert time.monotonic() - start > 0.25
     assert gone(broker)
 

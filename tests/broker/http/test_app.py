@@ -1,4 +1,4 @@
-"""What odd HTTP requests are told: a refusal that is documented, never a failure of the broker."""
+"""Odd HTTP requests get a documented error, never a failure of the broker."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_client_that_goes_before_its_body_is_no_failure(broker: Broker, path: 
 
 
 def test_a_queue_disabled_under_its_receivers(broker: Broker) -> None:
-    """What comes then is kept, and nobody is fed."""
+    """Messages that arrive then are kept, and nobody gets them."""
     with Peer(broker) as peer:
         peer.receiver("q", 10)
         settings = QueueSettings(path="q", status="ReceiveDisabled")

@@ -1,4 +1,4 @@
-"""Every way in which clients write the same entity."""
+"""All ways in which clients write the same entity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Browsing over raw AMQP (distribution mode copy), and filters: nothing is removed or locked, nothing is pretended."""
+"""Browsing over raw AMQP (distribution mode copy), and filters: nothing is removed or locked, no filter is ignored."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def browser(peer: Peer, address: str, snd: int = 1) -> Link:
 
 
 def browsed(peer: Peer, link: Link, credit: int = 100) -> list[str]:
-    """What a drain brings, as the browsers of JMS ask for it."""
+    """What a drain delivers, as JMS browsers request it."""
     link.flow(credit, drain=True)
     while link.credit:
         assert peer.read(10)
@@ -86,7 +86,7 @@ def test_browsing_removes_and_locks_nothing(broker: Broker, snd: int) -> None:
         assert counts(broker, "q") == (3, 0)
         delivery = peer.receive(peer.receiver("q", 1))
         assert body_of(delivery) == "a"
-        # Others see what is locked, as peeking does.
+        # Others see locked messages, as when peeking.
         assert browsed(peer, browser(peer, "q", snd)) == ["a", "b", "c"]
         peer.settle(delivery)
         assert browsed(peer, browser(peer, "q", snd)) == ["b", "c"]
@@ -108,7 +108,7 @@ def test_new_messages_are_shown_as_they_come(broker: Broker) -> None:
         link = browser(peer, "q")
         link.flow(10)
         peer.flush()
-        # A receiver that waits gets them all the same.
+        # A waiting receiver still gets them all.
         receiver = other.receiver("q", 1)
         fill(other, "q", "new")
         assert body_of(peer.receive(link)) == "new"
@@ -203,7 +203,7 @@ def test_a_selector_is_refused(broker: Broker, mode: str | None, filters: dict[A
         assert error.condition == "amqp:not-implemented"
         assert "selector" in error.description
         assert counts(broker, "s") == (0, 0)
-        # The session is nobody's: another can have it.
+        # Nobody holds the session, so another can accept it.
         peer.receiver("s", 0, session_filter="one")
 
 

@@ -1,4 +1,4 @@
-"""Receives: locks, settlements, credit and what becomes of locks when a peer leaves."""
+"""Receiving: locks, settlements, credit, and what happens to locks when a peer leaves."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_broken_connection_drops_its_locks_at_once(broker: Broker, queue: str) -
         gone = Peer(broker)
         gone.receive(gone.receiver(queue, 1))
         receiver = keeper.receiver(queue, 1)
-        # A reset, as a crashed process leaves behind.
+        # A reset, as after a crashed process.
         gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         gone.socket.close()
         assert decoded(keeper.receive(receiver)).delivery_count == 1
@@ -221,7 +221,7 @@ def test_orderly_leave_keeps_locks_until_they_lapse(broker: Broker, clock: Stepp
         leaver.socket.close()
         other = keeper.receiver(queue, 2)
         assert keeper.quiet(Transfer)
-        # A live token can be settled from any connection.
+        # A valid token can be settled from any connection.
         status, _, _ = keeper.call(
             f"{queue}/$management",
             "com.microsoft:update-disposition",
@@ -281,7 +281,7 @@ def test_deferred_message_is_received_by_number_only(broker: Broker, queue: str)
         status, _, body = peer.call(node, "com.microsoft:receive-by-sequence-number", request)
         assert status == 200
         token = body["messages"][0]["lock-token"]
-        # Setting it aside was a delivery that led to nothing.
+        # Deferring it counted as a delivery.
         assert AmqpMessage.decode(body["messages"][0]["message"]).delivery_count == 1
         assert peer.call(node, "com.microsoft:receive-by-sequence-number", request)[:2] == (
             404,

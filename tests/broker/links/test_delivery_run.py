@@ -1,4 +1,4 @@
-"""A run takes the next delivery of the same commit, and no other."""
+"""A run accepts only the next delivery of the same commit."""
 
 from __future__ import annotations
 

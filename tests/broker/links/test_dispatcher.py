@@ -1,4 +1,4 @@
-"""A receiver with credit that ran into the bound on unsettled deliveries goes on when some are settled."""
+"""A receiver with credit that reached the limit of unsettled deliveries continues when some are settled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOUND = 5
 
 
 def bound(broker: Broker) -> None:
-    """Let every session of the broker's connections have so few unsettled deliveries."""
+    """Limit the unsettled deliveries of every session of the broker's connections."""
 
     def narrow(server: Server) -> None:
         for connection in server.hosts["contoso"]._connections:

@@ -1,4 +1,4 @@
-"""Sends: accepted after the disk, rejected with a reason, never anything else."""
+"""Sending: accepted after the commit, or rejected with a reason, and nothing else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_accept_before_the_disk_answered(broker: Broker, monkeypatch: pytest.
         link.send(text().encode(), tag=b"1", settled=False)
         assert peer.quiet(Disposed)
         receiver = peer.receiver("q", 1)
-        # Nor does a receiver get to see it.
+        # No receiver gets it either.
         assert peer.quiet(Disposed)
         held.set()
         assert isinstance(peer.wait(Disposed).state, Accepted)
@@ -118,7 +118,7 @@ def test_rejections_carry_condition_text_and_tracking_id(broker: Broker) -> None
         rejected(peer.send(peer.sender("q"), text(message_id="x" * 129)), "com.microsoft:argument-error")
         no_text = text(message_id="aaaa").encode().replace(b"aaaa", b"\xff\xfe\xfd\xfc")
         rejected(peer.send(peer.sender("q"), no_text), "com.microsoft:argument-error")
-        # The link lives on after a rejection.
+        # The link survives a rejection.
         assert isinstance(peer.send(peer.sender("q"), text()), Accepted)
 
 

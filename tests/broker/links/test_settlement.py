@@ -1,4 +1,4 @@
-"""Outcomes at an entity: `check` raises what `settle` would raise, and `settle_all` changes nothing when it raises."""
+"""Outcomes at an entity: `check` raises what `settle` would raise, and `settle_all` changes nothing if it raises."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_check_raises_what_settle_raises_and_changes_nothing(broker: Broker) -> 
         for state, token in zip(OUTCOMES.values(), tokens, strict=True):
             assert attempt(check, queue, UNKNOWN, state, now_ms) is MessageLockLostError
             assert attempt(settle, queue, UNKNOWN, state, now_ms, facts) is MessageLockLostError
-            # Twice, because the first has changed nothing.
+            # Twice, because the first call changes nothing.
             assert attempt(check, queue, token, state, now_ms) is None
             assert attempt(check, queue, token, state, now_ms) is None
             assert attempt(settle, queue, token, state, now_ms, facts) is None

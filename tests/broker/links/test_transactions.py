@@ -1,4 +1,4 @@
-"""Transactions over several queues: all of it or none of it, on disk in one commit."""
+"""Transactions over several queues: all or nothing, on disk in one commit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_rollback_does_nothing(broker: Broker) -> None:
 
 
 def schedule_in(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> AmqpMessage:
-    """The answer to a schedule request that is part of a transaction."""
+    """The answer to a schedule request inside a transaction."""
     node, name = f"{queue}/$management", str(uuid.uuid4())
     receiver = peer.session.attach_receiver(name, source=Source(node), target=Target(name))
     peer._answered(receiver)
@@ -139,7 +139,7 @@ def test_scheduling_is_part_of_a_transaction(broker: Broker, clock: SteppedClock
         assert (answer.application_properties or {})["statusCode"] == 200
         (number,) = answer.value["sequence-numbers"]
         send_in(peer, peer.sender("a"), txn_id, text("now"))
-        # Another message gets the next number meanwhile.
+        # Meanwhile another message gets the next number.
         peer.send(peer.sender("a"), text("outside"))
         assert scheduled(broker) == []
         if late:
@@ -236,7 +236,7 @@ def test_refused_work_is_refused_at_once(broker: Broker) -> None:
         assert isinstance(send_in(peer, peer.sender("off"), txn_id, text()), Rejected)
         small = peer.sender("small")
         outcomes = [send_in(peer, small, txn_id, text("x" * 250_000)) for _ in range(5)]
-        # Each fits, all together do not.
+        # Each one fits, all together do not.
         assert isinstance(outcomes[0], TransactionalState)
         assert isinstance(outcomes[-1], Rejected)
 
@@ -277,7 +277,7 @@ def test_dead_letter_of_a_dead_letter_does_not_half_commit(broker: Broker) -> No
 
 
 def request_in(peer: Peer, txn_id: bytes, operation: str, body: dict[str, object]) -> int:
-    """A management request inside a transaction; its status."""
+    """A management request inside a transaction; returns its status."""
     name = str(uuid.uuid4())
     replies = peer.session.attach_receiver(name, source=Source("a/$management"), target=Target(name))
     peer._answered(replies)

@@ -1,4 +1,4 @@
-"""One damaged body: its message is set aside, kept and named, and all others are delivered, whoever receives."""
+"""One damaged body: its message is set aside, kept and reported, and all others are delivered to every receiver."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lost(value: bytes) -> None:
 
 
 def harm(broker: Broker, numbers: set[int], how: Harm = flipped) -> None:
-    """Damage bodies, counted from 1 in the order of their arrival, while the broker is stopped."""
+    """Damage bodies, counted from 1 in order of arrival, while the broker is stopped."""
     broker.stop()
     env, tables = open_environment(broker.data / "contoso", map_bytes=64 * 1024 * 1024)
     with env.begin(write=True) as txn:
@@ -96,7 +96,7 @@ def rows(broker: Broker, table: Table) -> int:
 
 
 def assert_kept(broker: Broker, count: int, path: str = "q") -> None:
-    """The damaged ones, and nothing else, are still there; also after a restart."""
+    """Only the damaged messages are still there, even after a restart."""
     for _ in range(2):
         assert queue(broker, lambda found: found.counts.active, path) == 0
         assert queue(broker, lambda found: found.damaged_count, path) == count

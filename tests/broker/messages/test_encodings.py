@@ -1,4 +1,4 @@
-"""Every legal encoding of a message, through everything that reads one: the same message comes out everywhere."""
+"""Every legal encoding of a message gives the same message in everything that reads one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SUBSCRIPTIONS: dict[str, tuple[Any, str | None]] = {
 
 
 class Case(NamedTuple):
-    """A message, and one way to write it."""
+    """A message, and one way to encode it."""
 
     subject: str
     properties: dict[str, Any]
@@ -91,7 +91,7 @@ def links(peer: Peer) -> dict[str, Any]:
 
 
 def clean(broker: Broker) -> None:
-    """Remove what an example that failed has left."""
+    """Remove what a failed example has left."""
 
     def work(server: Any) -> None:
         host = server.hosts["contoso"]
@@ -172,7 +172,7 @@ def test_every_reader_sees_the_same_message(broker: Broker, peer: Peer, links: d
 
 @given(case=cases(), changes=st.dictionaries(st.sampled_from(["color", "new"]), st.text(max_size=5), min_size=1))
 def test_what_lies_in_an_old_store_is_read(case: Case, changes: dict[str, str | bytes]) -> None:
-    """Stored forms keep the sender's bytes, so readers of the store meet every encoding, too."""
+    """Stored messages keep the sender's bytes, so readers of the store meet every encoding, too."""
     new = Intake(lambda: "made").message(case.payload, 0, 2**40)
     message = QueuedMessage(1, 1, len(case.payload), 0, None, 0, 0, None, dict(changes))
     same(AmqpMessage.decode(render(new.body, message)), case, **changes)

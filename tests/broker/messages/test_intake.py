@@ -51,7 +51,7 @@ def web(broker: Broker) -> Iterator[Web]:
 
 
 def sent(broker: Broker, queue: str, place: str) -> dict[int, str]:
-    """Send the messages of a place; sequence number -> name of what was accepted."""
+    """Send the messages of a place; returns the names of the accepted ones by sequence number."""
     payloads = others() if place == "others" else in_place(place)
     broker.create_queue(queue)
     names: dict[int, str] = {}

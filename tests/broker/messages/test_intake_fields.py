@@ -1,4 +1,4 @@
-"""What the broker reads of a message at intake is what the client reads of it."""
+"""What the broker reads from a message on arrival is what the client reads from it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_time_to_live_of_any_two_times_is_taken(created_ms: int, expires_ms: i
     )
     taken = Intake(lambda: "made").message(sent, NOW_MS, UNLIMITED_MS)
     assert taken.message_id == "id"
-    # Later than the year 9999 is never: no client has a date for it.
+    # After the year 9999 means never, because clients cannot represent it.
     lives_ms = max(expires_ms - created_ms, 0)
     never = expires_ms >= TIME_MS_MAX or NOW_MS + lives_ms > TIME_MS_MAX
     assert taken.ttl_ms == (None if never else lives_ms)

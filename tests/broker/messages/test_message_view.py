@@ -1,4 +1,4 @@
-"""What rules see of a message, and what becomes of what they change."""
+"""What rules see of a message, and the effect of their changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the wire to the disk and back: what a sender wrote comes out, with the broker's own annotations and no more."""
+"""From the wire to disk and back: what a sender wrote comes out, plus only the broker's own annotations."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_message_that_was_scheduled_says_so_when_it_is_received() -> None:
     assert state(held(), TOKEN) == 2
     assert state(held(state=GONE), None) == 2
     assert state(held(state=DEFERRED), TOKEN) == 1
-    # Who only looks sees where it is now.
+    # A peek shows its current state.
     assert state(held(), None) is None
 
 

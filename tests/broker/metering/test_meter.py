@@ -1,4 +1,4 @@
-"""The ledger tells exactly what was done: over real sockets, through restarts, and after a kill."""
+"""The ledger records exactly what was done: over real sockets, through restarts, and after a kill."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_everything_done_is_there_once(ledger: Path) -> None:
             peer.settle(delivery, state)
         for delivery in received[4:]:
             peer.settle(delivery)
-        # Settled already: the second time its lock is gone.
+        # Already settled: the second time the lock is lost.
         peer.call(
             "orders/$management",
             "com.microsoft:update-disposition",
@@ -334,7 +334,7 @@ def test_connections_are_told_when_they_change_and_once_a_minute(ledger: Path) -
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
+    """Wait for a condition."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline
@@ -465,7 +465,7 @@ def test_after_a_kill_at_most_the_last_interval_is_missing(tmp_path: Path) -> No
     with Broker(queues=["orders"], data=tmp_path, ledger=True) as broker:
         stored = broker.call(lambda server: server.hosts["contoso"].entities.queue("orders").counts.active)
     recorded = counts(tmp_path / "ledger").get(("send", "ok"), 0)
-    # A second of patience for a busy machine: the interval's write is a thread's business.
+    # One second of tolerance for a busy machine: a thread writes the interval.
     certain = sum(1 for at in accepted if at < killed - METER_INTERVAL_MS / 1000 - 1)
     assert len(accepted) <= stored
     assert 0 < certain <= recorded <= stored

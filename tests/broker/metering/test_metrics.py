@@ -1,4 +1,4 @@
-"""The metrics page: whole, bounded, well formed, and only for those who may see it."""
+"""The metrics page: complete, bounded, well-formed, and only for those who may see it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINE = re.compile(r'[a-z_]+(\{([a-z]+="([^"\\\n]|\\.)*",?)*\})? [0-9.e+-]+')
 
 
 def page(broker: Broker) -> dict[str, float]:
-    """Every sample by its name and labels; the form is checked on the way."""
+    """Every sample by name and labels; also checks the format."""
     found = {}
     for line in broker.call(lambda server: render_metrics(server.hosts["contoso"])).splitlines():
         if not line.startswith("#"):

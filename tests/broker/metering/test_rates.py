@@ -1,4 +1,4 @@
-"""Messages a second, from what counters grew by."""
+"""Messages per second, from the growth of counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections, depths and rates, as an administrator's requests get them."""
+"""Connections, depths and rates in the answers to an administrator's requests."""
 
 from __future__ import annotations
 

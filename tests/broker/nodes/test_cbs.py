@@ -1,4 +1,4 @@
-"""`$cbs` over raw AMQP: a connection has one link each way to it, as the service has it."""
+"""`$cbs` over raw AMQP: a connection has one link to it in each direction, as in the service."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_second_link_is_refused(peer: Peer, way: str, elsewhere: bool) -> None
     assert error.condition == "amqp:not-allowed"
     assert "$cbs node has already been opened" in error.description
     assert first.attached
-    # The refusal is of that link alone: the pair can still be completed.
+    # Only that link is refused: the pair can still be completed.
     assert attach(peer, "receiver" if way == "sender" else "sender").attached
 
 
@@ -55,7 +55,7 @@ def test_a_second_link_is_refused(peer: Peer, way: str, elsewhere: bool) -> None
 def test_a_link_that_is_gone_does_not_count(peer: Peer, way: str, leave: Callable[[Link], None]) -> None:
     first, session = attach(peer, way), peer.begin()
     leave(first)
-    # Not answered yet: the broker reads both in one go.
+    # Not answered yet: the broker reads both at once.
     assert attach(peer, way, session).attached
     error = peer.refusal(lambda: attach(peer, way))
     assert error.condition == "amqp:not-allowed"

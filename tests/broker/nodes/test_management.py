@@ -1,4 +1,4 @@
-"""Requests that name several lock tokens: all of them take effect, or none."""
+"""Requests that name several lock tokens: all take effect, or none."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_lapsed_session_beside_a_held_one(broker: Broker, clock: SteppedClock,
         clock.step(ms=LOCK_MS // 2)
         second = locked(peer, "s", "two")
         clock.step(ms=LOCK_MS // 2)
-        # The clock is looked at when a request comes: no timer has run since.
+        # The clock is checked when a request arrives: no timer has run since.
         assert update(peer, "s", status, [second[0], first[0]])[0] == 410
         assert update(peer, "s", status, second) == (200, None)
 
@@ -141,7 +141,7 @@ def test_inside_a_transaction(broker: Broker, status: str) -> None:
         tokens = locked(peer)
         coordinator = control(peer)
         txn_id = declare(peer, coordinator)
-        # A refused request is no part of the transaction, not even with its good tokens.
+        # A rejected request is not part of the transaction, not even its valid tokens.
         assert request_in(peer, txn_id, "update-disposition", body(status, [tokens[0], UNKNOWN, tokens[1]])) == 410
         assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
         assert state_of(broker) == UNTOUCHED

@@ -1,4 +1,4 @@
-"""Requests and their answers over raw AMQP: an answer goes to the reply link in the session that asked."""
+"""Requests and answers over raw AMQP: an answer goes to the reply link in the session of the request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Pair:
         return request.message_id
 
     def hears(self, message_id: str) -> bool:
-        """Whether the next answer, on whatever link, is this one on this link."""
+        """Whether the next answer, on any link, is this one on this link."""
         delivery = self.peer.wait(Transfer)
         answer = AmqpMessage.decode(delivery.payload or b"")
         assert answer.correlation_id == message_id
@@ -92,7 +92,7 @@ def test_links_of_one_name_for_two_nodes_get_the_answers_of_their_own_node(broke
         first, other = peer.session, peer.begin()
         pairs = []
         for node in NODES:
-            # The reply links are in a session in which nobody asks, so that neither is nearer.
+            # The reply links are in a session without requests, so that neither is closer.
             pairs.append(Pair(peer, node, f"to-{node}", "client", reply_in=other))
         assert peer.session is first
         for pair in pairs:

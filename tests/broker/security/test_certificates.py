@@ -1,4 +1,4 @@
-"""Certificates: made once, kept, renewed in time, and replaced by the owner's."""
+"""Certificates: generated once, kept, renewed in time, and replaced by your own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clock() -> SteppedClock:
 
 
 def shaken(server: ssl.SSLContext, ca: Path, name: str = "localhost") -> str:
-    """The serial number of the certificate that a careful client is shown."""
+    """The serial number of the certificate shown to a client that verifies it."""
     client = ssl.create_default_context(cafile=str(ca))
     left, right = socket.socketpair()
     with left, right:
@@ -94,7 +94,7 @@ def test_a_new_name_makes_a_new_one_of_the_same_ca(tmp_path: Path, clock: Steppe
     two = Certificates(tmp_path, ["contoso", "fabrikam"], clock=clock)
     assert shaken(two.load(), two.ca_file(), "fabrikam") != serial
     assert two.ca_file().read_text() == before
-    # Whoever serves fewer names keeps what is good for more.
+    # A certificate for more names is good enough for fewer.
     three = Certificates(tmp_path, ["contoso"], clock=clock)
     assert shaken(three.load(), one.ca_file()) == shaken(two.load(), one.ca_file())
 
@@ -120,7 +120,7 @@ def test_the_ca_is_signed_anew_with_the_same_key(tmp_path: Path, clock: SteppedC
     assert first.serial_number != second.serial_number
     assert first.public_key() == second.public_key()
     assert first.subject == second.subject
-    # So a certificate made under the new one is trusted by whoever has the old one.
+    # So clients that have the old one trust a certificate signed by the new one.
     Certificates(tmp_path, clock=clock).load()
     server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
     server.verify_directly_issued_by(first)
@@ -171,7 +171,7 @@ def test_a_kept_certificate_needs_no_cryptography(tmp_path: Path) -> None:
 
 
 def owned(folder: Path, clock: SteppedClock) -> tuple[Path, Path]:
-    """A certificate and its key in files of their own."""
+    """A certificate and its key in separate files."""
     key = authority.make_key()
     ca = ensure_ca(folder / "ca", clock)
     ca_key = (folder / "ca" / "ca-key.pem").read_text()

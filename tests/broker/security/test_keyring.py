@@ -1,4 +1,4 @@
-"""Policies change in a running broker: rotated keys count at once, survive a restart, and are kept in one place."""
+"""Policies change in a running broker: rotated keys take effect at once, survive a restart, and have one home."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_root_key_is_rotated_without_an_outage(broker: Broker) -> None:
         rotated = asked(broker, "rotate-key", name=ROOT_KEY_NAME, which="primary", show_keys=True)["policy"]
         assert put(broker, ROOT_KEY_NAME, first.key or "") == 401
         assert put(broker, ROOT_KEY_NAME, policy["secondary_key"]) == 202
-        # Whoever asks for a connection string gets one that works, and what was granted before goes on.
+        # The connection string works after the rotation, and what was granted before continues.
         assert ConnectionString.parse(broker.connection_string()).key == rotated["primary_key"]
         lasting.sender("orders")
     swapped = asked(broker, "rotate-key", name=ROOT_KEY_NAME, which="swap", show_keys=True)["policy"]
@@ -222,7 +222,7 @@ def test_the_admin_api_keeps_them_in_the_same_place(broker: Broker) -> None:
     entry = desk.get("/orders").body.decode()
     (shop,) = asked(broker, "list-policies", entity="orders", show_keys=True)["policies"]
     assert shop["primary_key"] in entry
-    # Another key for a policy whose keys are kept is fine; to drop it from the description is not.
+    # A new key is fine for a policy whose keys are stored with the data; removing the policy is not.
     changed = entry.replace(shop["primary_key"], "a new key by the admin API")
     assert desk.put("/orders", changed, {"If-Match": "*"}).status == 200
     assert put(broker, "shop", "a new key by the admin API", "orders") == 202

@@ -45,7 +45,7 @@ def test_every_namespace_has_its_own_and_a_new_one_leaves_the_old_alone(tmp_path
     both = with_keys(config(tmp_path, "contoso", "fabrikam"))
     assert both.namespaces[0].root == contoso
     assert both.namespaces[1].root.primary_key != contoso.primary_key
-    # Serving one namespace only does not forget the other's keys.
+    # Serving only one namespace does not forget the other's keys.
     with_keys(config(tmp_path, "contoso"))
     assert with_keys(config(tmp_path, "fabrikam")).namespaces[0].root == both.namespaces[1].root
 

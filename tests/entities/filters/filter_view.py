@@ -1,4 +1,4 @@
-"""A message for the tests of filters: a view over plain dicts, with identifiers that can be foretold."""
+"""A message for the filter tests: a view over plain dicts, with predictable identifiers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ID = uuid.UUID("00000000-0000-4000-8000-000000000001")
 
 
 class View:
-    """`View({"color": "blue"}, Label="important")`; counts what is asked of it."""
+    """`View({"color": "blue"}, Label="important")`; records what is read."""
 
     def __init__(self, properties: Mapping[str, Any] | None = None, **system: Any) -> None:
         assert set(system) <= set(SYSTEM_PROPERTIES)

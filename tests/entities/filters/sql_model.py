@@ -1,7 +1,7 @@
-"""A second opinion on the filter language, as plain as it can be, and texts to have opinions on.
+"""An independent, deliberately simple implementation of the filter language, and random texts to compare with.
 
-`answer` and `worth` walk the nodes for every message, with none of the compiler's short cuts; `written` prints nodes
-back into text with a parenthesis wherever one may stand. Whatever they and the package disagree on is a bug in one.
+`answer` and `worth` walk the nodes for every message, without the compiler's shortcuts; `written` prints nodes as text
+with every possible parenthesis. If they and the package disagree, one of them has a bug.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Message = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Failure(Exception):
-    """The model's word for FilterEvaluationError."""
+    """The model's FilterEvaluationError."""
 
 
 # --- conditions -----------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def like_pieces(pattern: str, escape: str | None) -> list[tuple[str, str]]:
 
 
 def like(text: str, pieces: list[tuple[str, str]]) -> bool:
-    """Which prefixes of the text the pieces so far can be: a table, and nothing clever."""
+    """A table of the prefixes that the pieces so far can match; nothing clever."""
     reach = [True] + [False] * len(text)
     for kind, sign in pieces:
         after = [False] * (len(text) + 1)
@@ -290,7 +290,7 @@ values: st.SearchStrategy[nodes.Value] = st.recursive(
     st.one_of(constants, targets, targets, st.just(nodes.NewId())), _arithmetic, max_leaves=4
 )
 
-# A pattern or an escape that stands in the text is checked when it is read; these pass.
+# Literal patterns and escapes are checked when the text is parsed; these are valid.
 _patterns = st.one_of(
     st.sampled_from(["%", "a%", "%a_", "_", "b!%", "%lu%", "!_%"]).map(nodes.Constant),
     targets,

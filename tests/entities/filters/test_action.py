@@ -1,4 +1,4 @@
-"""Actions: what they change, how values keep their types, and what they leave alone."""
+"""Actions: what they change, how values keep their types, and what they leave unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Correlation filters, alone and in their index."""
+"""Correlation filters, on their own and in the index."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_the_index_finds_what_a_scan_finds(
 
 
 class Counting(View):
-    """Counts how often it is looked at."""
+    """Counts how often its properties are read."""
 
     looks = 0
 

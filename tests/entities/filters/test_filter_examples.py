@@ -1,4 +1,4 @@
-"""What the service's documentation shows, and the corners it describes in words."""
+"""The examples from the service's documentation, and the special cases that it describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLUE = {"color": "blue", "quantity": 10}
 @pytest.mark.parametrize(
     ("text", "properties", "system", "expected"),
     [
-        # System properties, in any case, and by the current clients' names.
+        # System properties, in any case, and by their newer names.
         ("sys.Label LIKE '%bus%'", {}, {"Label": "omnibuses"}, True),
         ("sys.label LIKE '%bus%'", {}, {"Label": "tram"}, False),
         ("sys.messageid = 'm-1'", {}, {"MessageId": "m-1"}, True),
@@ -97,7 +97,7 @@ BLUE = {"color": "blue", "quantity": 10}
         ("'a' + 'b' = 'ab' AND 'n' + 1 = 'n1' AND 2.0 + 'x' = '2x' AND 'is ' + TRUE = 'is True'", {}, {}, True),
         ("big = 18446744073709551615.0", {"big": 2**64 - 1}, {}, False),
         ("big > 9223372036854775807", {"big": 2**64 - 1}, {}, True),
-        # Text has the order of its characters.
+        # Text is ordered by its characters.
         ("'B' < 'a' AND 'a' < 'b' AND 'it''s' = 'it''s'", {}, {}, True),
         # Functions.
         ("property('color') = 'blue' AND P('QUANTITY') = 10", BLUE, {}, True),
@@ -106,7 +106,7 @@ BLUE = {"color": "blue", "quantity": 10}
         ("newid() = id", {"id": ID}, {}, True),
         ("newid() = 'text'", {}, {}, None),
         ("newid() < id", {"id": ID}, {}, None),
-        # Line ends are spaces.
+        # Line breaks are spaces.
         ("\tcolor\r\n=\n'blue' ", BLUE, {}, True),
     ],
 )

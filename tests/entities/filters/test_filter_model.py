@@ -1,4 +1,4 @@
-"""The package against the second opinion of `sql_model`, and texts against themselves."""
+"""The package compared with the independent model `sql_model`, and texts with themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LIKE: the forms people write, the escapes, and texts made to be slow."""
+"""LIKE: common patterns, escapes, and texts designed to be slow."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def test_patterns_match_what_the_model_says(pattern: str, text: str, escape: str
 def test_no_pattern_is_slow(pattern: str) -> None:
     matches = compile_pattern(pattern, None)
     text = "a" * 32_000
-    # A matcher that goes back would need years: the time limit of the test says whether this one does.
+    # A backtracking matcher would need years; the test's timeout would catch it.
     assert matches(text) is (pattern == "%_a%" * 250)

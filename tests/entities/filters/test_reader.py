@@ -1,4 +1,4 @@
-"""Texts that are refused, and what the refusal says."""
+"""Invalid texts, and what the errors say."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_chains_are_flat_and_parentheses_free() -> None:
     many = " OR ".join(["a=1"] * 120)
     assert len(read_filter(many).parts) == 120  # type: ignore[union-attr]
     assert read_filter("(" * 400 + "a=1" + ")" * 400) == Comparison("=", UserProperty("a"), Constant(1))
-    # Whoever wrote the parentheses gets them.
+    # Explicit parentheses are kept.
     assert read_filter("(a OR b) OR c") == Or(
         (Or((Truth(UserProperty("a")), Truth(UserProperty("b")))), Truth(UserProperty("c")))
     )

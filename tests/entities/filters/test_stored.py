@@ -1,4 +1,4 @@
-"""Filters on their way to the store and back."""
+"""Filters written to the store and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of values that messages seldom carry: decimals, times, spans, identifiers, and numbers that are none."""
+"""Rare kinds of values: decimals, times, spans, identifiers, and NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The administration API of a running broker, called without HTTP; descriptions are read by the SDK's own models."""
+"""The administration API of a running broker, called without HTTP; the SDK's own models parse descriptions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UPDATE = {"If-Match": "*"}
 
 
 class Desk:
-    """Sends requests and reads answers."""
+    """Sends requests and parses answers."""
 
     def __init__(self, broker: Broker, namespace: str = "contoso") -> None:
         self.broker = broker
         self.namespace = namespace
-        # Sent with every request that brings none of its own.
+        # Sent with every request that has none of its own.
         self.headers: dict[str, str] = {"Host": HOST}
 
     def sign_in(self, name: str, key: str, path: str = "", *, until_s: int = 4_000_000_000) -> None:
@@ -64,7 +64,7 @@ class Desk:
 
 
 def body(kind: str, inner: str) -> str:
-    """A request's entry, with other prefixes than ours."""
+    """A request's entry, with different prefixes from ours."""
     return (
         f'<?xml version="1.0" encoding="utf-8"?><a:entry xmlns:a="{ATOM}" xmlns="{SERVICE}" xmlns:x="{INSTANCE}">'
         f'<a:content type="application/xml"><{kind}>{inner}</{kind}></a:content></a:entry>'
@@ -100,7 +100,7 @@ def namespace_properties(response: AdminResponse) -> Any:
 
 
 def refused(response: AdminResponse, status: int, *words: str) -> str:
-    """The detail of a refusal, after looking at everything a client relies on."""
+    """The detail of an error, after checking everything that clients rely on."""
     assert response.status == status, (response.status, response.body)
     error = parsed(response)
     assert error.tag == "Error"

@@ -1,4 +1,4 @@
-"""Who may administrate: tokens that do, tokens that do not, and the policies that clients put on entities."""
+"""Who may administer: sufficient and insufficient tokens, and the policies that clients put on entities."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_tokens_that_do_not_get_in(desk: Desk, clock: SteppedClock) -> None:
 
 
 def test_rights_come_before_everything_else(desk: Desk) -> None:
-    """Nobody learns without a token what exists, or even how a request must look."""
+    """Without a token nobody learns what exists, or even what a request must look like."""
     for method, path, data in [
         ("GET", "/none", ""),
         ("PUT", "/q", "not xml"),
@@ -126,7 +126,7 @@ def test_who_may_not_manage_is_told_as_the_service_tells(desk: Desk, clock: Step
     answer = desk.get(path)
     assert answer.status == 401
     assert b"<Detail>Manage,EntityRead claims required for this operation." in answer.body
-    # What is not there, is not there for anybody.
+    # A missing entity is missing for everybody.
     refused(desk.get("/none"), 404)
 
 
@@ -164,14 +164,14 @@ def test_an_entitys_own_policy_reaches_as_far_as_the_entity(desk: Desk, clock: S
     assert desk.put("/q", queue_body("<LockDuration>PT30S</LockDuration>"), UPDATE).status == 200
     for path in ("/qq", "/other", "/$Resources/queues", "/$namespaceinfo"):
         refused(desk.get(path), 401)
-    # Forwarding elsewhere would be sending there: that needs a token of its own.
+    # Forwarding elsewhere means sending there, which needs a token of its own.
     forward = queue_body("<ForwardTo>sb://localhost/other</ForwardTo>")
     header = "ServiceBusSupplementaryAuthorization"
     refused(desk.put("/q", forward, UPDATE), 401, "'Send' claim", "other")
     refused(desk.put("/q", forward, UPDATE | {header: token(clock, f"https://{HOST}/q", "owner")}), 401)
     refused(desk.put("/q", forward, UPDATE | {header: token(clock, f"{HOST}/qq", "worker")}), 401)
     assert desk.put("/q", forward, UPDATE | {header: token(clock, f"{HOST}/other", "worker")}).status == 200
-    # Unchanged afterwards, it needs none.
+    # If it does not change later, it needs none.
     assert desk.put("/q", forward, UPDATE).status == 200
 
 
@@ -207,7 +207,7 @@ def test_policies_of_an_entity_count_at_once_and_stay(desk: Desk, broker: Broker
         assert desk.get("/new").status == 200
         refused(desk.get("/q"), 401)
         broker.restart()
-    # An update that does not mention them leaves them; one that does puts others in their place.
+    # An update that does not mention policies keeps them; one that does replaces them.
     desk.headers["Authorization"] = boss
     assert desk.put("/new", queue_body(), UPDATE).status == 200
     assert desk.request("GET", "/new", headers={"Authorization": mine}).status == 200
@@ -217,7 +217,7 @@ def test_policies_of_an_entity_count_at_once_and_stay(desk: Desk, broker: Broker
     refused(desk.request("GET", "/new", headers={"Authorization": mine}), 401)
     yours = token(clock, f"https://{HOST}/new", "yours", SECOND)
     assert desk.request("GET", "/new", headers={"Authorization": yours}).status == 200
-    # Deleted and made again, the entity does not know the old keys.
+    # After deleting and recreating the entity, the old keys do not work.
     assert desk.request("DELETE", "/new").status == 200
     assert desk.put("/new", queue_body()).status == 201
     refused(desk.request("GET", "/new", headers={"Authorization": yours}), 401)

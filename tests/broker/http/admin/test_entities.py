@@ -1,4 +1,4 @@
-"""Queues through the administration API of a running broker: what is made, changed, listed, deleted, and refused."""
+"""Queues through the administration API of a running broker: created, updated, listed, deleted, and rejected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_queue_is_made_shown_changed_and_deleted(desk: Desk) -> None:
     assert changed.status == 200
     queue = desk.queue("orders")
     assert queue.lock_duration == timedelta(seconds=20)
-    # What is left out of an update and can be taken away is gone; its name is what it was called first.
+    # An update removes optional settings that it omits; the name keeps its first spelling.
     assert queue.user_metadata is None
     assert queue_titles(desk.get("/$Resources/queues")) == ["orders"]
     gone = desk.request("DELETE", "/orders")
@@ -117,7 +117,7 @@ def test_etags(desk: Desk) -> None:
     refused(desk.request("DELETE", "/q", headers={"If-Match": first}), 412)
     assert desk.queue("q").lock_duration == timedelta(seconds=9)
     assert desk.put("/q", queue_body(), {"If-Match": f'"x", W/{second}'}).status == 200
-    # Nothing to match is not found, whatever was to be matched.
+    # A missing entity is not found, whatever If-Match says.
     refused(desk.put("/none", queue_body(), {"If-Match": first}), 404)
     refused(desk.put("/none", queue_body(), UPDATE), 404)
 
@@ -176,7 +176,7 @@ def test_what_is_fixed_at_creation(desk: Desk, name: str) -> None:
     text = f"The value for the {name} property of an existing Queue cannot be changed"
     words = [text, "Partitioning cannot be changed for Queue. "] if name == "EnablePartitioning" else [text]
     refused(desk.put("/q", queue_body(f"<{name}>true</{name}>"), UPDATE), 400, *words)
-    # What an update does not mention stays: it could not be changed anyway.
+    # A fixed setting that an update does not mention stays.
     desk.put("/r", queue_body(f"<{name}>true</{name}>"))
     assert desk.put("/r", queue_body(), UPDATE).status == 200
     assert f"<{name}>true</{name}>".encode() in desk.get("/r").body
@@ -186,7 +186,7 @@ def test_a_partitioned_entity_has_sixteen_times_the_size(desk: Desk) -> None:
     size, partitioned = "<MaxSizeInMegabytes>{}</MaxSizeInMegabytes>", "<EnablePartitioning>true</EnablePartitioning>"
     for path, kind in (("/q", "QueueDescription"), ("/t", "TopicDescription")):
         assert size.format(65_536).encode() in desk.put(path, body(kind, size.format(4_096) + partitioned)).body
-        # What was read can be written back, and a new size is one of a partition again.
+        # What was read can be written back; a new size is again that of one partition.
         assert size.format(65_536).encode() in desk.put(path, body(kind, size.format(65_536)), UPDATE).body
         assert size.format(16_384).encode() in desk.put(path, body(kind, size.format(1_024)), UPDATE).body
         assert size.format(16_384).encode() in desk.put(path + "d", body(kind, partitioned)).body
@@ -205,7 +205,7 @@ def test_an_unused_entity_was_never_accessed(desk: Desk, broker: Broker) -> None
     for path, kind in (("/q", "QueueDescription"), ("/t", "TopicDescription")):
         assert never in desk.put(path, body(kind, "")).body
         assert never in desk.put(path, body(kind, ""), UPDATE).body
-    # A subscription was, when it was made.
+    # Creating a subscription counts as use.
     assert never not in desk.put("/t/subscriptions/s", body("SubscriptionDescription", "")).body
     assert never not in desk.get("/t/subscriptions/s").body
     with Peer(broker, "contoso") as peer:
@@ -221,18 +221,18 @@ def test_forwarding_is_kept_as_a_path_and_shown_as_an_address(desk: Desk, broker
     queue = desk.queue("q")
     assert queue.forward_to == "sb://localhost:5300/a/b"
     assert queue.forward_dead_lettered_messages_to == "sb://localhost:5300/A/B"
-    # Shown as it was written, by whoever reads it, whenever.
+    # Shown as it was written, to every reader at any time.
     assert desk.put("/q", queue_body(inner.replace("sb:", "https:")), UPDATE).status == 200
     broker.restart()
     assert desk.queue("q").forward_to == "https://localhost:5300/a/b"
     assert desk.put("/q", queue_body(inner), UPDATE).status == 200
     assert desk.queue("q").forward_to == "sb://localhost:5300/a/b"
-    # A target that goes away afterwards does not stand in the way of other changes.
+    # A target that is deleted later does not prevent other changes.
     desk.request("DELETE", "/a/b")
     assert desk.put("/q", queue_body(inner + "<LockDuration>PT7S</LockDuration>"), UPDATE).status == 200
     assert desk.put("/q", queue_body(), UPDATE).status == 200
     assert desk.queue("q").forward_to is None
-    # To itself, as the service allows for a queue that exists.
+    # To itself, which the service allows for an existing queue.
     assert desk.put("/q", queue_body("<ForwardTo>sb://localhost:5300/q</ForwardTo>"), UPDATE).status == 200
 
 

@@ -1,4 +1,4 @@
-"""Any settings of a queue, written by us, read by the SDK's own model, written by the SDK, read by us: the same."""
+"""Any queue settings, written by us, read by the SDK's model, written by the SDK and read by us, are the same."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from twinbus.store.facts import Facts
 
 SITE = Site("localhost:5300", "contoso", "2024-05")
 
-# What XML can hold; an empty text is the same as none.
+# Text that XML can contain; an empty text is the same as none.
 texts = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), min_size=1, max_size=99
 )
 paths = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._~-]{0,20}[A-Za-z0-9])?(/[A-Za-z0-9._~-]{1,20})?", fullmatch=True)
-# A thousand years are more than anybody waits, and fewer than the SDK's parser loses digits on.
+# A thousand years: longer than anybody waits, and short enough for the SDK's parser not to lose digits.
 long_ms = st.integers(AUTO_DELETE_ON_IDLE_MS_MIN, 365_000 * 86_400_000) | st.just(UNLIMITED_MS)
 every_setting = st.builds(
     QueueSettings,
@@ -88,7 +88,7 @@ policies = st.lists(
 
 
 def queue_of(wanted: QueueSettings) -> Queue:
-    """Targets must exist, and only a queue that exists can forward to itself."""
+    """Targets must exist, and only an existing queue can forward to itself."""
     namespace = Namespace("n", tokens=lambda: b"0" * 16)
     plain = dataclasses.replace(wanted, forward_to=None, forward_dead_letters_to=None)
     namespace.create_queue(plain, 1_700_000_000_123, Facts())
@@ -178,11 +178,11 @@ def test_a_policy_without_keys_gets_some() -> None:
     assert made[0].rights == ALL_RIGHTS
     assert len(made[0].primary_key) == 44
     assert made[0].created_ms == made[0].modified_ms == 5
-    # An update without keys keeps them, and nothing has changed.
+    # An update without keys keeps them, and nothing changes.
     again = policies_in(description, "q", made, 9, lambda count: b"\2" * count)
     assert again == made
     assert again[0].modified_ms == 5
-    # One that does not mention policies says nothing about them.
+    # A description without policies leaves them alone.
     assert policies_in(description_in(queue_body().encode())[1], "q", made, 9, bytes) is None
 
 

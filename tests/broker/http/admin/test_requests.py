@@ -1,4 +1,4 @@
-"""What a request is about."""
+"""Parsing the target of a request."""
 
 from __future__ import annotations
 

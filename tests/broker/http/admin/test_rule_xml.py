@@ -1,4 +1,4 @@
-"""Any filter and action, written by us, read by the SDK's own model, written by the SDK, read by us: the same."""
+"""Any filter and action, written by us, read by the SDK's model, written by the SDK and read by us, are the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SITE = Site("localhost:5300", "contoso", "2024-05")
 texts = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), min_size=1, max_size=50
 )
-# What the SDK reads and writes without loss: it has no zones, and its durations end at seconds of six digits.
+# What the SDK reads and writes without loss: it has no zones, and its durations end at six decimal digits.
 sdk_values = (
     texts
     | st.booleans()
@@ -38,7 +38,7 @@ sdk_values = (
     | st.datetimes(datetime.datetime(1900, 1, 1)).map(lambda moment: moment.replace(microsecond=0))  # noqa: DTZ001
     | st.integers(0, 10**8).map(lambda seconds: datetime.timedelta(seconds=seconds))
 )
-# Some short words are the grammar's own.
+# Some short words are keywords of the grammar.
 names = st.from_regex(r"p[a-z]{1,10}", fullmatch=True)
 sql_filters = st.builds(
     lambda values: SqlFilter(
@@ -77,7 +77,7 @@ def read_by_sdk(rule_filter: Filter, action: SqlAction | None) -> RuleProperties
 
 
 def written_by_sdk(rule: RuleProperties) -> bytes:
-    """As `update_rule` does it, with the pipeline's own clean-up of prefixes."""
+    """As `update_rule` does it, including the pipeline's own cleanup of prefixes."""
     internal = rule._to_internal_entity()
     element = CreateRuleBody(content=CreateRuleBodyContent(rule_description=internal)).serialize(is_xml=True)
     serialize_rule_key_values(element, rule)
@@ -101,7 +101,7 @@ def test_the_sdk_and_we_understand_each_other(rule_filter: Filter, action: SqlAc
 
 
 def test_a_rule_is_this_text() -> None:
-    """By the letter: one client finds types by prefixes and their places."""
+    """Literally, because one client finds types by prefixes and their positions."""
     text = rule_content("r", SqlFilter("a = @p", {"@p": 5}), None, 0)
     assert text == description(
         "RuleDescription",

@@ -1,4 +1,4 @@
-"""Any settings of a topic and of a subscription, through the SDK's own models and back: the same."""
+"""Any settings of a topic and of a subscription, through the SDK's own models and back, are the same."""
 
 from __future__ import annotations
 

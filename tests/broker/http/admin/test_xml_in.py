@@ -1,4 +1,4 @@
-"""XML in and out: what is refused, what is escaped, what is passed over."""
+"""XML in and out: what is rejected, escaped and ignored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_nil_or_empty_is_absent() -> None:
 
 
 def test_never_comes_back_rounded() -> None:
-    """The Python SDK sends the service's longest duration rounded, and a little shorter than it is."""
+    """The Python SDK sends the service's longest duration rounded, and slightly shorter."""
     for text in ("P10675199DT2H48M5.4775807S", "P10675199DT2H48M5.477539S", "P10675199DT2H48M5.47758S"):
         assert read(f"<LockDuration>{text}</LockDuration>") == {"lock_duration_ms": UNLIMITED_MS}
 
@@ -92,7 +92,7 @@ def test_bombs_do_not_go_off() -> None:
         description_in(f"{bomb}]><l>&i;</l>".encode())
     with pytest.raises(ArgumentError):
         description_in(b'<!DOCTYPE l [<!ENTITY x SYSTEM "file:///etc/passwd">]><l>&x;</l>')
-    # Deep, within the bound on size.
+    # Deep, but within the size limit.
     deep = "<a>" * 100_000 + "</a>" * 100_000
     with pytest.raises(ArgumentError):
         description_in(deep.encode())
@@ -109,7 +109,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @given(st.text())
 def test_any_text_is_written_as_xml(text: str) -> None:
-    """What XML cannot hold is replaced, everything else comes back."""
+    """What XML cannot contain is replaced; everything else comes back."""
     back = ElementTree.fromstring(f'<a b="{escaped(text)}">{element("c", text)}</a>')
     kept = "".join(
         c if c in "\t\n\r" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c >= "\U00010000" else "\ufffd"
@@ -124,7 +124,7 @@ def test_moments() -> None:
 
 
 def test_an_entry_is_this_text() -> None:
-    """By the letter: one client finds its way by prefixes and their places."""
+    """Literally, because one client navigates by prefixes and their positions."""
     site = Site("h:1", "contoso", "2021-05")
     entry = Entry("t/Subscriptions/s/Rules/$Default", "$Default", 0, 1, "<X/>")
     url = "https://h:1/t/Subscriptions/s/Rules/$Default?api-version=2021-05"

@@ -1,4 +1,4 @@
-"""Chosen messages: deleted, dead-lettered, edited and resent; exactly those, and never one lost."""
+"""Chosen messages are deleted, dead-lettered, edited and resent: exactly those, and none is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def running() -> Iterator[Broker]:
 
 @pytest.fixture
 def broker(running: Broker) -> Broker:
-    """Empty again."""
+    """The broker, emptied."""
     window = Window(running)
     window.greet()
     for entity in ("q", "other", "s", "d", "t/Subscriptions/one", "t/Subscriptions/two"):
@@ -55,7 +55,7 @@ def window(broker: Broker) -> Window:
 
 
 def sent(window: Window, *bodies: str, entity: str = "q", **fields: Any) -> list[str]:
-    """Send them, and give their sequence numbers."""
+    """Send messages and return their sequence numbers."""
     for body in bodies:
         assert window.post("send", entity=entity, body=body, **fields).status == 200
     return [row["seq"] for row in window.get("messages", entity=entity).json["rows"]]

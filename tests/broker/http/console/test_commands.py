@@ -1,4 +1,4 @@
-"""What the console changes: send, create, delete, purge, resubmit, each on disk when it is answered."""
+"""The console's commands: send, create, delete, purge, resubmit, each on disk before it is answered."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_a_dead_letter_of_a_session_returns_to_it(broker: Broker, window: Window
 
 
 def test_one_that_expired_is_not_expired_to_its_receiver(broker: Broker, window: Window) -> None:
-    """Clients go by the property that says when: it must be the new time."""
+    """Clients use the property with the expiry time, so it must be the new one."""
     window.post("send", entity="q", body="x", time_to_live_s=300)
     before = window.get("message", entity="q", seq=1).json
     bury(broker, 1)

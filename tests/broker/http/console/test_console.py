@@ -1,4 +1,4 @@
-"""Who gets in: keys, cookies, tokens, origins, names; and what every answer tells a browser."""
+"""Who gets in: keys, cookies, tokens, origins, host names; and the security headers of every answer."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_a_command_of_another_site_is_refused(dev: Broker) -> None:
 
 @pytest.mark.parametrize("name", ["evil.example", "localhost.evil.example", "192.0.2.1", ""])
 def test_in_development_the_page_has_a_name_of_this_machine(dev: Broker, name: str) -> None:
-    """A name of somebody else's that leads here would make their page ours."""
+    """A foreign name that resolves here would make their page ours."""
     window = Window(dev, host=name)
     for path in ("/console", "/console/$api/login", "/console/$assets/console.js"):
         assert window.request("GET", path).status in (400, 403)

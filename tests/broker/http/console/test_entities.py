@@ -1,4 +1,4 @@
-"""What the console shows: namespaces, entities, backlog, ledger; live, bounded, and at no cost when nobody looks."""
+"""The console's views: namespaces, entities, backlog, ledger; live, bounded, and free when nobody looks."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_the_last_hour_of_the_ledger(tmp_path: Path) -> None:
 
 
 def wait_for(window: Window, operations: int) -> Any:
-    """The ledger is written on a thread."""
+    """Wait for the ledger, which a thread writes."""
     for _ in range(500):
         found = window.get("ledger").json
         if found["operations"] >= operations:

@@ -1,4 +1,4 @@
-"""Messages in the console: pages, everything of one, hostile content, and what is too large."""
+"""Messages in the console: pages, a whole message, hostile content, and oversized messages."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_what_is_shown_is_bounded(broker: Broker, window: Window) -> None:
 
 
 def test_a_message_that_does_not_read_is_shown_as_bytes(broker: Broker, window: Window) -> None:
-    # Application properties that are no map: taken as they are, since nobody looked.
+    # Application properties that are not a map; accepted, because nobody decoded them.
     payload = b"\x00\x53\x74\xa1\x01x" + AmqpMessage.of_data(b"body").encode()
     with Peer(broker) as peer:
         peer.send(peer.sender("q"), payload)

@@ -1,4 +1,4 @@
-"""Receiving and settling by hand: locks are real, and only the login that holds them settles."""
+"""Receiving and settling by hand: locks are real, and only the login that holds one can settle."""
 
 from __future__ import annotations
 

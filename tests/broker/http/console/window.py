@@ -1,4 +1,4 @@
-"""A browser without a screen: asks the console over real HTTP, and keeps its cookie and its token."""
+"""A browser without a screen: uses the console over real HTTP, and keeps its cookie and token."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Window:
 
     def __init__(self, broker: Broker, namespace: str | None = None, *, host: str = "localhost") -> None:
         self.endpoint = broker.endpoint(namespace)
-        # What the address bar says.
+        # The address bar.
         self.site = f"{host}:{self.endpoint.port}"
         self.cookie = ""
         self.token = ""
@@ -86,7 +86,7 @@ class Window:
 
 
 def event(response: HTTPResponse) -> tuple[str, Any]:
-    """The next event of a stream: its kind and what it brings."""
+    """The next event of a stream: its kind and data."""
     kind = "message"
     while True:
         line = response.readline().decode().rstrip("\n")

@@ -1,4 +1,4 @@
-"""The REST data plane over real HTTP: send, receive, settle, and every refusal."""
+"""The REST data plane over real HTTP: send, receive, settle, and every error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that hangs up while its HTTP request waits: the next message is neither removed nor locked for it."""
+"""A client hangs up while its HTTP request waits: the next message is neither removed nor locked for it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_hang_up_while_the_message_is_handed_over(
 
 def test_requests_that_timed_out_leave_the_line(broker: Broker) -> None:
     with Peer(broker) as peer:
-        # Whoever stands first waits, and nobody behind it is looked at.
+        # The first in line waits, and nobody behind it is considered.
         receiver = peer.receiver("q", 1)
         until(lambda: line_length(broker) == 1)
         client = connected(broker)
@@ -148,7 +148,7 @@ def test_a_message_that_cannot_be_shown_stays(broker: Broker, monkeypatch: pytes
 
 
 def test_an_answer_that_was_not_written_whole_removes_nothing(broker: Broker) -> None:
-    """The client leaves in the middle of a large body: a message is removed when the socket has taken all of it."""
+    """The client leaves in the middle of a large body: a message is removed only after all of it was written."""
     with Peer(broker) as peer:
         link = peer.sender("big")
         peer.send(link, text("x" * 20_000_000))
@@ -169,7 +169,7 @@ def test_an_answer_that_was_written_whole_removes_the_message(broker: Broker) ->
         http = HTTPConnection(endpoint.host, endpoint.port, timeout=15)
         http.request("DELETE", "/big/messages/head?timeout=5")
         assert len(http.getresponse().read()) == 20_000_000
-        # The same connection goes on.
+        # The same connection continues.
         http.request("DELETE", "/big/messages/head?timeout=0")
         assert http.getresponse().status == 204
         http.close()
