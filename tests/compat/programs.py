@@ -186,8 +186,8 @@ PROGRAMS = (
         (*_JAVA, *_JAVA_PATH),
         {
             "renew": "JMS has no locks to renew",
-            "sessions": "a session is received by a filter that JMS cannot express: refused with the reason",
-            "schedule": "the client wants a capability that the broker does not offer, and says so",
+            "sessions": "receiving a session needs a filter that JMS cannot express",
+            "schedule": "the client requires a capability that the broker does not offer",
             "administration": "JMS has none",
             "receive-and-delete": "JMS has no such mode",
         },
@@ -199,9 +199,9 @@ PROGRAMS = (
         (("cargo", "build", "--quiet"),),
         ("target/debug/compat",),
         {
-            "administration": "an AMQP client: it has none",
-            "peek": "an AMQP client: it browses no other way than by requests of its own",
-            "renew": "as for peek",
+            "administration": "a generic AMQP client has none",
+            "peek": "a generic AMQP client without Service Bus management requests",
+            "renew": "a generic AMQP client without Service Bus management requests",
         },
     ),
 )
