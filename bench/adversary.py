@@ -2,9 +2,9 @@
 
     python bench/adversary.py [--only NAME ...] [--scale 1.0] [--json FILE]
 
-Each attack runs against a broker of its own while a bystander sends one message after the other. A line tells the
-bystander's longest wait while nothing else happens and during the attack, the broker's CPU seconds, its anonymous
-memory at its highest and 3 s after the attacker has hung up, both above what it had before.
+Each attack has its own broker and runs while a bystander sends one message after the other. For each attack a line
+shows the bystander's longest wait before and during the attack, the broker's CPU seconds, and its anonymous memory at
+the peak and 3 s after the attacker has hung up, both as an increase.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ from twinbus.amqp.types import Described, Symbol, UInt, ULong
 from twinbus.client import BusClient, Message
 
 REST_S = 3.0
-# Described list of the value section, as large as wanted, of empty lists.
 MIB = 1 << 20
 
 
 class Stranger(Peer):
-    """A connection that puts no token. Being cut is an answer, too."""
+    """A connection without a token. Being disconnected counts as an answer."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -57,13 +56,13 @@ class Stranger(Peer):
 
 @contextmanager
 def cut() -> Iterator[None]:
-    """The broker may hang up in the middle: that is how it defends itself."""
+    """The broker may disconnect in the middle: that is how it defends itself."""
     with contextlib.suppress(OSError, RuntimeError):
         yield
 
 
 def empty_lists(size: int) -> bytes:
-    """A message whose value is a list of so many empty lists."""
+    """A message whose value is a list of `size` empty lists."""
     inner = b"\x45" * size
     return b"\x00\x53\x77\xd0" + (len(inner) + 4).to_bytes(4, "big") + len(inner).to_bytes(4, "big") + inner
 
@@ -87,7 +86,7 @@ def cbs_lists(stage: Stage, megabytes: int) -> Callable[[], Any]:
 
 
 def unfinished(stage: Stage) -> Callable[[], Any]:
-    """16 sockets send all of a large message but its last frame."""
+    """16 sockets send a large message without its last frame."""
     kept: list[Peer] = []
 
     def attack() -> None:
@@ -157,7 +156,7 @@ def sockets(stage: Stage) -> Callable[[], Any]:
                 stream = socket.create_connection(("127.0.0.1", stage.peer.port), timeout=30)
                 stream.sendall(b"AMQP\x03\x01\x00\x00")
                 streams.append(stream)
-        # Whoever has a key must get in meanwhile.
+        # A client with a key must get in meanwhile.
         stage.connect().socket.close()
         time.sleep(1)
         for stream in streams:
@@ -197,7 +196,7 @@ def asked(peer: Peer, node: str, links: int, requests: int) -> None:
 
 
 def handshakes(stage: Stage) -> Callable[[], Any]:
-    """TLS handshakes, one after the other, that are never finished."""
+    """TLS handshakes, one after the other, that never finish."""
 
     def attack() -> None:
         import ssl
@@ -213,7 +212,7 @@ def handshakes(stage: Stage) -> Callable[[], Any]:
 
 
 def slow_headers(stage: Stage) -> Callable[[], Any]:
-    """HTTP requests that are never finished, with as many headers as are taken."""
+    """HTTP requests that never finish, with as many headers as the broker accepts."""
 
     def attack() -> None:
         streams = []
@@ -257,7 +256,7 @@ def open_transactions(stage: Stage) -> Callable[[], Any]:
 
 
 def header_sections(stage: Stage) -> Callable[[], Any]:
-    """5,000 messages with 60 KB of properties each, received and deleted again."""
+    """5,000 messages with 60 KB of properties each, in receive-and-delete mode."""
 
     async def attack() -> None:
         properties = {str(number): "x" * 3_000 for number in range(20)}
@@ -287,7 +286,7 @@ def list_message(stage: Stage) -> Callable[[], Any]:
 
 
 def idle_line(stage: Stage) -> Callable[[], Any]:
-    """40,000 receivers come and go behind one that waits."""
+    """40,000 receivers attach and detach behind one that waits."""
 
     def attack() -> None:
         first, peer = stage.connect(), stage.connect()
@@ -311,7 +310,7 @@ def idle_line(stage: Stage) -> Callable[[], Any]:
 
 
 def begins(stage: Stage) -> Callable[[], Any]:
-    """50,000 sessions begun and ended beside a session with many links."""
+    """50,000 sessions are begun and ended on a connection that also has a session with many links."""
 
     def attack() -> None:
         peer = stage.connect()
@@ -333,7 +332,7 @@ def begins(stage: Stage) -> Callable[[], Any]:
 
 
 def ranges(stage: Stage) -> Callable[[], Any]:
-    """121 KiB of dispositions of foreign ids beside 10,000 unsettled deliveries."""
+    """121 KiB of dispositions for unknown ids, with 10,000 unsettled deliveries."""
 
     async def attack() -> None:
         count = stage.count(10_000)
@@ -416,7 +415,7 @@ def keyed_answer_links(stage: Stage) -> Callable[[], Any]:
 
 
 def flow(session: int, window: int, handle: int | None = None, credit: int = 5, *, echo: bool = False) -> bytes:
-    """A flow frame by hand: an engine merges its own."""
+    """A flow frame encoded by hand, because an engine merges its own."""
     link = [UInt(handle), UInt(0), UInt(credit), UInt(0), False, echo] if handle is not None else [None] * 5 + [echo]
     body = encode(Described(ULong(0x13), [UInt(1), UInt(window), UInt(1), UInt(5_000), *link]))
     return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00" + session.to_bytes(2, "big") + body
@@ -433,7 +432,7 @@ def receivers(peer: Peer, count: int) -> None:
 
 
 def echoes(stage: Stage) -> Callable[[], Any]:
-    """Flows that want an echo, while a delivery waits for a window that stays closed."""
+    """Flows that ask for an echo, while a delivery waits for a window that stays closed."""
 
     async def attack() -> None:
         peer = stage.connect()
@@ -452,7 +451,7 @@ def echoes(stage: Stage) -> Callable[[], Any]:
 
 
 def windows(stage: Stage) -> Callable[[], Any]:
-    """A window that is closed and opened, again and again, above 4,900 receivers with credit."""
+    """A window that is closed and opened again and again, with 4,900 receivers that have credit."""
 
     def attack() -> None:
         peer = stage.connect()
@@ -491,7 +490,7 @@ ATTACKS: dict[str, tuple[str, Callable[[Stage], Callable[[], Any]]]] = {
 
 
 class Highest:
-    """The highest anonymous memory of a process while it is watched."""
+    """The peak anonymous memory of a process while it is watched."""
 
     def __init__(self, pid: int) -> None:
         self.mib = 0.0

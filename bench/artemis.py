@@ -1,4 +1,4 @@
-"""A private ActiveMQ Artemis broker, its distribution taken by Maven, for the time of one run.
+"""A private ActiveMQ Artemis broker, downloaded with Maven, for one run.
 
 `artemis create` writes the instance with its own defaults, which include a journal that is synced and tuned to the
 disk; only the acceptors are ours: AMQP alone, loopback, one plain and one with TLS. Queues are anycast and durable.
@@ -109,7 +109,7 @@ class Artemis:
 
     @property
     def pid(self) -> int:
-        """Java's process: the script replaces itself by it."""
+        """The Java process: the start script replaces itself by it."""
         assert self.process is not None
         return self.process.pid
 

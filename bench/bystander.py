@@ -2,10 +2,10 @@
 
     python bench/bystander.py [--only NAME ...] [--scale 1.0] [--turns] [--json FILE]
 
-A bystander in a process of its own sends one message after the other and waits for each answer. Its longest wait is
-taken while nothing else happens, and while each of the others' worst deeds goes on; the broker's CPU seconds and its
-anonymous memory are read from the system. One line a deed. With `--turns`, the broker runs on asyncio's own loop and
-the CPU time of its longest callback is told too: a busy machine lengthens waits, but not that.
+A bystander in its own process sends one message after the other and waits for each answer. The script measures its
+longest wait while nothing else happens, and while other clients do each of the deeds below; it reads the broker's CPU
+seconds and anonymous memory from the system, and prints one line per deed. With `--turns`, the broker runs on
+asyncio's own loop, and the line also shows the CPU time of its longest callback, which a busy machine does not change.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Stage:
     def __init__(self, peer: TwinbusPeer, scale: float) -> None:
         self.peer = peer
         self.scale = scale
-        # The longest wait for a peek; 0: there was none.
+        # The longest wait for a peek; 0 if there was none.
         self.peek_s = 0.0
         self.login = b"\0" + peer.user.encode() + b"\0" + peer.password.encode()
         self.string = (
@@ -185,7 +185,7 @@ async def dispositions(stage: Stage) -> Any:
         for step in range(4_000):
             peer.session.dispose(70_001 + step % 7, 70_000 + stage.count(4_500) - step % 5, STATE_ACCEPTED, True)
         peer.flush()
-        # The answer to anything shows that the broker is through.
+        # Any answer shows that the broker is done.
         peer.sender("deep")
         peer.socket.close()
 
@@ -226,7 +226,7 @@ async def expiry(stage: Stage) -> Any:
         "short",
         "QueueDescription <DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>",
     )
-    # All at one time, however long sending takes.
+    # All become due at once, however long sending takes.
     count = stage.count(1_000_000)
     end = time.monotonic() + 10 + count / 5_000
     for start in range(0, count, 20_000):
@@ -382,7 +382,7 @@ def anonymous_mib(pid: int) -> float:
 
 
 def longest_turns(file: Path, skip_bytes: int) -> list[tuple[float, str]]:
-    """The longest callbacks of the loop, by what the hook wrote behind the first bytes."""
+    """The longest callbacks of the loop, from what the hook wrote after the first `skip_bytes` bytes."""
     longest: dict[str, float] = {}
     for line in file.read_bytes()[skip_bytes:].decode().splitlines():
         used_ms, _, callback = line.partition(" ")

@@ -1,11 +1,11 @@
-"""What clients cost that do nothing, and what slow ones do to the others.
+"""What idle clients cost, and what slow clients do to the others.
 
     python bench/clients.py [--idle 1000] [--slow 200] [--check]
 
-Idle: a connection with a link each, and how much memory the broker has more for them. Slow: a quarter each says nothing
-after its header, drips its open, drips a frame, and reads too little of a full queue. When each is cut is seen by the
-socket's own hang-up; meanwhile a bystander sends one message after the other in a process of its own, and its p99 is
-compared with that of the same sends before. Prints JSON.
+Idle: each client has a connection with a link; the figure is the memory that the broker needs for them. Slow: a quarter
+of the clients each send nothing after the header, drip the open frame, drip another frame, or read too little of a full
+queue. The script sees on the socket when the broker disconnects each. Meanwhile a bystander in its own process sends
+one message after the other; its p99 is compared with that of the same sends before. Prints JSON.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from twinbus.limits import HANDSHAKE_TIMEOUT_MS, PEER_STALL_TIMEOUT_MS
 
 PATIENCE_S = 20.0
 HEADER = b"AMQP\x03\x01\x00\x00"
-# The beginnings of frames of 4 KB: of the login, and of anything later.
+# First bytes of frames of 4 KB: a SASL frame and an AMQP frame.
 SASL_HEAD = b"\x00\x00\x10\x00\x02\x01\x00\x00"
 FRAME_HEAD = b"\x00\x00\x10\x00\x02\x00\x00\x00"
-# What each slow reader has waiting for it: more than its socket takes.
+# What waits for each slow reader: more than its socket buffers.
 BACKLOG_MESSAGES = 100
 BACKLOG_BYTES = 32 * 1024
 SINGLES = 500
 LATE_S = 3.0
-# The bars of the product.
+# Targets.
 BARS = {"idle_mib": 64.0, "p99_ratio": 2.0}
 
 
@@ -91,7 +91,7 @@ class Client:
 
 
 def idle(peer: TwinbusPeer, count: int) -> dict[str, Any]:
-    """Memory of the broker before and with `count` idle connections."""
+    """The broker's memory before and with `count` idle connections."""
     warm = [Client(peer) for _ in range(10)]
     for client in warm:
         client.open()
@@ -123,7 +123,7 @@ def idle(peer: TwinbusPeer, count: int) -> dict[str, Any]:
 
 @dataclass
 class Slow:
-    """One slow client: what it does each second, and when it was cut."""
+    """One slow client: what it does each second, and when the broker disconnected it."""
 
     kind: str
     client: Client
@@ -164,7 +164,7 @@ def slow_clients(peer: TwinbusPeer, count: int) -> list[Slow]:
 
 
 def watch(clients: list[Slow]) -> None:
-    """Let them dawdle until all are cut, or much too late."""
+    """Run them until all are disconnected, or until it is much too late."""
     poll = select.epoll()
     by_number = {each.client.socket.fileno(): each for each in clients}
     for number in by_number:
@@ -184,7 +184,7 @@ def watch(clients: list[Slow]) -> None:
 
 
 class Bystander:
-    """Sends one message after the other until told to stop."""
+    """Sends one message after the other until it is stopped."""
 
     def __init__(self, peer: TwinbusPeer) -> None:
         self.peer = peer

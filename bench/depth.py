@@ -1,8 +1,8 @@
-"""What depth costs: a queue with ten messages beside one with a million, memory, pauses, and the time to restart.
+"""What depth costs: a queue with ten messages compared with one with a million; memory, pauses and restart time.
 
-Two brokers run side by side, one with each depth, filled with 1 KB messages; then the same mixed load (one sent for one
-received, so the depth stays) and the same single sends meet them in turn, so that whatever else the machine does hits
-both. Results: a table, and JSON in bench/results/depth.json.
+Two brokers run side by side, one with each depth, filled with 1 KB messages. Both get the same mixed load (one message
+sent for each received, so the depth stays) and the same single sends in turn, so that other work on the machine
+affects both. Results: a table, and JSON in bench/results/depth.json.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twinbus_peer import TwinbusPeer
 HERE = Path(__file__).resolve().parent
 SHALLOW = 10
 SINGLES = 1000
-# The bars of the product.
+# Targets.
 BARS = {"cost_ratio": 1.25, "bytes_a_message": 300.0, "restart_s": 3.0, "longest_accept_ms": 50.0}
 
 
@@ -41,7 +41,7 @@ class AtDepth:
     def __init__(self, peer: TwinbusPeer, depth: int) -> None:
         self.peer = peer
         self.depth = depth
-        # Figures of the mixed load, and of the single sends, one a round.
+        # Figures of the mixed load and of the single sends, one per round.
         self.mixed: list[dict[str, Any]] = []
         self.singles: list[dict[str, Any]] = []
 
@@ -72,7 +72,7 @@ def restart(peer: TwinbusPeer, *, killed: bool) -> dict[str, float]:
         peer.stop()
     started = time.perf_counter()
     ready_s = peer.start()
-    # Its own process, so this includes starting one: what it takes to serve an empty queue is subtracted nowhere.
+    # Includes starting the load process; the time to serve an empty queue is not subtracted.
     load(peer, "receive", 1, prefetch=1)
     return {"ready_s": ready_s, "first_message_s": time.perf_counter() - started}
 
@@ -98,7 +98,7 @@ def show(result: dict[str, Any]) -> None:
 
 def main() -> int:
     options = arguments()
-    # Asked before the load starts: its load average shows what else ran.
+    # Called before the load starts, so that the load average shows what else ran.
     where = machine()
     options.folder.mkdir(parents=True, exist_ok=True)
     with TwinbusPeer(options.folder) as few, TwinbusPeer(options.folder) as many:
@@ -116,7 +116,7 @@ def main() -> int:
             print(f"round {number + 1}/{options.rounds}", flush=True)
         shallow, deep = (each.figures() for each in depths)
         stopped = restart(many, killed=False)
-        # Recovered, nothing cached yet: this is the index alone, against the same process with an empty queue.
+        # Recovered, nothing cached yet: the difference from the same process with an empty queue is the index alone.
         recovered = rss_bytes(many.pid)
         killed = restart(many, killed=True)
         with TwinbusPeer(options.folder) as empty:

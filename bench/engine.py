@@ -1,4 +1,4 @@
-"""How fast the AMQP engine is by itself: no sockets, no broker. Prints JSON, microseconds a message.
+"""How fast the AMQP engine is by itself: no sockets, no broker. Prints JSON, microseconds per message.
 
     python bench/engine.py [--messages 20000] [--rounds 5] [--bytes 1024]
 

@@ -1,8 +1,8 @@
-"""What a topic with many subscriptions takes: `python bench/fanout.py` prints one JSON object.
+"""How fast a topic with many subscriptions is: `python bench/fanout.py` prints one JSON object.
 
-1 KB messages with four properties, one sender, every send confirmed after the disk has every copy. `sql` has a hundred
-subscriptions with a SQL filter each, of which one, ten or all select a message. `correlation` has one subscription that
-selects each message, among ten or ten thousand correlation filters; the figure to look at is their ratio.
+1 KB messages with four properties, one sender; every send is confirmed after all copies are on disk. `sql` has a
+hundred subscriptions with a SQL filter each, of which one, ten or all select a message. `correlation` has one
+subscription that selects each message, among ten or ten thousand correlation filters; their ratio is what counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def subscription(topic_name: str, name: str, rules: dict[str, str]) -> list[str]
 
 
 def sql_topic(name: str, selecting: int) -> list[str]:
-    """A hundred subscriptions, of which so many select each message."""
+    """A hundred subscriptions, of which `selecting` select each message."""
     lines = topic(name)
     for number in range(SUBSCRIPTIONS):
         color = "blue" if number < selecting else f"color{number}"
@@ -51,7 +51,7 @@ def sql_topic(name: str, selecting: int) -> list[str]:
 
 
 def correlation_topic(name: str, filters: int) -> list[str]:
-    """So many correlation filters, ten for each subscription; every message matches one of the first ten."""
+    """`filters` correlation filters, ten per subscription; every message matches one of the first ten."""
     lines = topic(name)
     for start in range(0, filters, RULES_PER_SUBSCRIPTION):
         rules = {
@@ -126,7 +126,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, TwinbusPeer(Path(folder), topics=lines) as peer:
         for _ in range(options.rounds):
             for name in TOPICS:
-                # A hundred copies a message fill a disk quickly.
+                # A hundred copies per message fill a disk quickly.
                 count = options.count // 5 if name == "sql_100_of_100" else options.count
                 found = asyncio.run(send(peer, name, count))
                 known = figures["topics"].get(name)

@@ -1,7 +1,7 @@
 """What a subscription rule costs: `python bench/filters.py` prints one JSON object.
 
-A view stands for a message whose properties are decoded already, as they are when a hundred rules look at one message.
-Each figure is the best of several runs, because everything else on the machine only ever adds to it.
+A view stands for a message whose properties are already decoded, as when a hundred rules look at one message. Each
+figure is the best of several runs, because other work on the machine can only add to it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The ledger pipeline beside the plainest thing Spark can do with the same files.
+"""The ledger pipeline compared with the simplest Spark job on the same files.
 
     python bench/ledger.py [--records 20000000] [--folder DIR] [--memory 3g] [--check]
 
-Two brokers' ledgers are written by the broker's own writer (`ledger_files.py`), a file a minute. Then, each in
-a process and a session of its own, on two slots:
+The broker's own writer (`ledger_files.py`) writes the ledgers of two brokers, one file per minute. Then each of these
+runs in its own process and session, on two slots:
 
 - plain:       spark.read.json(folder).groupBy("type").count(), as anybody would write it
 - schema:      the same with the schema given
@@ -13,9 +13,9 @@ a process and a session of its own, on two slots:
 - following:   in the same session another hundredth is added, as `twinbus ledger run --follow` meets it
 - runs:        `--runs N`: N runs of 1,000 new records each in one session, on tables of their own
 
-Wall time and CPU of the process and its children are printed, without and with the start of the session. The bars:
-full takes at most 2 times plain, incremental at most a tenth of full, both by the time of the work. About 250 bytes
-of disk are needed for each record; the files are removed at the end.
+Prints wall time and CPU of the process and its children, without and with the start of the session. Targets: full takes
+at most 2 times as long as plain, incremental at most a tenth of full, without the start. Each record needs about 250
+bytes of disk; the files are removed at the end.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
 
 
 def tree_cpu_s(pid: int) -> float:
-    """CPU seconds of a process and all below it, ended ones included."""
+    """CPU seconds of a process and all its descendants, including ended ones."""
     children: dict[int, list[int]] = {}
     own: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -79,14 +79,14 @@ def tree_cpu_s(pid: int) -> float:
 
 
 def work(options: argparse.Namespace) -> None:
-    """One of the things that are measured; prints its figures."""
+    """Run one of the cases and print its figures."""
     from twinbus.ledger.prices import Sheet
     from twinbus.spark.ledger.pipeline import is_small, run
     from twinbus.spark.session import spark_session
 
     begun = time.monotonic()
     ledger, tables = str(options.folder / "ledger"), options.folder / "tables"
-    # As `twinbus ledger run` does it.
+    # As `twinbus ledger run` does.
     brisk = options.work == "incremental" and is_small([ledger], tables)
     settings = {"spark.driver.memory": options.memory}
     archived = "ledger" if options.work in ("full", "incremental") else None
@@ -112,7 +112,7 @@ def work(options: argparse.Namespace) -> None:
 
 
 def _runs(options: argparse.Namespace) -> dict[str, Any]:
-    """Many small runs, one after the other: CPU of the first ten and of the last ten, and the files that are left."""
+    """Many small runs, one after the other: CPU of the first ten and of the last ten, and the number of files left."""
     from twinbus.ledger.prices import Sheet
     from twinbus.spark.ledger.delta import DeltaFolder
     from twinbus.spark.ledger.pipeline import run
@@ -122,7 +122,7 @@ def _runs(options: argparse.Namespace) -> dict[str, Any]:
     ledger.mkdir()
     used = []
     with spark_session("bench", master="local[2]", settings={"spark.driver.memory": "1g"}) as spark:
-        # Ten more, before: a JVM compiles what it does often, and the first runs pay for it.
+        # Ten more runs first: the JVM compiles hot code, and the first runs pay for it.
         for number in range(options.runs + 10):
             write(ledger, "contoso", f"{number + 1:016x}", START_MS + number * 25_000, 1_000)
             begun = tree_cpu_s(os.getpid())
@@ -134,7 +134,7 @@ def _runs(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _following(spark: Any, options: argparse.Namespace, ledger: str, tables: Path) -> dict[str, float]:
-    """A second small run in a session that has done one: nothing is loaded or compiled for the first time."""
+    """A second small run in a warm session: nothing is loaded or compiled for the first time."""
     from twinbus.ledger.prices import Sheet
     from twinbus.spark.ledger.pipeline import run
 
@@ -145,7 +145,7 @@ def _following(spark: Any, options: argparse.Namespace, ledger: str, tables: Pat
 
 
 def measured(options: argparse.Namespace, name: str, label: str | None = None, **given: str) -> dict[str, Any]:
-    """One of the things in a process of its own; the archive lies with the other files."""
+    """Run one case in its own process; the archive is kept with the other files."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(options.folder / "cache"), **given}
     command = [sys.executable, __file__, "--work", name, "--folder", str(options.folder), "--memory", options.memory]
     command += ["--records", str(options.records)]
@@ -183,7 +183,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for name, rows in found.items():
             rows.append(measured(options, name))
     found["schema"] = [measured(options, "schema")]
-    # The new files speak of a later time in the same month, whose charges are computed anew.
+    # The new files cover a later time in the same month, whose charges are computed again.
     generate(ledger, options.records // 100, START_MS + 10 * DAY_MS, "b")
     tables, kept = options.folder / "tables", options.folder / "tables-after-full"
     shutil.copytree(tables, kept)

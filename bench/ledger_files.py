@@ -1,7 +1,7 @@
-"""Makes ledger files as brokers do: the broker's own writer and lines, on a clock that is stepped second by second.
+"""Writes ledger files as brokers do: with the broker's own writer and lines, on a clock stepped second by second.
 
 Each process is one broker with its own namespace and run: a dozen entities that are sent to, received from and settled,
-two backlog queues, now and then an empty poll, a refused send, a large message; and once a minute its connections.
+two backlog queues, occasionally an empty poll, a refused send or a large message; and once a minute its connections.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BACKLOGS = ("tailspin/x-servicebus-transfer/0", "tailspin/x-servicebus-transfer
 
 
 def _mix(namespace: str) -> list[tuple[OperationLines, int, float]]:
-    """The lines of a busy second: which, the usual size of a message, and how often there is such a line."""
+    """The lines of a busy second: each line, the usual size of its messages, and how often it occurs."""
     made: list[tuple[OperationLines, int, float]] = []
 
     def add(entity: str, kind: Kind, size: int, often: float, outcome: str = "ok") -> None:
@@ -54,7 +54,7 @@ def write(folder: Path, namespace: str, run_id: str, start_ms: int, records: int
     writer.start()
     mix = _mix(namespace)
     connections = ConnectionLines(LedgerSource.BROKER, namespace)
-    # Drawing is slow: a few thousand numbers are used again and again.
+    # Random numbers are slow: a few thousand are used again and again.
     chances = cycle([draw.random() for _ in range(9_973)])
     counts = cycle([1 + int(draw.expovariate(0.02)) for _ in range(7_919)])
     left = records
@@ -76,7 +76,7 @@ def write(folder: Path, namespace: str, run_id: str, start_ms: int, records: int
 
 
 def generate(folder: Path, records: int, start_ms: int = START_MS, name: str = "a") -> None:
-    """So many records by two brokers, each in a process of its own."""
+    """`records` records by two brokers, each in its own process."""
     share = records // len(_BROKERS)
     parts = [share] * (len(_BROKERS) - 1)
     parts.append(records - sum(parts))

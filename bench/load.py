@@ -1,7 +1,7 @@
-"""The load: one process that sends, receives or both over AMQP 1.0, on our own client, and prints its figures as JSON.
+"""The load: a process that sends, receives or both over AMQP 1.0 with our own client, and prints its figures as JSON.
 
 The same code loads every broker, so that only the broker differs. The broker confirms every send and every receive:
-settlements are sent unsettled and their answers awaited. It authenticates with SASL PLAIN, which every peer has.
+settlements are sent unsettled and their answers awaited. It authenticates with SASL PLAIN, which every peer supports.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def percentile(ordered: list[float], share: float) -> float:
 
 
 class Payloads:
-    """Encoded messages: durable, a message id of their own, a body of the given size."""
+    """Encoded messages: durable, each with its own message id and a body of the given size."""
 
     def __init__(self, body_bytes: int) -> None:
         header = b"\x00\x53\x70\xc0\x02\x01\x41"
-        # Properties with the message id alone: a text of 24 characters.
+        # Properties with only the message id, a string of 24 characters.
         self.before = header + b"\x00\x53\x73\xc0\x1b\x01\xa1\x18"
         self.after = b"\x00\x53\x75\xb0" + struct.pack(">I", body_bytes) + b"x" * body_bytes
 
@@ -49,7 +49,7 @@ class Sending:
         self.sender = sender
         self.options = options
         self.payloads = Payloads(options.bytes)
-        # Moment each message was sent, and how long its answer took.
+        # When each message was sent, and how long its answer took.
         self.sent_at = array("d")
         self.waits = array("d")
         # The first refusal; it ends the run.
@@ -79,8 +79,8 @@ class Sending:
 
 
 async def receiving(receiver: Receiver, options: argparse.Namespace) -> None:
-    """Takes `count` messages and has each settlement confirmed."""
-    # The link is in mode "first", because RabbitMQ has no other, and yet both brokers answer unsettled settlements.
+    """Receives `count` messages and waits until each settlement is confirmed."""
+    # The link's mode is "first", because RabbitMQ has no other; both brokers still answer unsettled settlements.
     receiver.echo = True
     left = options.count
     answers = []
@@ -136,7 +136,7 @@ def main() -> int:
     parser.add_argument("--window", type=int, default=500)
     parser.add_argument("--prefetch", type=int, default=500)
     options = parser.parse_args()
-    # The load must not pause in the middle of measuring the broker's pauses.
+    # The load must not pause while it measures the broker's pauses.
     gc.disable()
     print(json.dumps(asyncio.run(run(options))))
     return 0

@@ -1,4 +1,4 @@
-"""What the bench asks the machine: CPU and memory of a process, one load run, and the middle of several figures."""
+"""Measures for the benchmarks: CPU and memory of a process, one run of the load, and medians."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class PeerProcess(Protocol):
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds a process used so far, user and system, all its threads."""
+    """CPU seconds that a process has used so far, user and system, in all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_S
 
 
 def waited_s(pid: int) -> float:
-    """Seconds the process was ready to run and had no core, all its threads: what the machine, not the broker, cost."""
+    """Seconds that the process waited for a CPU, in all threads: the machine's share of a delay, not the broker's."""
     total_ns = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -51,7 +51,7 @@ def waited_s(pid: int) -> float:
 
 
 def rss_bytes(pid: int) -> int:
-    """Anonymous memory: what the process holds itself. Pages of a mapped file are the system's to drop."""
+    """Anonymous memory: what the process holds itself. The system can drop the pages of a mapped file."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -59,7 +59,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def load(peer: PeerProcess, phase: str, count: int, *, queue: str = "bench", **options: int) -> dict[str, Any]:
-    """One run of load.py in its own process, with the broker's CPU time a message beside its figures."""
+    """One run of load.py in its own process; adds the broker's CPU time per message to its figures."""
     command = [sys.executable, str(LOAD), "--port", str(peer.port), "--user", peer.user, "--password", peer.password]
     command += ["--address", peer.address(queue), "--phase", phase, "--count", str(count)]
     for name, value in options.items():
@@ -70,7 +70,7 @@ def load(peer: PeerProcess, phase: str, count: int, *, queue: str = "bench", **o
         raise RuntimeError(f"The load on {peer.name} ({phase}) failed:\n{done.stdout}{done.stderr}")
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     figures["rate"] = figures["messages"] / figures["seconds"]
-    # 0.1: a tenth of the run without a core, so pauses and rates are the machine's as well as the broker's.
+    # 0.1: the broker waited for a CPU in a tenth of the run, so pauses and rates are partly the machine's.
     figures["waited_share"] = (waited_s(peer.pid) - waited) / figures["seconds"]
     figures["cpu_us"] = 1e6 * (cpu_s(peer.pid) - before) / count
     return figures
@@ -81,7 +81,7 @@ def median(rows: Iterable[dict[str, Any]], name: str) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Where the figures were taken; they mean nothing elsewhere."""
+    """The machine of the figures, which mean nothing elsewhere."""
     model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "cores": os.cpu_count(),

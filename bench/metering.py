@@ -2,10 +2,10 @@
 
     python bench/metering.py [--rounds 7] [--count 20000] [--without SOURCE]
 
-All brokers run all the time, and each round loads one after the other, in turns first, so that a slow minute of the
-machine meets all. A second broker without a ledger shows what the noise is worth. `--without` names a source tree that
-counts nothing, for one more: then the price of the counters shows too. The figures of each round are compared in
-pairs; the medians of all are printed as JSON.
+All brokers run all the time. Each round loads one after the other, each being first in turn, so that a slow minute of
+the machine affects all. A second broker without a ledger shows the size of the noise. `--without` adds a broker from a
+source tree that counts nothing, which shows the cost of the counters too. The figures of each round are compared in
+pairs; the medians are printed as JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The longest that a caller waits for a send, in each of the seven outages of `tests/faults/outages.py`.
 
-For each outage and each set of options: two brokers as processes, and an application on asyncio that sends to one queue
-all the time, without a timeout of its own. The outages of one set run side by side. Results: a table, and JSON in
+For each outage and each set of options it starts two brokers as processes, and an asyncio application that sends to one
+queue all the time, without a timeout. The outages of one set run side by side. Results: a table, and JSON in
 bench/results/. With the default options it takes about four minutes.
 
     PYTHONPATH=tests/faults python bench/outage_delay.py
@@ -43,7 +43,7 @@ class Delays:
         self.secondary = outages.Broker(folder, "fabrikam")
         self.proxy = Proxy(self.primary.port)
         self._options = options
-        # Seconds of every send that has returned, and errors by class.
+        # Duration of every send that has returned, and errors by class.
         self.seconds: list[float] = []
         self.errors: dict[str, int] = {}
         self._over = asyncio.Event()
@@ -95,7 +95,7 @@ class Delays:
 
 
 async def measure(options: PairingOptions) -> dict[str, dict[str, Any]]:
-    # An outage that is slow, or comes and goes, is so by the measure of the options.
+    # The options define how slow a slow outage is, and how often a flapping one comes and goes.
     outages.SLOW_MS = round(options.try_timeout * 1500)
     outages.INTERVAL_S = options.failover_interval
 

@@ -1,12 +1,11 @@
-"""The paired sender beside the SDK's own, on a healthy primary: it may cost at most 2 % more CPU and 3 % more time.
+"""The paired sender compared with the SDK's, on a healthy primary: at most 2 % more CPU and 3 % more time.
 
 Three senders send the same messages to the same queue of a broker in another process, in turn, call by call, in every
 order: the SDK's, another of the SDK's as a control, and the paired one. A call's CPU is that of the thread that makes
-it; a block is the sum of its calls, and gives the ratio of the paired sender to the mean of the other two. The figure
-is the median over all blocks; beside it stands where it lies in nine of ten draws of the blocks (a bootstrap), and the
-ratio of the control to the first, which would be 1 on a machine without noise. The last column is what the paired
-sender adds by itself, in front of an SDK that does nothing.
-Results: a table, and JSON in bench/results/.
+it. A block is the sum of its calls, and gives the ratio of the paired sender to the mean of the other two. The figure
+is the median over all blocks, with its range in nine of ten bootstrap draws, and the ratio of the control to the first,
+which would be 1 on a machine without noise. The last column is what the paired sender itself adds, measured in front
+of an SDK that does nothing. Results: a table, and JSON in bench/results/.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ def arguments() -> argparse.Namespace:
 
 
 async def block(sends: list[Send], load: str, calls: int) -> list[list[float]]:
-    """Seconds and CPU seconds of each sender for so many calls, which take turns."""
+    """Seconds and CPU seconds of each sender for `calls` calls, taken in turns."""
     spent = [[0.0, 0.0] for _ in sends]
     for number in range(calls):
-        # Each is first, second and last equally often, and behind each of the others.
+        # Each is first, second and last equally often, and follows each of the others.
         for side in ORDERS[number % len(ORDERS)]:
             message = LOADS[load]()
             cpu, wall = time.thread_time(), time.perf_counter()
@@ -86,21 +85,21 @@ async def compare(sends: list[Send], load: str, options: argparse.Namespace) -> 
 
 
 def middle(ratios: list[float]) -> tuple[float, float, float]:
-    """The median, and where it lies in nine of ten draws."""
+    """The median, and its range in nine of ten draws."""
     draw = random.Random(1)
     draws = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(400))
     return median(ratios), draws[20], draws[-21]
 
 
 class Nothing:
-    """An SDK's sender that does nothing."""
+    """An SDK sender that does nothing."""
 
     async def send_messages(self, message: Any, **options: Any) -> None:
         pass
 
 
 async def own_us(load: str, calls: int = 20_000) -> float:
-    """What the asyncio sender adds to a call."""
+    """Microseconds that the asyncio sender adds to a call."""
     text = "Endpoint=sb://{}.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
     client = aio.PairedServiceBusClient.from_connection_strings(text.format("a"), text.format("b"))
     sender = client.get_queue_sender("bench")
@@ -118,7 +117,7 @@ async def own_us(load: str, calls: int = 20_000) -> float:
 
 
 def awaited(send: Callable[[Any], None]) -> Send:
-    """A sync sender's call, for the same loop; it adds the same to both sides."""
+    """A sync sender's call on the same loop; it adds the same to both sides."""
 
     async def run(message: Any) -> None:
         send(message)

@@ -1,4 +1,4 @@
-"""What the brokers of a comparison need: ports, certificates, and a word for what is missing."""
+"""Helpers for the brokers of a comparison: ports, certificates, and the error for a missing broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listens(port: int) -> bool:
 
 
 def make_certificate() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """A key and a certificate of its own for localhost: the load does not check it."""
+    """A key and a self-signed certificate for localhost; the load does not check it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)

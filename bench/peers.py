@@ -1,9 +1,9 @@
-"""Both builds of Twinbus beside ActiveMQ Artemis and RabbitMQ, under one load: `make bench-peers`.
+"""Both builds of Twinbus compared with ActiveMQ Artemis and RabbitMQ, under one load: `make bench-peers`.
 
-The load is a C program of its own (load.c). All brokers run all the time and are loaded in turn, case by case and round
-by round; figures are medians over the rounds, and only ratios inside one run mean anything. Artemis confirms no
-settlement, so its receives count when the settlement is written. A broker that cannot be had here is left out and
-named. Results: one table, and one JSON file in bench/results/.
+The load is a separate C program (load.c). All brokers run all the time and are loaded in turn, case by case and round
+by round; figures are medians over the rounds, and only ratios within one run are meaningful. Artemis confirms no
+settlement, so its receives count when the settlement is written. Brokers that are not available here are listed and
+left out. Results: one table, and one JSON file in bench/results/.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 COMPILED = HERE.parent / "build" / "compiled"
 MANY_QUEUES = 100
 QUEUES = ("bench", "deep", *(f"many{number}" for number in range(MANY_QUEUES)))
-# A rate is steady when this many loads in a row differ by no more than the share.
+# A rate is steady when this many loads in a row differ by at most this share.
 STEADY_ROUNDS, STEADY_SHARE, WARM_ROUNDS_MAX = 3, 0.1, 20
 
 
@@ -39,13 +39,13 @@ class Case(NamedTuple):
 
     title: str
     phase: str
-    # Of the messages of a run: large and slow ones need fewer.
+    # Share of a run's messages: large and slow ones need fewer.
     share: float = 1.0
     figures: tuple[str, ...] = ("rate",)
     options: Mapping[str, int] = MappingProxyType({})
     queue: str = "bench"
     tls: bool = False
-    # The phase that puts messages there before, or takes them out afterwards; not counted.
+    # The phase that fills the queue before, or empties it afterwards; not counted.
     before: str = ""
     after: str = ""
 
@@ -94,7 +94,7 @@ class Loader:
         if compiler is None:
             raise PeerMissing("The load needs a C compiler: apt-get install gcc libc6-dev libssl-dev")
         command = [compiler, "-O2", "-o", str(self.path), str(HERE / "load.c")]
-        # Whether it speaks TLS, which needs OpenSSL's headers.
+        # TLS needs OpenSSL's headers.
         self.tls = subprocess.run([*command, "-lssl", "-lcrypto"], capture_output=True, check=False).returncode == 0
         if not self.tls:
             subprocess.run([*command, "-DNO_TLS"], check=True)
@@ -126,7 +126,7 @@ def rss_mib(pid: int) -> float:
 
 
 def find_peers(options: argparse.Namespace) -> tuple[list[Any], dict[str, str]]:
-    """The brokers that can be had here, and what is missing for the others."""
+    """The brokers available here, and what is missing for the others."""
 
     def compiled() -> TwinbusPeer:
         if not list(COMPILED.rglob("*.so")):
@@ -155,7 +155,7 @@ def find_peers(options: argparse.Namespace) -> tuple[list[Any], dict[str, str]]:
 
 
 def warm(loader: Loader, peer: Any, messages: int) -> list[float]:
-    """Load a broker until its rate is steady; the rates on the way."""
+    """Load a broker until its rate is steady; returns the rates on the way."""
     rates: list[float] = []
     while len(rates) < WARM_ROUNDS_MAX:
         rates.append(loader.run(peer, Case("warming up", "both"), messages)["rate"])
@@ -189,7 +189,7 @@ def show(table: dict[str, dict[str, list[float]]], rss: dict[str, float], cases:
 
 def main() -> int:
     options = arguments()
-    # Asked before the load starts: its load average shows what else ran.
+    # Called before the load starts, so that the load average shows what else ran.
     where = machine()
     options.folder.mkdir(parents=True, exist_ok=True)
     loader = Loader(options.folder)

@@ -1,7 +1,7 @@
-"""A private RabbitMQ node from Debian's package, for the time of one run.
+"""A private RabbitMQ node from Debian's package, for one run.
 
-Own data folder, own ports, loopback only, own Erlang name server: an installed RabbitMQ service is not touched.
-The quorum queue is its replicated, always flushed kind: the one that promises what we promise.
+It has its own data folder, ports and Erlang name server, on loopback only; an installed RabbitMQ service is not
+touched. Quorum queues are RabbitMQ's replicated kind that always flushes, with the same promise as ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import TracebackType
 
 from peer_tools import PeerMissing, free_port, listens, make_pem
 
-# Debian's commands in the path insist on root or a user of their own; these are the same scripts without that.
+# Debian's commands in the path require root or their own user; these are the same scripts without that check.
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 MISSING = "RabbitMQ is not installed. The comparison needs Debian's package: apt-get install rabbitmq-server"
 START_TIMEOUT_S = 90.0
@@ -36,7 +36,7 @@ class RabbitMq:
             raise PeerMissing(MISSING)
         # Data, logs, cookie and configuration; removed at the end.
         self.folder = Path(tempfile.mkdtemp(prefix="rabbitmq-", dir=folder))
-        # The AMQP ports; both protocol versions speak on them.
+        # The AMQP ports; both serve AMQP 0-9-1 and 1.0.
         self.port, self.tls_port = free_port(), free_port()
         self.epmd_port = free_port()
         # The server's process group; None before start and after stop.
@@ -98,7 +98,7 @@ class RabbitMq:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        # The name server that the node started outlives it.
+        # The node starts a name server that outlives it.
         subprocess.run(["epmd", "-port", str(self.epmd_port), "-kill"], env=self.environment, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -111,7 +111,7 @@ class RabbitMq:
         return done.stdout
 
     def declare(self, *queues: str) -> None:
-        """Durable quorum queues. The command line has no verb for it, so the node is asked directly, once for all."""
+        """Durable quorum queues. rabbitmqctl has no command for it, so one call evaluates an expression on the node."""
         names = ", ".join(f'<<"{queue}">>' for queue in queues)
         resource = 'rabbit_misc:r(<<"/">>, queue, Name)'
         arguments = '[{<<"x-queue-type">>, longstr, <<"quorum">>}]'
@@ -126,7 +126,7 @@ class RabbitMq:
 
     @property
     def pid(self) -> int:
-        """The Erlang machine's process, whose CPU time is counted."""
+        """The Erlang VM's process, whose CPU time is counted."""
         return int((self.folder / "pid").read_text())
 
     @property

@@ -1,4 +1,4 @@
-"""How long a broker takes to start with many copies: subscriptions times messages, all waiting.
+"""How long a broker takes to start with many copies: subscriptions times messages, all active.
 
     python bench/restart.py [--subscriptions 1000] [--messages 2000]
 
@@ -49,7 +49,7 @@ def built(folder: Path, subscriptions: int, messages: int) -> None:
 
 
 def start_s(data: Path, ready: Path) -> tuple[float, float]:
-    """Seconds until it is ready, and CPU seconds of the whole process."""
+    """Seconds until it is ready, and CPU seconds of the process."""
     ready.unlink(missing_ok=True)
     cpu_s = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     start = time.perf_counter()

@@ -1,9 +1,9 @@
-"""What the rules cost: microseconds a command, bytes a queued message, seconds for recovery.
+"""What the entities cost: microseconds per command, bytes per queued message, seconds for recovery.
 
     python bench/rules.py [--depth 1000000] [--quick]
 
 Prints one JSON object. The garbage collector is off, as it is in the broker. Costs are medians over bursts of 500
-messages, a commit each; the commit itself (the store) is not part of it.
+messages with one commit each; the commit itself (the store) is not included.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def build(depth: int, ttl_ms: int | None) -> tuple[Queue, Namespace]:
 
 
 def fill(queue: Queue, depth: int, ttl_ms: int | None) -> None:
-    """Messages of differing size, a millisecond apart: nothing is shared that would not be in practice."""
+    """Messages of different sizes, a millisecond apart, so that no objects are shared that would not be in practice."""
     for start in range(0, depth, BURST):
         facts = Facts()
         for number in range(start, min(start + BURST, depth)):
@@ -57,7 +57,7 @@ def fill(queue: Queue, depth: int, ttl_ms: int | None) -> None:
 
 
 def costs(depth: int, ttl_ms: int | None, bursts: int) -> dict[str, float]:
-    """Microseconds for each message to send, acquire, complete and abandon at a depth."""
+    """Microseconds per message to send, acquire, complete and abandon at a depth."""
     queue, _ = build(depth, ttl_ms)
     now_ms = NOW_MS + depth
     found: dict[str, list[float]] = {"send": [], "acquire": [], "complete": [], "abandon": []}

@@ -1,8 +1,8 @@
-"""Load beside RabbitMQ, in the same run: `make bench`.
+"""Load compared with RabbitMQ, in the same run: `make bench`.
 
-1 KB durable messages, send window and prefetch 500, from a separate process on our own engine. Both brokers run all the
-time and are loaded in turn, round by round; the figures are medians over the rounds, and only their ratios mean
-anything on another machine. Results: a table, and JSON in bench/results/.
+1 KB durable messages, send window and prefetch 500, from a separate process with our own engine. Both brokers run all
+the time and are loaded in turn, round by round; the figures are medians over the rounds, and only their ratios are
+meaningful on another machine. Results: a table, and JSON in bench/results/.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbus_peer import TwinbusPeer
 HERE = Path(__file__).resolve().parent
 # Phase -> share of the messages: one in flight is slow, and its percentiles need no more.
 PHASES = {"send": 1.0, "receive": 1.0, "both": 1.0, "latency": 0.04}
-# What the broker must reach beside RabbitMQ, pure Python. Rates: at least so many times its rate. Waits: at most.
+# Targets as ratios to RabbitMQ, in pure Python: minimum for rates, maximum for waits.
 BARS = {"send": 1.3, "receive": 2.0, "both": 2.0, "p50_ms": 1.0, "p99_ms": 1.0}
 
 
@@ -92,7 +92,7 @@ def show(table: dict[str, dict[str, float]]) -> None:
 
 def main() -> int:
     options = arguments()
-    # Asked before the load starts: its load average shows what else ran.
+    # Called before the load starts, so that the load average shows what else ran.
     where = machine()
     options.folder.mkdir(parents=True, exist_ok=True)
     peers: list[Any] = [TwinbusPeer(options.folder)]
@@ -107,7 +107,7 @@ def main() -> int:
         for peer in peers:
             stack.enter_context(peer)
             peer.declare("bench")
-            # The first messages pay for what is loaded and compiled once.
+            # Warm up: the first messages pay for what is loaded and compiled once.
             load(peer, "both", max(1000, options.messages // 10))
         for number in range(options.rounds):
             for peer in peers:

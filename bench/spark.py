@@ -1,17 +1,17 @@
-"""What Spark adds to moving messages: the `servicebus` source and sink beside our client alone and the SDK's loop.
+"""What Spark adds to moving messages: the `servicebus` source and sink compared with our client alone and an SDK loop.
 
-The same messages of 1 KB, from and to a broker in a process of its own, in turns:
+The same messages of 1 KB, from and to a broker in another process, in turns:
 
-- `batch`: look at all of a queue. Client: pages of peeks. SDK: `peek_messages`.
+- `batch`: peek at a whole queue. Client: pages of peeks. SDK: `peek_messages`.
 - `stream`: read a queue empty. Spark: AvailableNow into nothing. Client: pages of peeks and batch deletes, which are
   the operations of the source. SDK: `receive_messages`, `complete_message`.
 - `sink`: write rows to a queue. Client: encode and send in batches. SDK: `send_messages` with batches.
 
-CPU is that of the process and everything below it but the broker: for Spark the driver, its JVM and all Python workers.
-The broker does the same for whoever asks, and is counted for nobody. Starting a query costs whatever its rows are, so
-each Spark run is made twice, with a tenth of the rows and with all: `cpu_us` is the difference for each row,
-`start_cpu_s` what is left. What Spark adds is its `cpu_us` less the client's. Bodies, ids
-and two properties are decoded by Spark and by nobody else, and are part of what it adds.
+CPU is that of the process and all its descendants without the broker: for Spark the driver, its JVM and all Python
+workers. The broker does the same work for all, so its CPU is not counted. Starting a query costs the same for any
+number of rows, so each Spark run is made twice, with a tenth of the rows and with all: `cpu_us` is the difference per
+row, `start_cpu_s` the rest. What Spark adds is its `cpu_us` less the client's. Only Spark decodes bodies, ids and two
+properties, so this is part of what it adds.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _SUBREAPER = 36
 
 
 def keep_orphans() -> None:
-    """Workers whose own parent is gone become ours, not the system's: what they used is not lost from the sum."""
+    """Make this process the parent of orphaned workers, so that their CPU is not lost from the sum."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def tree_cpu_s(broker: int) -> dict[str, float]:
-    """CPU seconds of this process and all below it but the broker, by program; those that ended are in their parents'
+    """CPU seconds of this process and its descendants without the broker, by program; ended ones are in their parents'
     sums."""
     stats: dict[int, tuple[int, str, float, float]] = {}
     for folder in Path("/proc").iterdir():
@@ -79,7 +79,7 @@ def tree_cpu_s(broker: int) -> dict[str, float]:
     for pid in below & stats.keys():
         _, name, own, ended = stats[pid]
         total["driver" if pid == os.getpid() else "jvm" if name == "java" else "workers"] += own
-        # Whatever ended was a worker, or one of those in which Spark makes its plans.
+        # Processes that ended were workers, or planners of Spark.
         total["workers"] += ended
     return total
 
@@ -95,7 +95,7 @@ def message(number: int, prefix: str) -> bytes:
 
 
 class Bench:
-    """One broker, one Spark session, and who does the work."""
+    """One broker and one Spark session, with a method for each case and program."""
 
     def __init__(self, peer: Peer, spark: SparkSession, folder: Path) -> None:
         self.text = peer.connection_string
@@ -114,13 +114,13 @@ class Bench:
         asyncio.run(work())
 
     def empty(self, queue: str, wanted: int) -> int:
-        """Take out what was sent; returns how many it were."""
+        """Take out what was sent; returns the number of messages."""
 
         async def work() -> int:
             count = 0
             async with BusClient.from_connection_string(self.text) as client:
                 receiver = await client.receiver(queue, prefetch=2_000, delete=True)
-                # Long, because the machine may be busy; what is beyond is there at once if it is there at all.
+                # A long wait, because the machine may be busy; surplus messages arrive at once or not at all.
                 while some := await receiver.receive_batch(2_000, 20 if count < wanted else 0.2):
                     count += len(some)
             return count
@@ -163,7 +163,7 @@ class Bench:
         checkpoint = self.folder / f"checkpoint-{self.runs}"
         stream = self.spark.readStream.format("servicebus").options(connectionString=self.text, queueName=MOVED)
         query = (
-            # One micro-batch, whatever the number of rows: what a micro-batch costs is part of the start.
+            # One micro-batch for any number of rows: its cost is part of the start.
             stream.option("maxMessagesPerTrigger", max(count, 1))
             .load()
             .writeStream.format("noop")
@@ -252,12 +252,12 @@ def measured(
 
 
 def one_round(bench: Bench, case: str, rows: int, sdk_rows: int) -> dict[str, Any]:
-    """All three who do one thing."""
+    """One case with Spark, the client and the SDK."""
 
     def run(who: str, count: int) -> tuple[float, dict[str, float]]:
         if case == "stream":
             bench.fill(MOVED, count)
-        # Spark's workers may come and go while others work, and are not theirs.
+        # Spark's workers may come and go while the others work, and must not be counted for them.
         clock = partial(tree_cpu_s, bench.broker) if who == "spark" else own_cpu_s
         found = measured(getattr(bench, f"{who}_{case}"), count, clock)
         if case == "sink" and (got := bench.empty(SUNK, count)) != count:
@@ -269,7 +269,7 @@ def one_round(bench: Bench, case: str, rows: int, sdk_rows: int) -> dict[str, An
     spark_s, spark = run("spark", rows)
     client_s, client = run("client", rows)
     sdk_s, sdk = run("sdk", sdk_rows)
-    # For each row, without the start.
+    # Per row, without the start.
     each_us = {name: (spark[name] - little[name]) / (rows - few) * 1e6 for name in PROGRAMS}
     row_us, client_us = sum(each_us.values()), client["driver"] / rows * 1e6
     return {
@@ -308,7 +308,7 @@ def main() -> int:
                 bench.fill(KEPT, options.rows)
                 for _ in range(2):
                     for case in cases:
-                        # Workers started, code compiled: the JVM needs some 100,000 rows for it.
+                        # Start workers and compile code: the JVM needs some 100,000 rows for it.
                         one_round(bench, case, max(options.rows // 2, 100), 100)
                 for _ in range(options.rounds):
                     for case in cases:

@@ -1,9 +1,9 @@
-"""How fast the Spark syphon drains a backlog, beside the local engine and a plain loop of the SDK, in the same run.
+"""How fast the Spark syphon drains a backlog, compared with the local engine and a plain loop of the SDK.
 
-All three move messages of 1 KB from backlog queues of one broker to a queue of another, each broker a process of its
-own with the disk's own flush; a message is completed only when the primary has accepted it. Starting Spark and a first
-small round are not counted. The SDK's loop does it for fewer messages, because it would take too long, and its rate is
-compared. Results: a table, and JSON in bench/results/spark_syphon.json.
+All three move messages of 1 KB from backlog queues of one broker to a queue of another, in the same run. Each broker is
+a separate process with real disk flushes; a message is completed only when the primary has accepted it. Starting Spark
+and a first small round are not counted. The SDK's loop moves fewer messages, because it would take too long, and its
+rate is compared. Results: a table, and JSON in bench/results/spark_syphon.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 def family_cpu_s(brokers: set[int]) -> dict[str, float]:
-    """CPU of this process and all that it started, but for the brokers, by program; of those that ended as well."""
+    """CPU of this process and its descendants without the brokers, by program, including ended ones."""
     fields = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -1,4 +1,4 @@
-"""What the store costs over bare LMDB: scanning a million index rows, and what one message costs."""
+"""What the store costs over bare LMDB: scanning a million index rows, and the cost of one message."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How fast the local syphon drains a backlog, beside a plain loop of the SDK: receive, send, complete.
+"""How fast the local syphon drains a backlog, compared with a plain loop of the SDK: receive, send, complete.
 
-Both drain messages of 1 KB from backlog queues of one broker to a queue of another, each broker a process of its own
-with the disk's own flush; a message is completed only when the primary has accepted it. The SDK's loop does it for
-fewer messages, because it would take too long, and its rate is compared. Prints JSON.
+Both move messages of 1 KB from backlog queues of one broker to a queue of another. Each broker is a separate process
+with real disk flushes; a message is completed only when the primary has accepted it. The SDK's loop moves fewer
+messages, because it would take too long, and its rate is compared. Prints JSON.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ AT_LEAST = 5.0
 
 
 class Peer:
-    """A broker in a process of its own."""
+    """A broker in its own process."""
 
     def __init__(self, folder: Path, name: str, queues: list[str]) -> None:
         folder.mkdir()
-        # Written when the broker serves.
+        # The broker writes it when it is ready.
         ready = folder / "ready.json"
         tables = "".join(f'[namespaces.{name}.queues."{queue}"]\n' for queue in queues)
         (folder / "twinbus.toml").write_text(f"[namespaces.{name}]\nport = 0\n{tables}")
         command = [sys.executable, "-c", "from twinbus.cli.main import run; run()", "serve", "--dev"]
         command += ["--config", str(folder / "twinbus.toml"), "--data", str(folder / "data")]
-        # The broker.
         self.process = subprocess.Popen(
             [*command, "--ready-file", str(ready)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -54,7 +53,6 @@ class Peer:
             if time.monotonic() > end or self.process.poll() is not None:
                 raise RuntimeError("The broker did not start.")
             time.sleep(0.01)
-        # For clients.
         self.connection_string = str(json.loads(ready.read_text())["namespaces"][name]["connection_string"])
 
     def stop(self) -> None:
@@ -74,7 +72,7 @@ async def fill(secondary: str, queues: list[str], count: int, prefix: str) -> No
 
 
 async def taken(primary: str) -> int:
-    """Empty the destination; how many different messages there were."""
+    """Empty the destination; returns the number of different messages."""
     ids = set()
     async with BusClient.from_connection_string(primary) as client:
         receiver = await client.receiver(PATH, prefetch=2_000, delete=True)
@@ -105,7 +103,7 @@ async def ours(primary: str, secondary: str, count: int) -> dict[str, Any]:
 
 
 async def the_sdks(primary: str, secondary: str, count: int) -> dict[str, Any]:
-    """What one writes with the SDK alone: the same guarantees, and lists of messages where it has them."""
+    """What a user writes with the SDK alone: the same guarantees, and lists of messages where the SDK has them."""
     await fill(secondary, SDK_QUEUES, count, "sdk")
     moved = 0
     async with (
@@ -134,7 +132,7 @@ async def the_sdks(primary: str, secondary: str, count: int) -> dict[str, Any]:
 
 
 def restored(message: Any) -> Any:
-    """The least that puts a message back: a new one with the same body, id and properties."""
+    """The minimum to restore a message: a new one with the same body, id and properties."""
     from azure.servicebus import ServiceBusMessage
 
     own = {name: value for name, value in (message.application_properties or {}).items() if name != b"x-ms-path"}

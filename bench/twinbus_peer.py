@@ -1,6 +1,6 @@
-"""A Twinbus broker in a process of its own, started as a user starts it, for the time of one run.
+"""A Twinbus broker in its own process, started as a user starts it, for one run.
 
-It has the same handful of attributes as the other peers (see rabbitmq.py), so that the bench does not ask who it is.
+It has the same attributes as the other peers (see rabbitmq.py), so that the bench can treat all alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ START_TIMEOUT_S = 60.0
 
 
 class TwinbusPeer:
-    """`with TwinbusPeer(folder) as peer:`; `kill`, `stop` and `start` may be called in between, the data stays."""
+    """`with TwinbusPeer(folder) as peer:`; `kill`, `stop` and `start` may be called in between, and the data
+    persists."""
 
     version = twinbus.__version__
     # Whether it answers settlements that are sent unsettled.
@@ -42,7 +43,7 @@ class TwinbusPeer:
         self.name = name
         # Data and configuration; removed at the end.
         self.folder = Path(tempfile.mkdtemp(prefix="twinbus-", dir=folder))
-        # Kept over restarts; one port for both.
+        # Kept over restarts; one port for both protocols.
         self.port = self.tls_port = free_port()
         # Added to the broker's environment.
         self.environment = environment or {}
@@ -53,14 +54,14 @@ class TwinbusPeer:
         self.user = self.password = ""
         lines = [f"[namespaces.{NAMESPACE}]", f"port = {self.port}"]
         for queue in queues:
-            # Five minutes: a measurement must not meet a lapsing lock. And room for a million kilobytes.
+            # Five minutes, so that no lock expires during a measurement; and room for a million kilobytes.
             lines += [
                 f"[namespaces.{NAMESPACE}.queues.{queue}]",
                 'lock_duration = "PT5M"',
                 "max_megabytes = 5120",
                 "max_message_bytes = 104857600",
             ]
-        # Tables of topics, as the configuration has them.
+        # TOML tables of topics.
         lines += topics or []
         (self.folder / "twinbus.toml").write_text("\n".join(lines) + "\n")
 

@@ -1,4 +1,4 @@
-"""Sessions: each customer's messages in order, to one receiver at a time, with a state that survives it.
+"""Sessions: each customer's messages in order, to one receiver at a time, with a state that outlives the receiver.
 
 TWINBUS_CONNECTION_STRING=... python examples/sessions.py    (the queue `baskets` requires sessions)
 """

@@ -3,7 +3,7 @@
 TWINBUS_CONNECTION_STRING=... DATABASE=postgresql://... python examples/spark_database.py    (the queue `orders` exists)
 
 A batch and its number go into the database in one transaction. Spark repeats a batch after a crash under the same
-number, so a number that is there already is skipped. `pip install 'psycopg[binary]'` brings the driver.
+number, so a number that is already stored is skipped. `pip install 'psycopg[binary]'` installs the driver.
 """
 
 import json
@@ -51,7 +51,7 @@ with spark_session("spark_database", brisk=True) as spark, tempfile.TemporaryDir
     )
     query = sales.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).trigger(availableNow=True)
     query.start().awaitTermination()
-    # A crash after the commit to the database, and before Spark's own: the batch comes again.
+    # Simulates a crash between the database's commit and Spark's: the batch is repeated.
     write(sales.sparkSession.createDataFrame([("order-0", "pen", 1, 120)], "a string, b string, c int, d long"), 0)
 
 with psycopg.connect(DATABASE) as database:

@@ -1,4 +1,4 @@
-"""Read a queue as a DataFrame, and write what was counted to another one. Nothing is taken out of the first.
+"""Read a queue as a DataFrame, and write the counts to another one. The first queue keeps its messages.
 
 TWINBUS_CONNECTION_STRING=... python examples/spark_read.py    (the queues `orders` and `bulk` exist)
 """

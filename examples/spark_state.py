@@ -1,4 +1,4 @@
-"""Baskets that are kept between batches: a stream grouped by session id, with a state for each (transformWithState).
+"""Keep baskets between batches: a stream grouped by session id, with a state for each (transformWithState).
 
 TWINBUS_CONNECTION_STRING=... python examples/spark_state.py    (the queue `orders` exists)
 

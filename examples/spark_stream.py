@@ -1,4 +1,4 @@
-"""A stream from one queue to another: every order once, also when the job dies in the middle and is started again.
+"""A stream from one queue to another: every order once, even if the job is killed and restarted.
 
 TWINBUS_CONNECTION_STRING=... python examples/spark_stream.py    (the queues `orders` and `bulk` exist)
 """

@@ -1,4 +1,4 @@
-"""Twinbus in your own tests: a real broker for each test in milliseconds, and outages on purpose.
+"""Twinbus in your own tests: a real broker for each test in milliseconds, and injected outages.
 
 pytest examples/test_orders.py
 """

@@ -1,4 +1,4 @@
-"""A topic with two subscriptions, one of them filtered by SQL, made by the official administration client.
+"""A topic with two subscriptions, one of them filtered by SQL, created with the official administration client.
 
 TWINBUS_CONNECTION_STRING=... TWINBUS_CA=... python examples/topics.py    (`twinbus trust` says where the CA is)
 """

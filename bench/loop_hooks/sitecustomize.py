@@ -1,8 +1,8 @@
-"""Loaded by a broker that `bench/bystander.py --turns` starts, and by nobody else: times its event loop.
+"""Times the event loop of a broker that `bench/bystander.py --turns` starts.
 
-The file named by LOOP_TURNS gets a line for each callback and each turn of the loop that used much CPU: milliseconds
-and name. A turn is everything between two looks at the sockets: whoever sends something waits for all of it. CPU of the
-loop's thread, not time on the wall: other work on the machine does not change it.
+It writes a line to the file named by LOOP_TURNS for each callback and each turn of the loop that used much CPU:
+milliseconds and name. A turn is everything between two polls of the sockets, and a client that sends something waits
+for all of it. It measures the CPU of the loop's thread, because other work on the machine does not change that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from asyncio.base_events import BaseEventLoop
 from asyncio.events import Handle
 
-# Its callbacks cannot be watched.
+# uvloop's callbacks cannot be watched.
 sys.modules["uvloop"] = None  # type: ignore[assignment]
 
 _FLOOR_MS = 4.0

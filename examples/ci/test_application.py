@@ -1,4 +1,4 @@
-"""A test of an application that knows nothing of Twinbus: it takes the connection string that its CI gives it."""
+"""A test of an application that knows nothing of Twinbus: it uses the connection string that its CI sets."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Sends an order to the broker in the container next door, and receives it."""
+"""Sends an order to the broker in the other container, and receives it."""
 
 import os
 
