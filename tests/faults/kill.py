@@ -1,8 +1,9 @@
 """Kills the broker under load with SIGKILL, again and again, and accounts for every message: `make faults`.
 
-A load process sends, receives, completes and dead-letters all the time, through every death of the broker, and logs
-what it did and what it was told. The broker comes back on the same port with the same data. In the end all that is left
-is taken out, and the checker compares. The moments of death come from a seed, so that a run can be repeated.
+A load process sends, receives, completes and dead-letters all the time, across every kill of the broker, and logs what
+it did and which answers it got. The broker restarts on the same port with the same data. At the end all remaining
+messages are received, and the checker compares. A seed determines the moments of the kills, so that a run can be
+repeated.
 """
 
 from __future__ import annotations
@@ -26,33 +27,33 @@ NAMESPACE = "faults"
 QUEUE = "kill"
 READY_TIMEOUT_S = 30.0
 PROGRESS_TIMEOUT_S = 30.0
-# Between two deaths: long enough for a few hundred commits, short enough to die in the middle of one.
+# Between two kills: long enough for a few hundred commits, short enough to hit the middle of one.
 ALIVE_S = (0.1, 1.2)
 
 
 class Broker:
-    """`twinbus serve` on one port and one data folder, over many lives."""
+    """`twinbus serve` on one port and one data folder, across many restarts."""
 
     def __init__(self, folder: Path, path: Path | None = None, *, entities: str = "", **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        # Configuration, data, ready file and log.
+        # Holds configuration, data, ready file and log.
         self.folder = folder
-        # A folder put first in the broker's import path: how a fault is planted.
+        # A folder put first in the broker's import path, to plant a fault.
         self.environment = {**os.environ, "PYTHONPATH": str(path), **environment} if path is not None else None
-        # Where it listens in every life.
+        # The same after every restart.
         self.port: int = port
-        # The child; None before the first start.
+        # None before the first start.
         self.process: subprocess.Popen[bytes] | None = None
-        # Of the namespace, from the ready file; the same in every life.
+        # From the ready file; the same after every restart.
         self.connection_string = ""
-        # Locks outlive the run: a lapsed one would deliver again what nobody lost.
+        # Locks outlive the run: an expired one would redeliver messages that nobody lost.
         entities = entities or f'[namespaces.{NAMESPACE}.queues.{QUEUE}]\nlock_duration = "PT5M"\n'
         (folder / "twinbus.toml").write_text(f"[namespaces.{NAMESPACE}]\nport = {port}\n{entities}")
 
     def start(self) -> float:
-        """Seconds until it served."""
+        """Returns the seconds until it is ready."""
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
         command = [
@@ -80,7 +81,7 @@ class Broker:
             self.process.wait()
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop it with SIGTERM."""
         assert self.process is not None
         self.process.terminate()
         self.process.wait(READY_TIMEOUT_S)
@@ -93,15 +94,15 @@ class Load:
     """The load process and its log."""
 
     def __init__(self, broker: Broker, log: Path, *options: str) -> None:
-        # What it did and was told, one line each.
+        # What it did and which answers it got, one line each.
         self.log = log
-        # How many bytes of the log have been looked at by `progressed`.
+        # How many bytes of the log `progressed` has read.
         self.seen_bytes = 0
         command = [sys.executable, str(LOAD), "--connection-string", broker.connection_string, "--queue", QUEUE]
         self.process = subprocess.Popen([*command, "--log", str(log), *options], stderr=subprocess.PIPE, text=True)
 
     def progressed(self) -> bool:
-        """Whether a send was accepted and a completion confirmed since the last call that said yes."""
+        """Whether a send was accepted and a completion confirmed since the last call that returned True."""
         with self.log.open() as file:
             file.seek(self.seen_bytes)
             text = file.read()
@@ -129,7 +130,7 @@ def entries(log: Path) -> list[tuple[Did, str]]:
 
 
 def run(kills: int, seed: int, *, echo: bool = False, planted: Path | None = None) -> Report:
-    """The whole test; raises when it cannot be carried out, and leaves the judgement to the caller."""
+    """The whole test; raises if it cannot be run, and leaves the verdict to the caller."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="twinbus-kill-") as name:
         folder = Path(name)
@@ -148,7 +149,7 @@ def run(kills: int, seed: int, *, echo: bool = False, planted: Path | None = Non
                     print(f"kill {number}/{kills}: back in {seconds:.2f} s", flush=True)
             _await_progress(load, broker)
             load.stop()
-            # Once more, so that what is found comes from the disk and no lock hides anything.
+            # Restart once more, so that what is found comes from the disk and no lock hides anything.
             broker.kill()
             broker.start()
             (folder / "found").touch()

@@ -1,9 +1,10 @@
-"""Judges a log of what a client did and was told, against what the broker holds in the end. Pure.
+"""Judges a log of a client's operations and answers against what the broker holds at the end. Pure.
 
 - Lost: an accepted message that is neither settled nor found.
 - Resurrected: a message whose completion (or dead-lettering) was confirmed, and which came back.
-- Unexpected: a message nobody sent, or one that is there twice.
-What was under way when the broker died is in doubt and may have gone either way.
+- Unexpected: a message nobody sent, or one that exists twice.
+
+What was under way when the broker died is in doubt: both outcomes are allowed.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ class Did(enum.StrEnum):
     """One line of the log: something happened to one message."""
 
     SENT = "sent"  # handed to the socket
-    ACCEPTED = "accepted"  # the broker said it has it
+    ACCEPTED = "accepted"  # the broker confirmed it
     RECEIVED = "received"
     COMPLETING = "completing"  # settlement handed to the socket
-    COMPLETED = "completed"  # the broker said it is gone
+    COMPLETED = "completed"  # the broker confirmed the completion
     BURYING = "burying"
-    BURIED = "buried"  # the broker said it is in the dead-letter queue
+    BURIED = "buried"  # the broker confirmed that it is dead-lettered
     FOUND = "found"  # in the queue at the end
     FOUND_DEAD = "found-dead"  # in the dead-letter queue at the end
 
@@ -90,7 +91,7 @@ def _note(life: Life, did: Did) -> None:
             life.accepted = True
         case Did.RECEIVED:
             life.received += 1
-            # It is here again, so the settlement that was under way did not happen.
+            # It came again, so the settlement that was under way did not happen.
             life.in_doubt = False
             life.came_back |= life.completed or life.buried
         case Did.COMPLETING | Did.BURYING:
@@ -119,7 +120,7 @@ def _judge(report: Report, message: str, life: Life) -> None:
         report.unexpected.append(message)
     if life.came_back:
         report.resurrected.append(message)
-    # Nobody receives from the dead-letter queue before the end, so what was buried must be found there.
+    # Nobody receives from the dead-letter queue before the end, so a dead-lettered message must be found there.
     gone = places == 0 and not life.completed
     if gone and (life.buried or (life.accepted and not life.in_doubt)):
         report.lost.append(message)

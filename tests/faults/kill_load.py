@@ -1,7 +1,8 @@
-"""The load of the kill test: sends, receives and settles through every death of the broker, and logs what it was told.
+"""The load of the kill test: sends, receives and settles across every kill of the broker, and logs the answers.
 
 Nothing is ever sent twice and every message has its own id, so that each line of the log is about one fate. With
-`--drain` it takes out all that is left instead. It stops on SIGTERM. A refusal is an error; a lost connection is not.
+`--drain` it receives all remaining messages instead. It stops on SIGTERM. A refusal is an error; a lost connection is
+not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BURY_EACH = 10
 HOLD_EACH = 7
 QUIET_S = 1.5
 BURIAL = state_rejected(AmqpError("com.microsoft:dead-letter", "", {"DeadLetterReason": "kill test"}))
-# What a client is told when the broker dies; anything else is a fault of the broker's.
+# The errors that a client gets when the broker dies; any other is a fault of the broker.
 DEATHS = (ConnectionForcedError, OperationTimeoutError)
 
 
@@ -37,11 +38,11 @@ class Load:
     def __init__(self, connection_string: str, queue: str, file: TextIO) -> None:
         self.connection_string = connection_string
         self.queue = queue
-        # The log; flushed with each burst, because somebody watches it.
+        # Flushed with each burst, because the test reads it meanwhile.
         self.file = file
-        # Number of the next message; ids are never used again.
+        # Number of the next message; ids are never reused.
         self.number = 0
-        # Messages received, to choose what to do with each.
+        # Number of messages received; determines what to do with each.
         self.received = 0
         # The first refusal.
         self.refusal: ServiceError | None = None

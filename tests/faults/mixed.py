@@ -1,8 +1,8 @@
 """Everything at once, with an account of every message: `make faults`, and a quick form in `make test`.
 
 Both receive modes, bodies of 10 B to 100 MB, slow and stalled readers, readers that vanish, HTTP and AMQP, entities
-that are deleted and made again under open links, a clock that is set, bits that are flipped on disk, orderly stops and
-kill -9. What is done when comes from a seed.
+that are deleted and created again under open links, clock changes, bits that are flipped on disk, orderly stops and
+kill -9. A seed determines what is done when.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ HOOKS = Path(__file__).with_name("mixed_hooks")
 DAY_MS = 86_400_000
 PROGRESS_QUICK_S = 40.0
 LARGE_BYTES = 104_857_600
-# What a message adds to its body must fit, too.
+# What a message adds to its body must fit too.
 BODY_BYTES_MAX = LARGE_BYTES - 4_096
 CHURN = "churn"
 NEWS = "news"
 NEWS_PATH = f"{NEWS}/Subscriptions/all"
-# Nobody reads them before the end, one under locks and one without: their bodies are damaged.
+# Nobody reads them before the end, one with locks and one without: their bodies are damaged.
 KEPT = ("kept-lock", "kept-take")
 PLAIN = ("lock", "take", "slow-lock", "slow-take", "vanish", "rest", "hangup", "ids", "later", "large", *KEPT)
 
@@ -60,7 +60,7 @@ QUICK = ("delete", "clock", "kill", "damage", "delete", "stop")
 
 
 def entities() -> str:
-    """The queues, as the configuration has them."""
+    """The queues as TOML."""
     return "".join(
         f'[namespaces.{kill.NAMESPACE}.queues.{path}]\nlock_duration = "PT5M"\nmax_delivery_count = 2000\n'
         f"max_megabytes = 5120\nmax_message_bytes = {LARGE_BYTES}\n"
@@ -75,7 +75,7 @@ def usual(rng: random.Random) -> int:
 
 
 def quarter(rng: random.Random) -> int:
-    """Bodies of which a few hundred fill any buffer."""
+    """Bodies of up to 250 KB: a few hundred fill any buffer."""
     return rng.choice((1_000, 250_000, 250_000))
 
 
@@ -84,12 +84,12 @@ def large(rng: random.Random) -> int:
 
 
 def kept(rng: random.Random) -> int:
-    """Some lie in a page with others, some in pages of their own."""
+    """Some share a page with others, some have their own pages."""
     return rng.randint(10, 5_000)
 
 
 def large_once(rng: random.Random) -> int:
-    """For a short run: one that is larger than any buffer, then small ones."""
+    """For a short run: one body that is larger than any buffer, then small ones."""
     sizes: Iterator[int] = rng.__dict__.setdefault("sizes", iter((30_000_000,)))
     return next(sizes, 100_000)
 
@@ -109,7 +109,7 @@ class Mixed:
     ) -> None:
         self.rng = random.Random(seed)
         self.tell = tell
-        # The steps of a short run; none: it goes on for minutes.
+        # The steps of a short run; empty for a run of minutes.
         self.quick = quick
         self.clock = folder / "clock"
         self.clock.write_text("0")
@@ -117,9 +117,9 @@ class Mixed:
         self.broker = kill.Broker(folder, HOOKS, entities=entities(), **environment)
         self.run = Run(self.broker.port, seed, 1.0 if quick else 3.0)
         self.damaged: set[str] = set()
-        # What is not done to it.
+        # Steps that are left out.
         self.without = without
-        # Faults that were told already.
+        # Number of faults already printed.
         self.told = 0
 
     # --- the broker -------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Mixed:
         return "stopped, checked and back"
 
     def clock_set(self, ms: int | None = None) -> str:
-        """Set the clock. It ends ahead of where it began, so that what is scheduled comes."""
+        """Set the clock. It ends ahead of where it began, so that scheduled messages become due."""
         step_ms = ms if ms is not None else self.rng.choice((-DAY_MS, DAY_MS, -3_600_000, 3_600_000, -2_000, 2_000))
         self.run.clock_ms += step_ms
         draft = self.clock.with_suffix(".draft")
@@ -283,12 +283,12 @@ class Mixed:
             self.last_look()
         report = check(self.run.entries)
         if self.red:
-            report.lost = []  # nobody looked what is left
+            report.lost = []  # nobody looked at what is left
         return report
 
     @property
     def red(self) -> bool:
-        """A short run with a fault cannot become green any more."""
+        """Whether a short run already has a fault, and cannot pass any more."""
         return bool(self.quick and self.run.faults)
 
     def progress(self) -> None:
@@ -313,7 +313,7 @@ class Mixed:
         self.told = len(faults)
 
     def last_look(self) -> None:
-        """Everything is read back from the disk, everything scheduled has come, and all is taken out."""
+        """Restart from disk, let every scheduled message become due, and receive all that is left."""
         self.end(orderly=False)
         self.start()
         self.clock_set(3 * DAY_MS - min(self.run.clock_ms, 0))
@@ -324,7 +324,7 @@ class Mixed:
 
 
 def flip(file: Path, mark: bytes) -> int:
-    """Flip one bit behind each copy of a mark: pages that are no longer used may hold some. Returns how many."""
+    """Flip one bit behind each copy of a mark, because unused pages may hold some. Returns the number of copies."""
     count = 0
     with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as data:
         at = data.find(mark)
@@ -344,7 +344,7 @@ def run(
     without: tuple[str, ...] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> MixedReport:
-    """The whole run; a broker that does not come back is a fault of its own."""
+    """The whole run; a broker that does not come back is a fault by itself."""
     with tempfile.TemporaryDirectory(prefix="twinbus-mixed-", ignore_cleanup_errors=True) as name:
         mixed = Mixed(Path(name), seed, quick=quick, planted=planted, without=without, tell=tell)
         try:
@@ -352,7 +352,7 @@ def run(
         except (RuntimeError, Death, AssertionError) as error:
             mixed.run.log(Did.REFUSED, "broker", "".join(traceback.format_exception(error))[-1500:])
             report = check(mixed.run.entries)
-            # Nobody could look what is left.
+            # Nobody could look at what is left.
             report.lost = []
             return report
         finally:
@@ -370,7 +370,7 @@ def main() -> int:
     parser.add_argument("--without", action="append", default=[], choices=list(STEPS), help="leave a step out")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, and no progress")
     options = parser.parse_args()
-    # Whoever ends the run ends its broker, too.
+    # Ending the run must end its broker too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
 

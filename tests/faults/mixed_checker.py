@@ -1,13 +1,11 @@
-"""Judges what readers and senders of every kind did, against what the broker holds in the end. Pure.
+"""Judges what readers and senders of every kind did against what the broker holds at the end. Pure.
 
-Each accepted message is received, or left, or was in an entity when that was deleted, or is one that was damaged on
-purpose. Besides:
+Each accepted message is received, or left, or was in an entity when that was deleted, or was damaged on purpose. Also:
 
-- Receive-and-delete has no answer. A reader that reads to the end loses nothing, over AMQP and over HTTP, but what it
-  got last may come again after a kill or a stop. A reader that vanishes may take with it, in bytes, what its socket
-  held.
-- What was sent or settled when the broker died is in doubt and may have gone either way.
-- A refusal, a connection cut without need and a body that is not whole are faults, whatever became of the message.
+- Receive-and-delete has no answer. A reader that reads to the end loses nothing, over AMQP and over HTTP, but its last
+  messages may come again after a kill or a stop. A reader that vanishes may lose as many bytes as its socket held.
+- What was sent or settled when the broker died is in doubt: both outcomes are allowed.
+- A refusal, a needless disconnection and an incomplete body are faults, whatever became of the message.
 """
 
 from __future__ import annotations
@@ -19,28 +17,28 @@ from typing import Any, NamedTuple
 
 
 class Did(enum.StrEnum):
-    """What happened, to one message or to a place."""
+    """What happened to a message or to an entity."""
 
     SENT = "sent"  # handed to the socket
-    ACCEPTED = "accepted"  # the broker said it has it
+    ACCEPTED = "accepted"  # the broker confirmed it
     RECEIVED = "received"  # under a lock
     COMPLETING = "completing"
-    COMPLETED = "completed"  # the broker said it is gone
+    COMPLETED = "completed"  # the broker confirmed the completion
     BURYING = "burying"
-    BURIED = "buried"  # the broker said it is in the dead-letter queue
+    BURIED = "buried"  # the broker confirmed that it is dead-lettered
     TAKEN = "taken"  # received and deleted
     GLIMPSED = "glimpsed"  # received and deleted by a reader that vanished
-    FOUND = "found"  # there at the end
+    FOUND = "found"  # in the entity at the end
     FOUND_DEAD = "found-dead"  # in the dead-letter queue at the end
     DAMAGED = "damaged"  # a bit of its body was flipped on disk
-    # To a place.
+    # Happened to an entity.
     VANISHED = "vanished"  # a reader left with up to `amount` bytes unread
     DELETING = "deleting"
     DELETED = "deleted"
-    # To everybody.
+    # Happened to the broker.
     KILLED = "killed"
-    STOPPED = "stopped"  # in good order
-    # Faults, told in words.
+    STOPPED = "stopped"  # by SIGTERM
+    # Faults, described in words.
     BROKEN = "broken"  # a body that is not what was sent
     REFUSED = "refused"
     CUT = "cut"
@@ -56,11 +54,11 @@ class Entry(NamedTuple):
     """One line of the log."""
 
     did: Did
-    # The entity.
+    # The path of an entity.
     place: str = ""
-    # The message, or the words of a fault.
+    # The message's name, or the description of a fault.
     name: str = ""
-    # Bytes of a message sent or unread; of one received, how often the broker had ended before.
+    # For a message sent or unread, its bytes; for one received, how many times the broker had ended before.
     amount: int = 0
 
 
@@ -71,7 +69,7 @@ class Fate:
     place: str = ""
     sent_at: int = -1
     accepted_at: int = -1
-    # The life of the broker in which it was received and deleted.
+    # In which run of the broker it was received and deleted.
     taken_in: int = -1
     size: int = 0
     received: int = 0
@@ -106,7 +104,7 @@ class MixedReport:
     resurrected: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    # What happened to the first messages that are in one of the lists, with the deaths of the broker in between.
+    # What happened to the first messages of the lists, with the deaths of the broker in between.
     histories: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -132,10 +130,10 @@ class Replay:
 
     def __init__(self) -> None:
         self.fates: dict[str, Fate] = {}
-        # By place: when each deletion began and ended.
+        # By entity: when each deletion began and ended.
         self.deletions: dict[str, list[tuple[int, int]]] = {}
         self._deleting: dict[str, int] = {}
-        # By place: what readers that vanished may have taken with them.
+        # By entity: the bytes that readers may have lost when they vanished.
         self.unread_bytes: dict[str, int] = {}
         self.report = MixedReport()
 
@@ -189,7 +187,7 @@ class Replay:
                     fate.found += 1
 
     def _taken_for_good(self, fate: Fate) -> bool:
-        """Within one life of the broker: over its end, what was written last may be given once more."""
+        """Only within one run of the broker: across its end, the messages written last may be delivered once more."""
         return fate.taken_in == self.report.kills + self.report.stops
 
     def judge(self) -> MixedReport:
@@ -206,7 +204,7 @@ class Replay:
         return self.report
 
     def _count(self, name: str, fate: Fate) -> bool:
-        """Add one message to the report; True when nobody knows where it is."""
+        """Add one message to the report; returns True if nobody knows where it is."""
         report = self.report
         places = fate.found + fate.found_dead
         report.received += fate.received

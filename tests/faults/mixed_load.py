@@ -1,7 +1,8 @@
-"""Senders and readers of the mixed run: threads with bare peers, so that each reads and writes exactly when it says so.
+"""Senders and readers of the mixed run: threads with bare peers, so that each controls exactly when it reads and
+writes.
 
-Every worker lives through deaths of the broker: it connects again and goes on. What it does and is told goes into one
-log, in order. A connection that ends while the broker lives is a fault, and so is every refusal.
+Every worker survives deaths of the broker: it reconnects and goes on. What it does and which answers it gets go into
+one log, in order. A connection that ends while the broker lives is a fault, and so is every refusal.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from twinbus.amqp.states import STATE_ACCEPTED, Accepted, Rejected, State, state
 from twinbus.amqp.terminus import Source, Target
 from twinbus.amqp.types import Symbol, Timestamp, UInt
 
-# The machine may be busy: only what never comes is a fault.
+# The machine may be busy: only an answer that never comes is a fault.
 PATIENCE_S = 120.0
 HELD_MAX = 20
 BURIAL = state_rejected(AmqpError("com.microsoft:dead-letter", "", {Symbol("DeadLetterReason"): "mixed run"}))
-# Repeats of this are the bodies: pieces that are lost, doubled or swapped show.
+# Bodies repeat this, so that lost, doubled or swapped pieces show.
 BLOCK = random.Random(0).randbytes(100_003)
-# What the kernel may hold of the broker's output, beside what the reader's own socket holds.
+# What the kernel may hold of the broker's output, in addition to the reader's own socket.
 SEND_BUFFER_BYTES_MAX = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
 
 
@@ -48,43 +49,41 @@ class Death(Exception):
 
 
 class Break(Exception):
-    """The worker breaks its connection off."""
+    """The worker disconnects on purpose."""
 
 
 class Gone(Exception):
-    """The broker detached a link: its entity was deleted, perhaps."""
+    """The broker detached a link, perhaps because its entity was deleted."""
 
 
 class Run:
     """What all workers share."""
 
     def __init__(self, port: int, seed: int, stall_s: float) -> None:
-        # Where the broker listens in every life.
+        # The broker's port, the same after every restart.
         self.port = port
         self.seed = seed
-        # How long slow readers stop reading now and then.
+        # How long slow readers occasionally stop reading.
         self.stall_s = stall_s
-        # Set when the workers shall end.
+        # Set to end the workers.
         self.stopping = threading.Event()
-        # The log.
         self.entries: list[Entry] = []
-        # Names by name, so that the log holds each once.
+        # Interns names, so that the log holds each string once.
         self.names: dict[str, str] = {}
         # Sizes of all messages by name.
         self.sizes: dict[str, int] = {}
-        # By place: accepted and not gone yet, about.
+        # By entity: about how many messages are accepted and not gone yet.
         self.waiting: dict[str, int] = {}
-        # By place: how often something was received or taken.
+        # By entity: how often something was received or taken.
         self.seen: dict[str, int] = {}
         # Counts the broker's deaths and returns: odd while it is down.
         self.life = 0
-        # By how many milliseconds its clock is set.
+        # The clock's offset in milliseconds.
         self.clock_ms = 0
-        # By place: how often it was deleted.
+        # By entity: how often it was deleted.
         self.deletions: dict[str, int] = {}
-        # Faults so far.
         self.faults = 0
-        # What a worker that failed raised.
+        # The error of a worker that failed.
         self.failures: list[BaseException] = []
         self._lock = threading.Lock()
         self._number = 0
@@ -117,7 +116,7 @@ class Run:
         return message.encode()
 
     def seen_whole(self, did: Did, place: str, message: AmqpMessage, life: int) -> str:
-        """Log a delivery from one life of the broker, and whether its body is the one that was sent."""
+        """Log a delivery from one run of the broker, and whether its body is the one that was sent."""
         name = self.names.get(str(message.message_id), str(message.message_id))
         self.log(did, place, name, life // 2)
         if b"".join(message.data or []) != body_of(name, self.sizes.get(name, 0)):
@@ -126,12 +125,12 @@ class Run:
 
 
 class Talk(Peer):
-    """A peer that is patient, and knows a death from a fault."""
+    """A patient peer that can tell the broker's death from a fault."""
 
     def __init__(self, run: Run, receive_bytes: int | None = None) -> None:
-        # What the workers share.
+        # Shared by all workers.
         self.run = run
-        # The life of the broker that it talks to.
+        # The run of the broker that it talks to.
         while run.life % 2:
             time.sleep(0.01)
         self.life = run.life
@@ -144,7 +143,7 @@ class Talk(Peer):
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             super().__init__(None, over=plain)  # type: ignore[arg-type]
             if run.life != self.life:
-                raise Death  # it may be the next one
+                raise Death  # the broker may have restarted
         except (OSError, AssertionError) as error:
             plain.close()
             raise Death from error
@@ -192,7 +191,7 @@ class Talk(Peer):
             raise Death from error
 
     def cut(self) -> bool:
-        """Whether it ended although the broker lives. Whoever kills the broker says so before."""
+        """Whether the connection ended although the broker lives. Whoever kills the broker announces it first."""
         return self.life == self.run.life and self.life % 2 == 0 and not self.run.stopping.is_set()
 
 
@@ -266,7 +265,7 @@ class Worker(threading.Thread):
         raise NotImplementedError
 
     def deleted_since(self, began: int) -> bool:
-        """Whether the entity was deleted since, or is being deleted: each deletion counts twice."""
+        """Whether the entity was deleted since `began`, or is being deleted: each deletion counts twice."""
         return self.shared.deletions.get(self.place, 0) != began or began % 2 == 1
 
     @property
@@ -279,7 +278,7 @@ class Worker(threading.Thread):
 
 
 class Send(Worker):
-    """Sends over AMQP, several at a time, and not too many more than are received."""
+    """Sends over AMQP, several at a time, and not many more than are received."""
 
     def __init__(
         self,
@@ -309,7 +308,7 @@ class Send(Worker):
             time.sleep(self.pause_s or 0.02)
 
     def send(self, talk: Talk, link: Link, names: list[str], **fields: Any) -> None:
-        """Send and wait for every answer; what has none when the broker dies stays in doubt."""
+        """Send and wait for every answer; sends without one when the broker dies stay in doubt."""
         shared = self.shared
         began = shared.deletions.get(self.place, 0)
         pending: dict[int, str] = {}
@@ -329,7 +328,7 @@ class Send(Worker):
 
 
 class SendTwice(Send):
-    """Sends each id again within the duplicate window, whatever is done to the clock: it must stay one message."""
+    """Sends each id again within the duplicate window, whatever the clock does: it must stay one message."""
 
     def work(self, talk: Talk) -> None:
         link = talk.sender(self.place)
@@ -349,7 +348,7 @@ class SendTwice(Send):
 
 
 class Schedule(Send):
-    """Schedules messages for later on the broker's clock, which is set forward now and then."""
+    """Schedules messages on the broker's clock, which is set forward now and then."""
 
     def work(self, talk: Talk) -> None:
         link = talk.sender(self.place)
@@ -361,15 +360,15 @@ class Schedule(Send):
 
 
 class PeekLock(Worker):
-    """Receives under locks; completes most, and does the other things that can be done."""
+    """Receives with locks; completes most messages, and uses every other settlement."""
 
     def __init__(self, run: Run, place: str, *, credit: int = 50, path: str = "", slow: bool = False) -> None:
         super().__init__(run, place, "peek-lock")
         self.path = path or place
         self.credit = credit
-        # Waits between two looks at the socket, and sometimes for seconds.
+        # Pauses between two reads of the socket, sometimes for seconds.
         self.slow = slow
-        # Messages it has locked and does not settle: a connection that breaks gives them back.
+        # Messages that it has locked and does not settle: breaking the connection returns them.
         self.held = 0
 
     def work(self, talk: Talk) -> None:
@@ -423,8 +422,9 @@ class PeekLock(Worker):
 
 
 class Take(Worker):
-    """Receives and deletes. Asks for more only when it has all it asked for, so that nothing is on its way to the
-    broker while something is on its way from it: what the broker has written is read, whatever becomes of the broker.
+    """Receives and deletes. Asks for more only when it has all it asked for, so that nothing travels to the broker
+    while something travels from it: the worker reads everything that the broker has written, whatever happens to the
+    broker.
     """
 
     def __init__(self, run: Run, place: str, *, credit: int = 500, slow: bool = False) -> None:
@@ -465,7 +465,7 @@ class Take(Worker):
 
 
 class Vanish(Worker):
-    """Receives and deletes with much credit, reads little or nothing, and is gone without a word."""
+    """Receives and deletes with much credit, reads little or nothing, and disconnects without a close."""
 
     def __init__(self, run: Run, place: str) -> None:
         super().__init__(run, place, "vanish")
@@ -489,7 +489,7 @@ class Vanish(Worker):
 
 
 class Churn(Send):
-    """Uses a management node over links that stay open while its entity is deleted and made again."""
+    """Uses a management node over links that stay open while its entity is deleted and created again."""
 
     def __init__(self, run: Run, place: str, rules: str = "") -> None:
         super().__init__(run, place, lambda rng: rng.randint(10, 300), waiting_max=10_000)
@@ -522,7 +522,7 @@ class Churn(Send):
             self.add_rule(rules, began)
 
     def add_rule(self, rules: Node, began: int) -> None:
-        """A rule that was added is there."""
+        """Add a rule, and check that it is listed."""
         name = f"r{self.rng.randrange(1 << 30)}"
         description = {"rule-name": name, "sql-filter": {"expression": "1=0"}}
         arguments = {"rule-name": name, "rule-description": description}
@@ -572,7 +572,7 @@ class Rest(Worker):
         return self.shared.seen_whole(did, self.place, message, life)
 
     def take(self, timeout_s: int) -> bool:
-        """Receive and delete; True when there was a message."""
+        """Receive and delete; returns whether there was a message."""
         life = self.shared.life
         status, headers, body = self.ask("DELETE", f"/{self.place}/messages/head?timeout={timeout_s}")
         if status == 200:
@@ -639,11 +639,11 @@ class RestReceive(Rest):
 
 
 class HangUp(RestSend):
-    """Asks for a message of an empty queue, hangs up, and then sends one: nobody may have taken it."""
+    """Requests a message from an empty queue, hangs up, and then sends one: nobody may have taken it."""
 
     def step(self) -> None:
         while self.take(0):
-            pass  # left by a life of the broker that ended in the middle
+            pass  # left by a broker that died in the middle
         for method in ("DELETE", "POST"):
             with socket.create_connection(("127.0.0.1", self.shared.port), timeout=PATIENCE_S) as plain:
                 head = f"{method} /{self.place}/messages/head?timeout=60 HTTP/1.1\r\nHost: localhost\r\n"
@@ -660,7 +660,7 @@ class HangUp(RestSend):
 
 
 def drain(run: Run, paths: list[tuple[str, str, Did]], *, delete: bool = True) -> None:
-    """Take out, or lock, all that is left: (path, place, what to log)."""
+    """Receive, or lock, all that is left: (path, place, what to log)."""
     for path, place, did in paths:
         talk = Talk(run)
         try:
@@ -674,7 +674,7 @@ def drain(run: Run, paths: list[tuple[str, str, Did]], *, delete: bool = True) -
 
 
 def _drained(talk: Talk, link: Link, place: str, did: Did) -> int:
-    """Use up some credit; how many messages came."""
+    """Use up some credit; returns the number of messages."""
     link.flow(500, drain=True)
     talk.flush()
     count = 0

@@ -1,8 +1,8 @@
 """Seven outages of a primary, each with real processes and sockets, and an account of every message: `make faults`.
 
-Around each outage: a primary and a secondary broker, an application that sends through `twinbus.paired` at a steady
+Each outage involves a primary and a secondary broker, an application that sends through `twinbus.paired` at a steady
 rate, a receiver on the primary, and `twinbus syphon`. When the outage is over and everything has come home, the checker
-compares what the application was told with what came out. All chance comes from a seed.
+compares the answers that the application got with what was received. All random choices come from a seed.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from twinbus.cli.directory import ask
 LOAD = Path(__file__).with_name("outages_load.py")
 READY_TIMEOUT_S = 30.0
 HOME_TIMEOUT_S = 90.0
-# Nothing has moved for so long, and nothing is left to move.
+# Give up after this long if nothing has moved and nothing is left to move.
 QUIET_S = 2.0
-# The same when something is missing.
+# The same if something is missing.
 GIVEN_UP_S = 10.0
-# The same when something lies in a queue and nobody moves it; the syphon's pauses are shorter after such outages.
+# The same if messages are in a queue and nobody moves them; the syphon's pauses are shorter after such outages.
 STUCK_S = 40.0
-# Well beyond the application's two seconds for one try.
+# Well beyond the application's two seconds for one attempt.
 SLOW_MS = 3_000
-# What was locked for a receiver that closed in good order while its answers were lost comes when the lock ends.
+# If a receiver closes properly while its answers are lost, its messages come again when their locks expire.
 LOCKS = 'lock_duration = "PT10S"\nmax_delivery_count = 1000'
 ENTITIES = f"""
 [namespaces.contoso.queues.{PLAIN}]
@@ -58,18 +58,17 @@ requires_duplicate_detection = true
 
 
 class Broker:
-    """`twinbus serve` on one port and one data folder, over many lives."""
+    """`twinbus serve` on one port and one data folder, across many restarts."""
 
     def __init__(self, folder: Path, name: str, entities: str = "") -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            # The same in every life.
+            # The same after every restart.
             self.port: int = probe.getsockname()[1]
-        # Configuration, data, ready file and log.
+        # Holds configuration, data, ready file and log.
         self.folder = folder / name
-        # Of its namespace.
         self.name = name
-        # The child; None before the first start.
+        # None before the first start.
         self.process: subprocess.Popen[bytes] | None = None
         # From the ready file.
         self.connection_string = ""
@@ -78,7 +77,7 @@ class Broker:
 
     @property
     def ca(self) -> Path:
-        """What administration clients trust."""
+        """The CA that administration clients trust."""
         return ensure_ca(self.folder / "data")
 
     def start(self) -> None:
@@ -104,7 +103,7 @@ class Broker:
             self.process.wait()
 
     def fault(self, mode: str | None, **options: object) -> None:
-        """Have a fault of the whole namespace, or with None an end of it."""
+        """Inject a fault into the whole namespace, or end it with None."""
         key = ConnectionString.parse(self.connection_string)
         token = sign(f"http://{key.host}:{self.port}/", key.key_name or "", key.key or "", int(time.time()) + 300)
         connection = HTTPConnection("127.0.0.1", self.port, timeout=READY_TIMEOUT_S)
@@ -120,7 +119,7 @@ class Broker:
             connection.close()
 
     def messages(self) -> int:
-        """What lies in its queues, dead letters as well."""
+        """The number of messages in its queues, including dead letters."""
         queues = ask(ConnectionString.parse(self.connection_string), "twinbus:list-queues", {})["queues"]
         return sum(int(queue["active_messages"]) + int(queue["dead_letter_messages"]) for queue in queues)
 
@@ -129,18 +128,17 @@ class Broker:
 
 
 class Stage:
-    """Two brokers, a proxy before the primary, and three processes that know nothing of what is done to them."""
+    """Two brokers, a proxy in front of the primary, and three processes that know nothing of the outage."""
 
     def __init__(self, folder: Path, seed: int, planted: Path | None, given_up_s: float, *, sync: bool = False) -> None:
         self.folder = folder
-        # Whether the application uses the client of threads.
+        # Whether the application uses the sync client.
         self._sync = sync
-        # Where chance comes from.
         self.rng = Random(seed)
         self.seed = seed
-        # A folder put first in the syphon's import path: how a fault is planted.
+        # A folder put first in the syphon's import path, to plant a fault.
         self._planted = planted
-        # What is missing when nothing has moved for so long, and nothing is left to move, will not come any more.
+        # After this long without movement, and with nothing left to move, a missing message is lost.
         self._given_up_s = given_up_s
         self.primary = Broker(folder, "contoso", ENTITIES)
         self.secondary = Broker(folder, "fabrikam")
@@ -157,7 +155,7 @@ class Stage:
             "send", primary=self.primary.connection_string.replace(f":{self.primary.port}", f":{self.proxy.port}")
         )
         await self.until_sends(3)
-        # Now the backlog queues are there.
+        # Now the backlog queues exist.
         self._start("syphon", planted=self._planted)
 
     def _start(self, role: str, primary: str | None = None, planted: Path | None = None) -> None:
@@ -174,7 +172,7 @@ class Stage:
             self._processes[role] = subprocess.Popen(command, stdout=errors, stderr=errors, env=environment)
 
     def watcher(self, role: str) -> Watcher:
-        """Watches what a process holds, from now on."""
+        """Watches the resources of a process from now on."""
         return Watcher(self._processes[role].pid)
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -182,7 +180,7 @@ class Stage:
     def entries(self) -> list[Entry]:
         found: list[Entry] = []
         for role in self._processes:
-            # The last line may not be written yet.
+            # The last line may be incomplete.
             for line in (self.folder / role).read_text().rpartition("\n")[0].splitlines():
                 did, name, number = line.split()
                 found.append((Did(did), name, int(number)))
@@ -197,13 +195,13 @@ class Stage:
             await asyncio.sleep(0.1)
 
     async def until_sends(self, count: int) -> None:
-        """Until every worker has had so many more sends returned: the application is at work."""
+        """Wait until `count` more sends of every worker have returned, which shows that the application is working."""
         before = self._count(Did.RETURNED)
         wanted = count * WORKERS * 3
         await self.until("sends that return", lambda: self._count(Did.RETURNED) - before >= wanted, 60)
 
     async def until_failed_over(self) -> None:
-        """Until each entity has been failed over."""
+        """Wait until each entity has failed over."""
         await self.until(
             "a failover", lambda: len({name for did, name, _ in self.entries() if did is Did.FAILED_OVER}) == 3
         )
@@ -223,7 +221,7 @@ class Stage:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def come_home(self) -> None:
-        """Let every send end and every message arrive; what is missing then is lost."""
+        """Let every send end and every message arrive; what is still missing is lost."""
         await self._end("send")
         deadline = time.monotonic() + HOME_TIMEOUT_S
         size, since = -1, time.monotonic()
@@ -283,19 +281,19 @@ async def killed(stage: Stage) -> None:
 
 
 async def silent(stage: Stage) -> None:
-    """The primary takes every byte and answers none."""
+    """The primary accepts every byte and answers none."""
     await _faulty(stage, "silent")
 
 
 async def slow(stage: Stage) -> None:
-    """The primary answers, too late for any try."""
+    """The primary answers too late for any attempt."""
     await _faulty(stage, "slow", delay_ms=SLOW_MS)
-    # What it has read and not yet done comes still.
+    # Requests that it has read and not yet handled still take effect.
     await asyncio.sleep(SLOW_MS / 1000)
 
 
 async def flapping(stage: Stage) -> None:
-    """The primary goes and comes every few seconds: some outages are shorter than the interval, some longer."""
+    """The primary goes down and comes back every few seconds, for shorter and longer than the interval."""
     for seconds in (3.0, INTERVAL_S / 2, 2.0, INTERVAL_S, 2.5):
         await asyncio.to_thread(stage.primary.fault, "down")
         await asyncio.sleep(seconds * stage.rng.uniform(0.8, 1.2))
@@ -304,12 +302,12 @@ async def flapping(stage: Stage) -> None:
 
 
 async def lossy(stage: Stage) -> None:
-    """The primary stores what it is sent, and its answers are lost."""
+    """The primary stores messages, and its answers are lost."""
     await _faulty(stage, "lossy")
 
 
 async def half_open(stage: Stage) -> None:
-    """Connections that nobody serves any more and nobody has closed: first the old ones only, then new ones as well."""
+    """Nobody serves or closes the connections any more: first only the old ones, then new ones as well."""
     if not stage.proxy.strike(stall=False):
         raise RuntimeError("The application has no connection to the primary.")
     await stage.until_sends(3)
@@ -320,7 +318,7 @@ async def half_open(stage: Stage) -> None:
 
 
 async def both(stage: Stage) -> None:
-    """The primary dies, and the secondary goes and comes, until after the primary is back."""
+    """The primary dies, and the secondary goes down and comes back until after the primary is back."""
     await asyncio.to_thread(stage.primary.kill)
     await stage.until_failed_over()
     for number, mode in enumerate(("down", "lossy", "down", "silent", "down")):
@@ -352,7 +350,7 @@ OUTAGES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
 
 @dataclass
 class Result:
-    """What came of one outage."""
+    """The result of one outage."""
 
     name: str
     seed: int
@@ -362,7 +360,7 @@ class Result:
 
     @property
     def good(self) -> bool:
-        """Nothing wrong; and something happened, for a run in which nothing happens proves nothing."""
+        """Nothing is wrong, and something happened: a run in which nothing happens proves nothing."""
         report = self.report
         happened = report.failovers > 0 and report.failbacks > 0 and report.carried > 0
         return report.good and self.usage.good and happened
@@ -380,7 +378,7 @@ async def _run(
         await stage.open()
         watcher = stage.watcher("send")
         await OUTAGES[name](stage)
-        # It is over: what is sent now goes straight again.
+        # The outage is over: new sends go directly to the primary.
         await stage.until("the fail-back", lambda: _is_back(stage.entries()))
         await stage.until_sends(3)
         await watcher.settle()
@@ -403,7 +401,7 @@ def _is_back(log: list[Entry]) -> bool:
 def run(
     name: str, seed: int = 1, *, planted: Path | None = None, given_up_s: float = GIVEN_UP_S, sync: bool = False
 ) -> Result:
-    """One outage; raises when it cannot be carried out, and leaves the judgement to the caller."""
+    """One outage; raises if it cannot be run, and leaves the verdict to the caller."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="twinbus-outage-") as folder:
         report, usage = asyncio.run(_run(name, seed, Path(folder), planted, given_up_s, sync))

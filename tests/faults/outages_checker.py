@@ -1,16 +1,16 @@
-"""Judges the logs of one outage: what an application sent and was told, what the syphon did, what came out. Pure.
+"""Judges the logs of one outage: the application's sends and answers, the syphon's work, the messages received. Pure.
 
 - Lost: a send that returned, and was not received from the primary.
-- Unexpected: received, and never sent so: another id, body, property or entity.
-- Repeated: received more than once. That is allowed for a send whose outcome was in doubt, once for each doubt, and
-  where the entity has no duplicate detection. Undoubted are those that are beyond the doubts, visible those that
-  duplicate detection should have hidden.
+- Unexpected: received, but not sent like this: another id, body, property or entity.
+- Repeated: received more than once. This is allowed once for each doubt about the send's outcome, and if the entity has
+  no duplicate detection. "Undoubted" repeats exceed the doubts; "visible" ones should have been hidden by duplicate
+  detection.
 - Hung: a send that neither returned nor raised.
 - Error: a send that raised. Every caller here has more time than the failover interval.
 
-A doubt is a try that was not answered: of the application's, to the primary or to the backlog, or of the syphon's,
-which is over only when the backlog has confirmed the completion. A message that comes again under the same sequence
-number is one message: its receiver was cut off before it could complete it.
+A doubt is an attempt without an answer: one of the application's, to the primary or to the backlog, or one of the
+syphon's, which ends only when the backlog has confirmed the completion. A message that comes again with the same
+sequence number is one message: its receiver was disconnected before it could complete it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Did(enum.StrEnum):
     RETURNED = "returned"
     RAISED = "raised"
     TRIED = "tried"  # handed to the SDK, for the primary or for the backlog
-    ANSWERED = "answered"  # and accepted
+    ANSWERED = "answered"  # the attempt was accepted
     CARRIED = "carried"  # handed to the primary by the syphon
-    SETTLED = "settled"  # and its completion in the backlog confirmed
+    SETTLED = "settled"  # the backlog confirmed its completion
     RECEIVED = "received"  # from the primary; with its sequence number
-    SPOILED = "spoiled"  # received, and not as it was sent
+    SPOILED = "spoiled"  # received, but not as it was sent
     FAILED_OVER = "failed-over"  # an entity
     FAILED_BACK = "failed-back"
     DIVERTED = "diverted"
@@ -43,7 +43,7 @@ Entry = tuple[Did, str, int]
 
 @dataclass
 class Life:
-    """What is known of one message."""
+    """What is known about one message."""
 
     counts: Counter[Did] = field(default_factory=Counter)
     # Sequence numbers under which it was received.
@@ -51,7 +51,7 @@ class Life:
 
     @property
     def doubts(self) -> int:
-        """How many copies too many are explained."""
+        """How many additional copies are allowed."""
         counts = self.counts
         tries = counts[Did.TRIED] - counts[Did.ANSWERED]
         return max(tries, 0) + max(counts[Did.CARRIED] - counts[Did.SETTLED], 0)
@@ -64,7 +64,7 @@ class Report:
     sent: int = 0
     returned: int = 0
     received: int = 0
-    # Sends that had a try without an answer.
+    # Sends with an unanswered attempt.
     in_doubt: int = 0
     failovers: int = 0
     failbacks: int = 0
@@ -128,7 +128,7 @@ def _judge(report: Report, name: str, life: Life, detects: bool) -> None:
     report.in_doubt += life.doubts > 0
     if counts[Did.RETURNED] and not counts[Did.RECEIVED]:
         report.lost.append(name)
-    # A name is sent once: a second call under it would make every count here worthless.
+    # A name is sent once: a second send under it would make every count here worthless.
     if counts[Did.SENT] != 1 or counts[Did.SPOILED]:
         report.unexpected.append(name)
     if counts[Did.RAISED]:

@@ -1,9 +1,9 @@
-"""The three processes around an outage: an application that sends, a receiver, and the syphon. Each logs what it did.
+"""The three processes of an outage: an application that sends, a receiver, and the syphon. Each logs what it did.
 
-- `send`: a paired client, the SDK below it. Every message has its own id and is sent once; the tries that this takes
-  are seen on the SDK's own sender. On SIGTERM no new send begins, and those under way end.
-- `receive`: takes messages out of the primary, through every outage.
-- `syphon`: `twinbus syphon` as it is, watched where it sends and completes.
+- `send`: a paired client on top of the SDK. Every message has its own id and is sent once; the attempts that this takes
+  are logged on the SDK's own sender. On SIGTERM no new send begins, and those under way end.
+- `receive`: receives messages from the primary, through every outage.
+- `syphon`: `twinbus syphon` itself, with its sends and completions logged.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BACKLOG_QUEUES = 3
 INTERVAL_S = 1.0
 WORKERS = 2
 PACE_S = 0.1
-# Outlasts the interval by far, whatever else the machine has to do.
+# Much longer than the interval, because the machine may be busy.
 SEND_TIMEOUT_S = 60.0
 PREFETCH = 100
 PING = "application/vnd.ms-servicebus-ping"
 
 
 class Log:
-    """One line for each thing that happened; somebody watches it."""
+    """One line for each event; the test reads it meanwhile."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -59,7 +59,7 @@ def body_of(name: str) -> bytes:
 
 
 def stopped() -> asyncio.Event:
-    """Set by SIGTERM."""
+    """An event that SIGTERM sets."""
     event = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, event.set)
     return event
@@ -69,7 +69,7 @@ def stopped() -> asyncio.Event:
 
 
 def watch_sdk(log: Log, current: ContextVar[str]) -> None:
-    """Log every try that the paired sender makes on the SDK's, for the message that is being sent."""
+    """Log every attempt that the paired sender makes on the SDK's sender, under the message being sent."""
     from azure.servicebus import ServiceBusMessage
     from azure.servicebus import ServiceBusSender as SyncSender
     from azure.servicebus.aio import ServiceBusSender
@@ -87,7 +87,7 @@ def watch_sdk(log: Log, current: ContextVar[str]) -> None:
         log(Did.ANSWERED, name)
 
     async def watched(self: ServiceBusSender, message: Any, **options: Any) -> None:
-        # A watcher is started by a send, and what it sends are pings.
+        # A send can start a watcher, which sends pings.
         if isinstance(message, ServiceBusMessage) and message.content_type == PING:
             await send(self, message, **options)
             return
@@ -101,7 +101,7 @@ def watch_sdk(log: Log, current: ContextVar[str]) -> None:
 
 
 async def call(method: Any, *arguments: Any, **options: Any) -> Any:
-    """Await a call of either colour."""
+    """Await a sync or async call."""
     if asyncio.iscoroutinefunction(method):
         return await method(*arguments, **options)
     return await asyncio.to_thread(method, *arguments, **options)
@@ -140,7 +140,7 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync
             await asyncio.sleep(PACE_S * rng.uniform(0.5, 1.5))
 
     package: Any = paired if sync else aio
-    # All threads of the pool begin now, so that what is counted later is the client's.
+    # Start all threads of the pool now, so that threads counted later belong to the client.
     size = 4 * WORKERS * len(SOURCES)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(size))
     together = threading.Barrier(size)
@@ -160,7 +160,7 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync
         on_event=told,
         admin_options={"connection_verify": str(ca)},
     )
-    # The syphon, which starts when something was sent, looks for the backlog queues once.
+    # The syphon starts after the first send, and looks for the backlog queues only once.
     await call(client.wait_until_paired)
     try:
         async with asyncio.TaskGroup() as group:
@@ -179,7 +179,7 @@ def usage_now() -> tuple[int, int]:
 
 
 async def until_back(opened: tuple[int, int]) -> tuple[int, int]:
-    """Wait until there are as many as before, for goodbyes have a time of their own, or stop waiting."""
+    """Wait until there are as many as before, or give up: closing connections takes its time."""
     for _ in range(200):
         gc.collect()
         now = usage_now()
@@ -205,7 +205,7 @@ async def receive(log: Log, primary: str) -> None:
 
 
 async def receive_from(log: Log, primary: str, source: str, entity: str) -> None:
-    """One connection after the other, until cancelled; what is not completed comes again."""
+    """Receive on one connection after the other, until cancelled; messages that are not completed come again."""
     while True:
         client = BusClient.from_connection_string(primary, timeout_ms=5_000)
         try:
@@ -235,12 +235,12 @@ def note(log: Log, message: ReceivedMessage, entity: str) -> None:
 
 
 def watch_syphon(log: Log) -> None:
-    """Log what the syphon hands to the primary, and which completions the backlog confirms."""
+    """Log the messages that the syphon sends to the primary, and the completions that the backlog confirms."""
     from twinbus.paired.syphon.bus_port import BusDestination, BusSource
     from twinbus.paired.syphon.port import Held, Outcomes, Parcel
 
     receive, send, complete = BusSource.receive, BusDestination.send, BusSource.complete
-    # Which message a handle stands for; the handle is kept, so that no other gets its number.
+    # By id(handle): the handle, kept so that its id is not reused, and its message.
     names: dict[int, tuple[Any, str]] = {}
 
     async def receiving(self: BusSource, max_count: int, wait_s: float) -> list[Held]:

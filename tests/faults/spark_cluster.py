@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback, made from the pip package: a master and some workers, each a process."""
+"""A standalone Spark cluster on loopback from the pip package: a master and some workers, each a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_TIMEOUT_S = 180.0
 
 
 def environment() -> dict[str, str]:
-    """What Spark's processes are told: our Java, this Python, loopback only."""
+    """The environment of Spark's processes: our Java, this Python, loopback only."""
     return {
         **os.environ,
         "JAVA_HOME": str(find_java().home),
@@ -32,16 +32,14 @@ def environment() -> dict[str, str]:
 
 
 class Cluster:
-    """Used with `with`; `url` is its master."""
+    """A context manager; `url` is the master's."""
 
     def __init__(self, workers: int = 2) -> None:
         # Logs and working folders.
         self._folder = tempfile.TemporaryDirectory(prefix="twinbus-cluster-", ignore_cleanup_errors=True)
         # The master, and then the workers.
         self._processes: list[subprocess.Popen[bytes]] = []
-        # Where the master is.
         self.url = ""
-        # How many workers there are to be.
         self._workers = workers
 
     def __enter__(self) -> Cluster:
@@ -103,7 +101,7 @@ class Cluster:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and theirs."""
+    """The processes that a process started, recursively."""
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
@@ -123,7 +121,7 @@ def _parents() -> Iterator[tuple[int, int]]:
                 text = (folder / "stat").read_text()
             except OSError:
                 continue
-            # The name in brackets may hold anything.
+            # The name in brackets may contain anything.
             yield int(folder.name), int(text.rpartition(")")[2].split()[1])
 
 

@@ -1,6 +1,6 @@
-"""A stream from one queue to another, as an application would have it: until what is there has been moved.
+"""A stream from one queue to another, as an application would write it, until the source is empty.
 
-The connection string comes by the environment. `--ids position` leaves the message ids to the sink.
+The connection string is passed in the environment. With `--ids position` the sink derives the message ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> int:
     settings = {
         "spark.executor.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
-        # An executor that is killed is not the task's fault.
+        # A killed executor is not the task's fault.
         "spark.task.maxFailures": "8",
     }
     with spark_session("stream", master=options.master, settings=settings, brisk=True) as spark:

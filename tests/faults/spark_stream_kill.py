@@ -1,10 +1,10 @@
 """Kills a Spark stream in mid-batch with SIGKILL, and accounts for every message: `make faults`.
 
-A stream reads one queue with the `servicebus` source and writes another with the sink. First the driver with its JVM is
-killed again and again and started anew on its checkpoint; then executors of a standalone cluster (a master and two
-workers on loopback) are killed under a driver that goes on. What comes out of the destination is compared with what was
-put into the source: nothing may be missing, at most one micro-batch for each kill may come twice, and none where the
-destination detects duplicates.
+A stream reads one queue with the `servicebus` source and writes another with the sink. First the driver is killed with
+its JVM again and again, and restarted on its checkpoint; then executors of a standalone cluster (a master and two
+workers on loopback) are killed while the driver keeps running. The destination's messages are compared with those of
+the source: none may be missing, at most one micro-batch per kill may come twice, and none if the destination detects
+duplicates.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Stage:
         self.mode = mode
         self.ids = ids
         self.target = target
-        # Checkpoint, and nothing else.
+        # Holds only the checkpoint.
         self._folder = tempfile.TemporaryDirectory(prefix="twinbus-stream-", ignore_cleanup_errors=True)
         self._checkpoint = Path(self._folder.name) / "checkpoint"
 
@@ -123,12 +123,12 @@ class Stage:
         )
 
     def moved(self) -> int:
-        """How many messages the destination has."""
+        """The number of messages at the destination."""
         return self.broker.call(lambda server: server.hosts[NAME].entities.queue(self.target).counts.active)
 
     def strike(self, process: subprocess.Popen[bytes], wanted: int, blow: Callable[[], None]) -> bool:
-        """Kill when the destination has so many; whether that was in the middle of a batch: planned, begun to be
-        written, and not committed."""
+        """Kill when the destination has `wanted` messages; returns whether that was in the middle of a batch: planned,
+        partly written, and not committed."""
         end = time.monotonic() + PROGRESS_TIMEOUT_S
         while self.moved() < wanted:
             if process.poll() is not None:
@@ -174,7 +174,7 @@ class Stage:
 
 
 def slay(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
-    """Kill a driver: with everything it started, or alone with its JVM, so that its workers find out by themselves."""
+    """Kill a driver, with everything it started or only with its JVM, so that its workers must notice by themselves."""
     family = descendants(process.pid)
     rest = family
     if alone:
@@ -196,14 +196,14 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def drivers(kills: int, seed: int, count: int, batch: int, *, mode: str, ids: str, target: str) -> Report:
-    """Kill the driver again and again, and start it anew on its checkpoint."""
+    """Kill the driver again and again, and restart it on its checkpoint."""
     rng = random.Random(seed)
     in_batch = 0
     with Stage(count, batch, mode=mode, ids=ids, target=target) as stage:
         for number in range(kills):
             process = stage.start("local[2,4]")
             try:
-                # Into the batch that is replayed first, or into the one behind it.
+                # Hit the batch that is replayed first, or the one after it.
                 wanted = stage.moved() // batch * batch + batch + rng.randint(batch // 10, batch // 2)
                 alone = number % 2 == 1
                 in_batch += stage.strike(process, wanted, lambda: slay(process, alone=alone))  # noqa: B023 - at once
@@ -213,7 +213,7 @@ def drivers(kills: int, seed: int, count: int, batch: int, *, mode: str, ids: st
 
 
 def executors(kills: int, seed: int, count: int, batch: int, *, mode: str, ids: str, target: str) -> Report:
-    """Kill the JVM of an executor under a driver that goes on."""
+    """Kill the JVM of an executor while the driver keeps running."""
     rng = random.Random(seed)
     in_batch = 0
     with Stage(count, batch, mode=mode, ids=ids, target=target) as stage, Cluster(2) as cluster:

@@ -1,9 +1,9 @@
 """Kills the Spark syphon in mid-round with SIGKILL, and accounts for every message: `make faults`.
 
-First the driver: `twinbus syphon` on `local[2]` is started, left alone until it has moved some, and killed, alone with
-its JVM or with every process that it started; in the end one more runs until the backlog is empty. Then executors: one
-syphon runs on a standalone master with two workers on loopback, and the JVM of an executor is killed under it. What
-comes out of the primary is compared with what was put into the backlog.
+First the driver: `twinbus syphon` is started on `local[2]` and killed when it has moved some messages, with its JVM
+only or with every process that it started; at the end one more runs until the backlog is empty. Then executors: one
+syphon runs on a standalone master with two workers on loopback, and the JVM of an executor is killed. The primary's
+messages are compared with those that were put into the backlog.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from twinbus.testing import Broker
 # A session has to start before anything moves.
 PROGRESS_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 240.0
-# Moved by one life before it is killed.
+# Moved in one run of the syphon before it is killed.
 MOVED = (50, 900)
 
 
@@ -52,7 +52,7 @@ class Report:
 
     @property
     def repeats_max(self) -> int:
-        """One receive batch for each slot and kill."""
+        """One receive batch per slot and kill."""
         return self.kills * QUEUES * SYPHON_BATCH_MESSAGES
 
     @property
@@ -87,15 +87,14 @@ class Stage:
     """Two brokers with a backlog between them."""
 
     def __init__(self, count: int) -> None:
-        # As the paired client makes them: every death counts as a delivery.
+        # As the paired client creates them, because every kill counts as a delivery.
         queues = [
             QueueSettings(path=name, max_delivery_count=MAX_DELIVERY_COUNT_MAX) for name in backlog_names(NAME, QUEUES)
         ]
         self.primary = Broker([NAME], [PLAIN], sync=False)
         self.secondary = Broker(["second"], queues, sync=False)
-        # How many messages there are.
         self.count = count
-        # By destination.
+        # Message ids by destination.
         self.ids: dict[str, list[str]] = {}
 
     def __enter__(self) -> Stage:
@@ -110,7 +109,7 @@ class Stage:
         self.secondary.close()
 
     def syphon(self, *options: str) -> subprocess.Popen[bytes]:
-        """`twinbus syphon`, its secrets in the environment."""
+        """`twinbus syphon`, with its secrets in the environment."""
         secrets = {
             "TWINBUS_PRIMARY": self.primary.connection_string(),
             "TWINBUS_SECONDARY": self.secondary.connection_string(),
@@ -148,7 +147,7 @@ class Stage:
 
 
 def slay(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
-    """Kill a driver: with everything it started, or alone with its JVM."""
+    """Kill a driver, with everything it started or only with its JVM."""
     family = descendants(process.pid)
     if alone:
         family = [pid for pid in family if "java" in command_line(pid).split(" ")[0]]
@@ -166,7 +165,7 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def drivers(kills: int, seed: int, count: int) -> Report:
-    """Kill the driver again and again; every other time the processes that it started live on."""
+    """Kill the driver again and again; every other time the processes that it started survive."""
     rng = random.Random(seed)
     in_transfer = 0
     with Stage(count) as stage:
@@ -182,11 +181,11 @@ def drivers(kills: int, seed: int, count: int) -> Report:
 
 
 def executors(kills: int, seed: int, count: int) -> Report:
-    """Kill the JVM of an executor under a driver that goes on."""
+    """Kill the JVM of an executor while the driver keeps running."""
     rng = random.Random(seed)
     in_transfer = 0
     with Stage(count) as stage, Cluster(2) as cluster:
-        # Short rounds: what died is planned again soon.
+        # Short rounds, so that lost work is planned again soon.
         process = stage.syphon("--master", cluster.url, "--once", "--round-seconds", "5")
         try:
             for _ in range(kills):

@@ -1,8 +1,8 @@
 """Kills the syphon in mid-transfer with SIGKILL, again and again, and accounts for every message: `make faults`.
 
-Messages lie in the backlog queues of the secondary, for two queues of the primary: a plain one, and one with duplicate
-detection. `twinbus syphon` is started, left alone until it has moved some, and killed; in the end one more runs until
-the backlog is empty. Then all is taken out of the primary and compared with what was put in.
+The backlog queues of the secondary hold messages for two queues of the primary: a plain one, and one with duplicate
+detection. `twinbus syphon` is started and killed when it has moved some messages; at the end one more runs until the
+backlog is empty. Then everything is received from the primary and compared with what was put in.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ DETECTING = "detecting"
 NAME = "first"
 QUEUES = 4
 PROGRESS_TIMEOUT_S = 30.0
-# Moved by one life of a syphon before it is killed.
+# Moved in one run of the syphon before it is killed.
 MOVED = (50, 900)
 
 
 @dataclass
 class Account:
-    """What was put in and what came out, of one queue."""
+    """The messages sent to and received from one queue."""
 
     sent: int = 0
     received: int = 0
@@ -75,7 +75,7 @@ class Report:
 
 
 def account(sent: Iterable[str], received: Iterable[str]) -> Account:
-    """Compare: lost is what was sent and never came, unexpected what came and was never sent."""
+    """Compare: lost messages were sent and never received, unexpected ones received and never sent."""
     wanted = set(sent)
     found = Counter(received)
     return Account(
@@ -88,21 +88,21 @@ def account(sent: Iterable[str], received: Iterable[str]) -> Account:
 
 
 def command(primary: Broker, secondary: Broker, *more: str) -> list[str]:
-    """`twinbus syphon`, in a process of its own."""
+    """The command line of `twinbus syphon`."""
     main = [sys.executable, "-c", "from twinbus.cli.main import run; run()", "syphon", "--engine", "local", "--quiet"]
     pair = ["--primary", primary.connection_string(), "--secondary", secondary.connection_string()]
     return [*main, *pair, "--primary-name", NAME, "--backlog-queue-count", str(QUEUES), *more]
 
 
 def moved(primary: Broker) -> int:
-    """How many messages the primary has."""
+    """The number of messages in the primary."""
     broker = ConnectionString.parse(primary.connection_string())
     queues = ask(broker, "twinbus:list-queues", {})["queues"]
     return sum(int(queue["active_messages"]) for queue in queues)
 
 
 async def fill(secondary: Broker, count: int) -> dict[str, list[str]]:
-    """Divert messages, as a paired client would have; returns the ids for each destination."""
+    """Divert messages, as a paired client would; returns the ids for each destination."""
     ids: dict[str, list[str]] = {PLAIN: [], DETECTING: []}
     async with BusClient.from_connection_string(secondary.connection_string()) as client:
         for number, queue in enumerate(backlog_names(NAME, QUEUES)):
@@ -118,7 +118,7 @@ async def fill(secondary: Broker, count: int) -> dict[str, list[str]]:
 
 
 async def drained(broker: Broker, path: str) -> list[str]:
-    """Take everything out of a queue."""
+    """Receive everything from a queue."""
     found: list[str] = []
     async with BusClient.from_connection_string(broker.connection_string()) as client:
         receiver = await client.receiver(path, prefetch=1_000, delete=True)
@@ -128,7 +128,8 @@ async def drained(broker: Broker, path: str) -> list[str]:
 
 
 def one_life(primary: Broker, secondary: Broker, wanted: int) -> bool:
-    """Run a syphon until it has moved so many, then kill it; whether it was in the middle of its work."""
+    """Run a syphon until it has moved `wanted` messages, then kill it; returns whether it was in the middle of its
+    work."""
     before = moved(primary)
     process = subprocess.Popen(command(primary, secondary), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     started = time.monotonic()
@@ -144,9 +145,9 @@ def one_life(primary: Broker, secondary: Broker, wanted: int) -> bool:
 
 
 def run(kills: int, seed: int, count: int, *, planted: str | None = None) -> Report:
-    """`planted` is a text of Python run before the syphon in its last life: how a fault is planted."""
+    """`planted` is Python source that runs before the last syphon, to plant a fault."""
     rng = random.Random(seed)
-    # As the paired client makes them: every death counts as a delivery, and must not lead to the dead-letter queue.
+    # As the paired client creates them: every kill counts as a delivery, and must not lead to the dead-letter queue.
     queues = [
         QueueSettings(path=name, max_delivery_count=MAX_DELIVERY_COUNT_MAX) for name in backlog_names(NAME, QUEUES)
     ]

@@ -1,11 +1,11 @@
-"""The checker of the kill test goes red on every planted fault, and only on those."""
+"""The checker of the kill test fails on every planted fault, and only on those."""
 
 from __future__ import annotations
 
 import pytest
 from kill_checker import Did, check
 
-# A log with one message in every allowed end: left, completed, dead-lettered, and three in doubt.
+# A log with one message for every allowed end: left, completed, dead-lettered, and three in doubt.
 GOOD = [
     *((Did.SENT, name) for name in ("left", "done", "dead", "unanswered", "settling", "back")),
     *((Did.ACCEPTED, name) for name in ("left", "done", "dead", "settling", "back")),
@@ -14,7 +14,7 @@ GOOD = [
     (Did.BURYING, "dead"),
     (Did.COMPLETED, "done"),
     (Did.BURIED, "dead"),
-    # Here the broker was killed and came again with what it had not heard of.
+    # Here the broker was killed and restarted without the settlement that it had not received.
     (Did.RECEIVED, "back"),
     (Did.FOUND, "left"),
     (Did.FOUND, "back"),

@@ -1,4 +1,4 @@
-"""The quick form of the mixed run; `make faults` runs it for half an hour. Three old faults, put back, turn it red."""
+"""The quick form of the mixed run; `make faults` runs it for half an hour. Three old faults, put back, make it fail."""
 
 from __future__ import annotations
 

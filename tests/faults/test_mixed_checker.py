@@ -1,4 +1,4 @@
-"""The checker of the mixed run goes red on every planted fault, and only on those."""
+"""The checker of the mixed run fails on every planted fault, and only on those."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def sent(name: str, place: str = "q", size: int = 100) -> list[Entry]:
     return [Entry(Did.SENT, place, name, size), Entry(Did.ACCEPTED, place, name)]
 
 
-# A log with one message in every allowed end.
+# A log with one message for every allowed end.
 GOOD = [
     *sent("left"),
     *sent("done"),

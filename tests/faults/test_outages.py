@@ -1,4 +1,4 @@
-"""The two quickest outages; `make faults` runs all seven. And the checker goes red on what it should."""
+"""The two quickest outages; `make faults` runs all seven. The checker fails on what it should."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import outages
 import pytest
 from outages_checker import Did, Entry, check
 
-# One message for each end that is allowed.
+# One message for each allowed end.
 GOOD: list[Entry] = [
     *((Did.SENT, name, 0) for name in ("plain/straight", "plain/diverted", "plain/twice", "detecting/hidden")),
     *((Did.TRIED, name, 0) for name in ("plain/straight", "plain/diverted", "plain/twice", "detecting/hidden")),
-    # Their first try was not answered.
+    # Their first attempt was not answered.
     (Did.ANSWERED, "plain/straight", 0),
     (Did.FAILED_OVER, "plain", 0),
     *((Did.TRIED, name, 0) for name in ("plain/diverted", "plain/twice", "detecting/hidden")),
@@ -23,7 +23,7 @@ GOOD: list[Entry] = [
     *((Did.CARRIED, name, 0) for name in ("plain/diverted", "plain/twice", "detecting/hidden")),
     *((Did.SETTLED, name, 0) for name in ("plain/diverted", "plain/twice", "detecting/hidden")),
     (Did.RECEIVED, "plain/straight", 1),
-    # The same message: its receiver was cut off.
+    # The same message: its receiver was disconnected.
     (Did.RECEIVED, "plain/straight", 1),
     (Did.RECEIVED, "plain/diverted", 2),
     (Did.RECEIVED, "plain/twice", 3),

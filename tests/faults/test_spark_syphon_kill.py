@@ -10,6 +10,6 @@ import spark_syphon_kill
 def test_a_driver_that_is_killed_loses_nothing() -> None:
     report = spark_syphon_kill.drivers(kills=1, seed=3, count=6_000)
     assert report.good, report
-    # A run in which nothing was cut off would prove nothing.
+    # A run in which nothing was interrupted would prove nothing.
     assert report.kills_in_transfer == 1
     assert report.plain.sent == report.detecting.sent == report.detecting.received == 3_000

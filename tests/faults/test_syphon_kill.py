@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import syphon_kill
 
-# A syphon that completes what it never sent.
+# A syphon that completes messages it never sent.
 FORGETFUL = """
 from twinbus.paired.syphon.bus_port import BusDestination
 async def send(self, parcels, on_accepted):
@@ -17,7 +17,7 @@ BusDestination.send = send
 def test_nothing_is_lost() -> None:
     report = syphon_kill.run(kills=2, seed=5, count=6_000)
     assert report.good, report
-    # A run in which nothing was cut off would prove nothing.
+    # A run in which nothing was interrupted would prove nothing.
     assert report.kills_in_transfer == 2
     assert report.plain.sent == report.detecting.sent == report.detecting.received == 3_000
 

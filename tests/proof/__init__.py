@@ -1,4 +1,4 @@
-"""The proof suites: each tries many cases from a seed, and is red when a bug is planted."""
+"""The proof suites: each tries many cases from a seed, and fails when a bug is planted."""
 
 from tests.proof.suite import Suite
 

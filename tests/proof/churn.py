@@ -1,7 +1,7 @@
 """Things that come and go: connections, sessions, links, waiters, transactions, entities, messages.
 
-Promise: when they are gone, the broker holds what it held before: no object of theirs is left, no container has grown
-with their number, no descriptor is open. Sizes are counted object by object: that repeats.
+Promise: when they are gone, the broker holds what it held before: none of their objects is left, no container has grown
+with their number, no descriptor is open. Sizes are counted object by object, which is repeatable.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from twinbus.broker.links.dispatcher import Dispatcher
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
-# Objects of one round. What stays of a round may not grow with it.
+# Objects of one round. What remains of a round may not grow with it.
 ROUND = 200
-# What a round may leave, whatever its size: cancelled timers wait in the loop until there are a hundred of them, and
-# dictionaries keep the room they once needed. The smallest object, left each time, would be more.
+# What a round may leave, whatever its size: up to a hundred cancelled timers wait in the loop, and dictionaries keep
+# their capacity. The smallest object, left each time, would exceed it.
 LEFT_BYTES_MAX = 14_000
 
 
@@ -76,7 +76,7 @@ def receivers(broker: Broker, peer: Peer, count: int) -> None:
 
 
 def waiters(broker: Broker, peer: Peer, count: int) -> None:
-    """Receivers that wait for any session, and hang up while they wait."""
+    """Receivers that wait for any session, and disconnect while they wait."""
     for _ in range(count):
         with Peer(broker) as other:
             other.session.attach_receiver(
@@ -156,11 +156,11 @@ KINDS: tuple[Callable[[Broker, Peer, int], None], ...] = (
 
 
 def held(broker: Broker) -> tuple[int, int]:
-    """Bytes of all objects that can be found, and open descriptors, once only the neighbour is connected."""
+    """Bytes of all reachable objects, and open descriptors, once only the neighbour is connected."""
     deadline_s = time.monotonic() + PATIENCE_S
     while broker.call(lambda server: len(server.hosts["contoso"]._connections)) > 1:
         assert time.monotonic() < deadline_s, "connections that were closed are still there"
-    # What is counted for an entity goes with the interval in which the entity went.
+    # An entity's counters disappear with the interval in which it was deleted.
     broker.call(lambda server: server.hosts["contoso"].meter.flush())
     for _ in range(3):
         gc.collect()
@@ -168,14 +168,14 @@ def held(broker: Broker) -> tuple[int, int]:
 
 
 def run(budget: Budget) -> str:
-    """Make and drop things of every kind: nothing of them stays in memory, and no descriptor."""
+    """Create and drop things of every kind: none of them stays in memory, and no descriptor."""
     queues = [QueueSettings(path="plain"), QueueSettings(path="sessions", requires_session=True)]
     worst = (0, "none")
     with Broker(queues=queues, sync=False) as broker:
         broker.create_topic("news")
         broker.create_subscription("news", "all")
         with Peer(broker) as peer:
-            # An idle receiver in front: what comes behind it must go all the same.
+            # An idle receiver in front: those behind it must disappear all the same.
             peer.receiver("plain", 0)
             for kind in KINDS:
                 kind(broker, peer, ROUND)
@@ -184,7 +184,7 @@ def run(budget: Budget) -> str:
                 kind = KINDS[budget.tried % len(KINDS)]
                 before_bytes, before_files = held(broker)
                 kind(broker, peer, ROUND)
-                # The neighbour's own notes are not the broker's.
+                # The neighbour's own notes do not belong to the broker.
                 peer.events.clear()
                 after_bytes, after_files = held(broker)
                 left = after_bytes - before_bytes

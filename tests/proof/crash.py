@@ -1,7 +1,7 @@
 """Crashes of the store at every write and every sync that LMDB makes.
 
-Promise: whatever a power cut leaves of what was not synced, the store opens, has everything that was confirmed, and of
-the commit under way everything or nothing; and it goes on from there.
+Promise: whatever a power cut leaves of unsynced data, the store opens, has everything that was confirmed, and has all
+or nothing of the commit under way; and it carries on from there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def step(chance: random.Random, content: Content, number: int) -> tuple[Facts, i
 
 
 def lived(folder: Path, chance: random.Random) -> Life:
-    """Let a store live, recorded."""
+    """Run a store and record it."""
     content: Content = {}
     contents: list[Content] = [{}]
     confirmed_at = [0]
@@ -81,7 +81,7 @@ def lived(folder: Path, chance: random.Random) -> Life:
 
 
 def found(store: Store) -> tuple[int, Content]:
-    """What a store holds; every body is read and compared."""
+    """What a store holds; reads and compares every body."""
     content: Content = {}
     with store.snapshot():
         for _, value in store.scan(Table.INDEX):
@@ -95,7 +95,7 @@ def found(store: Store) -> tuple[int, Content]:
 
 
 def states(life: Life, chance: random.Random) -> Iterator[tuple[int, int, bytes]]:
-    """Every call, with each kind of crash after it: commits confirmed, commits begun, and the file."""
+    """Every call, with each kind of crash after it: commits confirmed, commits started, and the file."""
     image = bytearray(life.start)
     pending: list[Call] = []
     for number in range(len(life.calls) + 1):
@@ -110,7 +110,8 @@ def states(life: Life, chance: random.Random) -> Iterator[tuple[int, int, bytes]
                 applied(image, each)
             pending.clear()
         elif call.durable:
-            # In the middle of it, it is there or not: it is smaller than a sector, and the calls before it may be too.
+            # In the middle of the call it is written or not: it is smaller than a sector; the calls before it may be
+            # torn too.
             torn = crashed(bytes(image), [*pending, call], 2, chance)
             yield confirmed, min(confirmed + 1, COMMITS), torn
             applied(image, call)
@@ -131,7 +132,7 @@ def check(folder: Path, image: bytes, life: Life, confirmed: int, begun: int, ch
 
 
 def run(budget: Budget) -> str:
-    """Cut the power at every write and sync of the store: what was confirmed is there, a commit whole or not at all."""
+    """Cut the power at every write and sync: confirmed data is there, and a commit is stored whole or not at all."""
     lives = syncs = writes = 0
     at_work: Iterator[tuple[int, int, bytes]] = iter(())
     life: Any = None

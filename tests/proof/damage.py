@@ -1,8 +1,8 @@
 """Damaged files: bits and bytes of a store changed, pages swapped or zeroed, the file cut.
 
-Promise: every message is delivered whole, or it is named as damaged, or the folder is not served. Never is a message
-delivered changed, and none is missing without a word. Each folder is opened in a process of its own, because LMDB ends
-the process at some damaged pages by an assertion of its own: these are counted as stopped.
+Promise: every message is delivered whole, or it is named as damaged, or the folder is not served. No message is
+delivered changed, and none is silently missing. Each folder is opened in its own process, because LMDB ends the process
+on some damaged pages with an assertion; these are counted as stopped.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def built(folder: Path) -> None:
             queue.send([new(number + each) for each in range(10)], NOW_MS, facts)
             commit()
             number += 10
-            # What is completed leaves free pages behind.
+            # Completed messages leave free pages behind.
             queue.send([new(0)] * 3, NOW_MS, facts)
             commit()
             last = queue.take(10 * MESSAGES, NOW_MS, facts)
@@ -81,7 +81,7 @@ def new(number: int) -> NewMessage:
 
 
 def harmed(image: bytearray, chance: random.Random) -> str:
-    """Damage an image of the file; what was done."""
+    """Damage an image of the file; returns what was done."""
     what = chance.choice(["bit", "bit", "bit", "byte", "run", "page", "swap", "cut"])
     pages = len(image) // PAGE
     at = chance.randrange(len(image))
@@ -104,7 +104,7 @@ def harmed(image: bytearray, chance: random.Random) -> str:
 
 
 def opened(folder: Path) -> dict[str, Any]:
-    """What a broker would make of a folder: messages delivered whole, others named, or a refusal."""
+    """What a broker finds in a folder: messages delivered whole, others named as damaged, or a refusal."""
     named = False
     whole: set[int] = set()
     try:
@@ -116,7 +116,7 @@ def opened(folder: Path) -> dict[str, Any]:
                     queue = namespace.queue(path)
                 except Exception:
                     continue
-                # One call gives a bounded number of bytes, and a damaged size counts.
+                # One call returns a bounded number of bytes, and a damaged size counts.
                 for message in iter(lambda queue=queue: next(iter(queue.acquire(1, NOW_MS, Facts())), None), None):
                     try:
                         stored = store.body(message.body_number)
@@ -156,12 +156,12 @@ def restored(store: Store) -> Namespace:
 
 
 def apart(work: Callable[[], dict[str, Any]], patience_s: int = 60) -> dict[str, Any]:
-    """Do it in a child, whose death is told."""
+    """Run it in a child process, and report the child's death."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            # What an assertion prints belongs to nobody, and pytest's handler would add the whole stack.
+            # Nobody needs what an assertion prints, and pytest's handler would add the whole stack.
             faulthandler.disable()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             signal.alarm(patience_s)
@@ -215,7 +215,7 @@ def run(budget: Budget) -> str:
                 outcome = judged(apart(lambda: opened(folder)))
                 outcomes[outcome] += 1
                 if outcome.startswith("stopped"):
-                    # Whoever looks why is told.
+                    # `twinbus check` says why.
                     assert judged(apart(lambda: looked_at(folder))) == "refused", "check does not name it"
             except AssertionError as error:
                 raise AssertionError(f"after damage of the kind {how!r}: {error}") from None
@@ -225,7 +225,7 @@ def run(budget: Budget) -> str:
 
 @contextmanager
 def planted() -> Iterator[None]:
-    """Bodies are given out unchecked."""
+    """Bodies are delivered unchecked."""
     sound = Store.body
 
     def unchecked(self: Store, number: int) -> bytes:

@@ -1,6 +1,6 @@
-"""Bytes and texts that clients write, changed at random, given to each decoder.
+"""Random changes to bytes and texts that clients write, given to each decoder.
 
-Promise: a decoder returns a value or raises an error of ours, and nothing else. `fuzzing.py` does the same guided by
+Promise: a decoder returns a value or raises one of our errors, and nothing else. `fuzzing.py` does the same guided by
 coverage where atheris is installed.
 """
 
@@ -34,7 +34,7 @@ def changed(data: bytes, chance: random.Random) -> bytes:
 
 
 def run(budget: Budget) -> str:
-    """Give changed bytes to the decoders in turn: a value or an error of ours, nothing else."""
+    """Give changed bytes to the decoders in turn: a value or one of our errors, nothing else."""
     names = list(DECODERS)
     refused = 0
     for chance in budget:
@@ -52,7 +52,7 @@ def run(budget: Budget) -> str:
 
 @contextmanager
 def planted() -> Iterator[None]:
-    """A decoder forgets to look at the end of its input."""
+    """A decoder forgets to check the end of its input."""
     sound = DECODERS["value"]
     DECODERS["value"] = (lambda data: data[data[0]], sound[1], ())
     try:

@@ -1,4 +1,4 @@
-"""What LMDB tells the operating system to write and to sync, recorded call by call, and the disks that a crash leaves.
+"""Records what LMDB asks the operating system to write and to sync, call by call, and derives the disks after a crash.
 
 A write is on the disk after the next sync of the file, or when it returns if the file was opened to sync each write.
 Until then a power cut may leave any part of it, in sectors of 512 bytes.
@@ -28,13 +28,13 @@ _size, _long, _int, _pointer = ctypes.c_ssize_t, ctypes.c_long, ctypes.c_int, ct
 
 @dataclass(frozen=True)
 class Call:
-    """One call: a write of some bytes, a cut or extension, or a sync when there are no bytes."""
+    """One call: a write of some bytes, a truncation or extension, or a sync if there are no bytes."""
 
     offset: int = 0
     data: bytes | None = None
-    # The file's new length, of ftruncate.
+    # The new length after ftruncate.
     length: int | None = None
-    # A write that is on the disk when it returns.
+    # Whether the write is on disk when it returns.
     durable: bool = False
 
 
@@ -47,7 +47,7 @@ class Trace:
 
 
 def applied(image: bytearray, call: Call, sectors: Iterator[bool] | None = None) -> None:
-    """Do a call on an image of the file; with `sectors`, only the sectors of a write for which it says yes."""
+    """Apply a call to an image of the file; with `sectors`, only those sectors of a write that it selects."""
     if call.length is not None:
         del image[call.length :]
         image += bytes(call.length - len(image))
@@ -65,7 +65,7 @@ def applied(image: bytearray, call: Call, sectors: Iterator[bool] | None = None)
 
 
 def crashed(before: bytes, pending: list[Call], kind: int, chance: random.Random) -> bytes:
-    """The file after a crash with these calls not synced: none of them done, all, some whole ones, or torn ones."""
+    """The file after a crash with these calls unsynced: none of them done, all, some whole ones, or torn ones."""
     image = bytearray(before)
     for call in pending:
         if kind == 1 or (kind == 2 and chance.random() < 0.5):
@@ -77,7 +77,7 @@ def crashed(before: bytes, pending: list[Call], kind: int, chance: random.Random
 
 @contextmanager
 def recorded(folder: Path) -> Iterator[Trace]:
-    """Record what LMDB does to the file in a folder."""
+    """Record LMDB's calls on the file in a folder."""
     path = folder / DATA
     trace = Trace(path.read_bytes())
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,6 +1,6 @@
-"""Put functions of ours where a loaded extension module calls libc: the table of its imports is changed in memory.
+"""Redirects the libc calls of a loaded extension module to our functions, by changing its import table in memory.
 
-Nothing of the module is replaced, so what is seen is what the real code does. Linux, 64-bit, little-endian.
+The module itself is unchanged, so we see what the real code does. Linux, 64-bit, little-endian.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SUPPORTED = sys.platform == "linux" and sys.maxsize > 2**32 and sys.byteorder ==
 
 _LOAD, _DYNAMIC = 1, 2
 _STRTAB, _SYMTAB, _RELA, _RELASZ, _PLTRELSZ, _JMPREL = 5, 6, 7, 8, 2, 23
-# Relocations of imported functions: of x86-64 and of AArch64.
+# Relocation types of imported functions on x86-64 and AArch64.
 _IMPORTS = {6, 7, 1025, 1026}
 
 
 def imports(path: Path) -> dict[str, int]:
-    """The imported functions of a shared object, and where each one's address stands, from its base on."""
+    """The imported functions of a shared object, and the offset of each one's address from its base."""
     data = path.read_bytes()
     table, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
     loads: list[tuple[int, int, int]] = []
@@ -59,7 +59,7 @@ def base_of(path: Path) -> int:
 
 @contextmanager
 def replaced(path: Path, functions: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Let a loaded module call these instead of libc's, for the time of a `with`. Each is a ctypes callback."""
+    """Make a loaded module call these functions, each a ctypes callback, instead of libc's for the time of a `with`."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     base, places = base_of(path), imports(path)

@@ -1,7 +1,7 @@
-"""A disk that becomes full and has room again, over and over, under a store.
+"""A disk under a store that becomes full and has room again, over and over.
 
-Promise: what was confirmed is there after every refusal, a commit that was refused left nothing behind, and when there
-is room the store goes on. The disk is played by a limit on the size of files, in a process of its own.
+Promise: after every refusal everything confirmed is there, a refused commit left nothing behind, and the store carries
+on when there is room. A limit on the file size simulates the disk, in a separate process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def limit(size: int) -> None:
 
 
 def cycle(folder: Path, chance: random.Random, content: Content, number: int) -> tuple[int, int]:
-    """Fill the disk, be refused, make room; the next number and whether the store stopped."""
+    """Fill the disk, be refused, make room; returns the next number and whether the store stopped."""
     released = Ballast.release
     clock = SteppedClock()
     helps = chance.random() < 0.5
@@ -40,7 +40,7 @@ def cycle(folder: Path, chance: random.Random, content: Content, number: int) ->
     def release(self: Ballast) -> None:
         released(self)
         if helps:
-            # The ballast made room.
+            # Removing the ballast made room.
             limit(-1)
 
     Ballast.release = release  # type: ignore[method-assign]

@@ -1,7 +1,7 @@
 """The decoders of `tests/fuzz`, fed by atheris, which is guided by the branches that an input takes.
 
-Promise: a value or an error of ours. Atheris ends the process it runs in, so it runs in one of its own: a
-small run gives it all decoders at once, by the first byte of an input, a large one each decoder by itself.
+Promise: a value or one of our errors. Atheris ends the process it runs in, so it gets its own: a small run gives it all
+decoders at once, chosen by the first byte of an input, a large one each decoder by itself.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.fuzz.target import ALL, PLANTED
 from tests.proof.suite import Budget, Suite
 
 SUPPORTED = find_spec("atheris") is not None
-# From here on a decoder has a process of its own.
+# From this count on, each decoder has its own process.
 LARGE_RUN = 100_000
 INPUT_BYTES_MAX = 4_096
 
 
 def run(budget: Budget) -> str:
-    """Let atheris look for inputs that make a decoder raise anything but an error of ours."""
+    """Let atheris look for inputs that make a decoder raise anything but one of our errors."""
     found = list(DECODERS)
     edges = 0
     for name in found if budget.count >= LARGE_RUN else [ALL]:

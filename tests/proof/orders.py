@@ -1,7 +1,7 @@
 """Legal frames in illegal order: links used before they are attached, sessions ended twice, deliveries never finished.
 
 Promise: whatever frames a client sends in whatever order, it gets well-formed frames with documented errors, the broker
-logs no failure of its own, the messages of its neighbour go on, it leaves nothing behind, and the store is sound.
+logs no failure of its own, its neighbour's messages keep flowing, it leaves nothing behind, and the store is intact.
 """
 
 from __future__ import annotations
@@ -69,25 +69,25 @@ CONDITIONS = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and hasattr(kind, "condition") and kind.condition != "amqp:internal-error"
 }
-# Every how many cases the neighbour sends, receives and settles a message of its own.
+# After how many cases the neighbour sends, receives and settles a message.
 NEIGHBOUR_EVERY = 25
 
 
 class Disorder:
-    """Draws frames from small ranges, and mostly about what is there, so that a wrong one meets much that is open."""
+    """Draws frames from small ranges, mostly about open sessions and links, so that wrong ones meet much open state."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        # Channels on which a session was begun, and handles by channel, as the client would see them.
+        # Channels with a session, and handles by channel, as the client sees them.
         self.channels: list[int] = []
         self.handles: list[tuple[int, int]] = []
         # The next delivery on each channel.
         self.deliveries: Counter[int] = Counter()
-        # How often a frame is about something else.
+        # How often a frame refers to something else.
         self.oddness = chance.choice((0.0, 0.02, 0.02, 0.1, 0.5))
 
     def case(self) -> bytes:
-        """What one connection sends."""
+        """The bytes that one connection sends."""
         chance = self.chance
         opening = [HEADER, frames.open_frame("disorder", "localhost", 4_096, 15, 0, None)]
         for channel in range(chance.randrange(3)):
@@ -232,7 +232,7 @@ class Disorder:
 
 
 def answers(stream: socket.socket, sent: bytes) -> bytes:
-    """All that the broker says to it, until it hangs up."""
+    """Everything that the broker answers until it disconnects."""
     said = b""
     try:
         stream.sendall(sent)
@@ -245,14 +245,14 @@ def answers(stream: socket.socket, sent: bytes) -> bytes:
 
 
 def conditions(said: bytes) -> Iterator[str]:
-    """The errors in what it said, which must be frames to the last byte that came."""
+    """The errors in its answer, which must consist of frames to the last byte."""
     while said:
         if said.startswith(b"AMQP"):
             said = said[8:]
             continue
         size = int.from_bytes(said[:4], "big")
         if len(said) < 8 or len(said) < size:
-            return  # cut off when the broker hung up
+            return  # truncated when the broker disconnected
         assert 8 <= size <= 4_096, f"a frame of {size} bytes"
         body, said = said[4 * said[4] : size], said[size:]
         if not body or said[5:6] == b"\x01":
@@ -303,7 +303,7 @@ def run(budget: Budget) -> str:
 
 @contextmanager
 def planted() -> Iterator[None]:
-    """A sender that settles its own delivery is not expected."""
+    """The broker does not expect a sender to settle its own delivery."""
     sound = BrokerConnection._on_outcome
 
     def unexpected(self: BrokerConnection, event: Outcome) -> None:

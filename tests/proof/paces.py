@@ -1,7 +1,7 @@
-"""Slow and bursting peers: bytes that dribble in or come all at once, readers with a small window that pause.
+"""Slow and bursting peers: bytes that trickle in or come all at once, readers with a small window that pause.
 
-Promise: at any pace each message arrives whole and once, in order, in both receive modes; a neighbour's messages go on
-meanwhile; and when the peer is gone, the broker holds no bytes for it.
+Promise: at any pace each message arrives whole and once, in order, in both receive modes; a neighbour's messages keep
+flowing; and when the peer is gone, the broker holds no bytes for it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SIZES = (0, 1, 100, 1_000, 1_000, 20_000, 70_000, 250_000)
 
 
 class Paced:
-    """A socket that is written and read in pieces of odd sizes."""
+    """A socket that writes and reads in pieces of odd sizes."""
 
     def __init__(self, stream: socket.socket, chance: random.Random) -> None:
         self._stream = stream
         self._chance = chance
-        # Written at a time: single bytes for a while, then bursts.
+        # Sizes of writes: single bytes for a while, then bursts.
         self._dribble = chance.choice((0, 0, 64, 512))
-        # Read at a time.
+        # Sizes of reads.
         self._sip = chance.choice((1, 7, 512, 4_096, 1 << 20, 1 << 20))
 
     def sendall(self, data: bytes) -> None:
@@ -46,7 +46,7 @@ class Paced:
             offset += step
 
     def recv(self, count: int) -> bytes:
-        # Small sips for a while, then what there is: a large message byte by byte proves no more than its start.
+        # Small reads for a while, then everything: a large message byte by byte proves no more than its start.
         if self._sip < 512 and self._chance.random() < 0.01:
             self._sip = 4_096
         return self._stream.recv(min(count, self._sip))
@@ -66,12 +66,12 @@ def content(chance: random.Random, number: int) -> bytes:
 
 
 def small_window(broker: Broker, chance: random.Random) -> socket.socket:
-    """A socket that sometimes takes only a few kilobytes: the broker can then write little at a time."""
+    """A socket that sometimes buffers only a few kilobytes, so that the broker can write little at a time."""
     endpoint = broker.endpoint()
     stream = socket.socket()
     stream.settimeout(PATIENCE_S)
     if chance.random() < 0.5:
-        # Segments that fit the window, or the kernel would wait before each.
+        # Segments that fit the window; otherwise the kernel waits before each.
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1_000)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
     stream.connect((endpoint.host, endpoint.port))
@@ -80,7 +80,7 @@ def small_window(broker: Broker, chance: random.Random) -> socket.socket:
 
 
 def exchange(broker: Broker, chance: random.Random) -> tuple[int, int]:
-    """One peer sends and receives at its pace; messages and bytes."""
+    """One peer sends and receives at its pace; returns messages and bytes."""
     settled = chance.random() < 0.5
     sent: list[bytes] = []
     with Peer(broker, over=Paced(small_window(broker, chance), chance)) as peer:
@@ -123,7 +123,7 @@ def run(budget: Budget) -> str:
 
 @contextmanager
 def planted() -> Iterator[None]:
-    """A long piece of input has its last byte changed."""
+    """The last byte of a long input is changed."""
     sound = Connection.receive
 
     def lossy(self: Connection, data: bytes) -> list[AmqpEvent]:

@@ -34,7 +34,7 @@ def _machines() -> tuple[list[type], object]:
 
 
 def run(budget: Budget) -> str:
-    """Drive queues and sessions by an injected clock beside their models; the same seed gives the same trace."""
+    """Drive queues and sessions with an injected clock and compare their models; the same seed gives the same trace."""
     machines, walk = _machines()
     repeated = 0
     for chance in budget:
@@ -69,7 +69,7 @@ def _explore(machines: list[type], budget: Budget) -> str:
             deadline=None,
             database=None,
             report_multiple_bugs=False,
-            # Shrinking takes minutes; the seed repeats what was found.
+            # Shrinking takes minutes; the seed repeats the failure.
             phases=(Phase.generate,),
             suppress_health_check=list(HealthCheck),
         )
@@ -106,7 +106,7 @@ def planted() -> Iterator[None]:
 
 @contextmanager
 def planted_in_transactions() -> Iterator[None]:
-    """A commit forgets the last entity that was sent to, and a rollback what its receiver has forgotten."""
+    """A commit forgets the last entity that was sent to, and a rollback forgets what its receiver has forgotten."""
     commit, roll_back = Transaction.commit, Transaction.roll_back
 
     def forgetful(self: Transaction, now_ms: int, steady_ms: int, facts: Facts) -> None:

@@ -1,8 +1,8 @@
-"""A served broker under mixed load for as long as wanted: `python -m tests.proof soak --minutes 60`.
+"""A served broker under mixed load for any time: `python -m tests.proof soak --minutes 60`.
 
 Promise: once it is warm, the broker's anonymous memory grows by at most 1 MiB an hour, and its descriptors not at all.
-The slope is a regression over the samples of the second half. A run shorter than 20 minutes cannot tell an hour's
-slope: it may grow by 3 MiB in its second half. Queues are emptied as they are filled, names and ids never come again.
+The slope is a regression over the samples of the second half. A run shorter than 20 minutes cannot measure an hourly
+slope: it may grow by 3 MiB in its second half. Queues are emptied as they are filled; names and ids are never reused.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from twinbus.errors import ServiceError
 
 NAMESPACE = "soak"
 SLOPE_MIB_MAX = 1.0
-# What a run may grow whose second half is shorter than this.
+# Allowed growth of a run whose second half is shorter than this.
 HALF_S_MIN = 590.0
 WARMING_MIB_MAX = 3.0
 SAMPLES_MIN = 10
-# Of the load, at the moment of a sample.
+# Counters of the load at the time of a sample.
 CONNECTIONS_MAX = 6
-# Another client may have taken what this one waits for.
+# Another client may have received the message that this one waits for.
 WAIT_S = 0.05
 CALM_S = 0.05
 MALICIOUS = b"AMQP\0\1\0\0" + bytes(range(256))
@@ -56,7 +56,7 @@ dead_letter_on_expiry = true
 sql = "color = 'red' AND n > 1"
 """
 SERVE = "import sys; from twinbus.cli.main import run; sys.exit(run())"
-# Every connection that ends is kept, with something to weigh.
+# Keeps every connection that ends, with some bytes to make it visible.
 LEAKY = f"""
 from twinbus.broker.connections.connection import BrokerConnection
 kept, sound = [], BrokerConnection.connection_lost
@@ -66,12 +66,12 @@ def connection_lost(self, error):
 BrokerConnection.connection_lost = connection_lost
 {SERVE}
 """
-# What is served: another one when a bug is planted.
+# The command that is served; replaced when a bug is planted.
 served = SERVE
 
 
 class Served:
-    """`twinbus serve` in a process of its own, and how to reach it."""
+    """`twinbus serve` in its own process, and how to reach it."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as probe:
@@ -92,7 +92,7 @@ class Served:
         self.key = ConnectionString.parse(self.string)
 
     def sample(self) -> tuple[float, float, int]:
-        """When, anonymous MiB, descriptors."""
+        """Time, anonymous MiB, descriptors."""
         place = Path(f"/proc/{self.process.pid}")
         lines = (place / "status").read_text().splitlines()
         anonymous_kib = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
@@ -117,7 +117,7 @@ class Load:
     def __init__(self, broker: Served, chance: random.Random) -> None:
         self.broker = broker
         self.chance = chance
-        # Connects in whatever way the round draws.
+        # Connects in the way that the round draws.
         self.client = BusClient.from_connection_string(broker.string)
 
     def name(self) -> str:
@@ -140,7 +140,7 @@ class Load:
         await asyncio.sleep(CALM_S)
 
     async def emptied(self, path: str, count: int, *, dead_letters: bool = False) -> None:
-        """Take out as many as were put in: whose they are does not matter."""
+        """Receive as many messages as were sent, no matter by which client."""
         receiver = await self.client.receiver(path, dead_letters=dead_letters)
         found = await receiver.receive_batch(count, WAIT_S)
         await receiver.complete_many(found)
@@ -255,7 +255,7 @@ class Load:
 
 
 async def soaked(budget: Budget, broker: Served) -> tuple[int, list[tuple[float, float, int]]]:
-    """Rounds, and the samples that were taken."""
+    """The number of rounds, and the samples."""
     samples = [broker.sample()]
     rounds = 0
     cases = iter(budget)
@@ -265,7 +265,7 @@ async def soaked(budget: Budget, broker: Served) -> tuple[int, list[tuple[float,
         for chance in cases:
             await Load(broker, chance).round()
             rounds += 1
-            # Every round of a short run, however quick it is.
+            # A short run samples every round, however quick it is.
             if len(samples) < 2 * SAMPLES_MIN or time.monotonic() >= samples[-1][0] + 0.05:
                 samples.append(broker.sample())
 
@@ -274,7 +274,7 @@ async def soaked(budget: Budget, broker: Served) -> tuple[int, list[tuple[float,
 
 
 def run(budget: Budget) -> str:
-    """Load a served broker with everything at once: its memory and its descriptors stay where they are."""
+    """Load a served broker with everything at once: its memory and its descriptors do not grow."""
     with tempfile.TemporaryDirectory() as folder:
         broker = Served(Path(folder))
         try:

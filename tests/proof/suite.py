@@ -1,4 +1,4 @@
-"""One proof suite: what it tries, how much of it, and the bug that must turn it red.
+"""One proof suite: what it tries, how many cases, and the bug that must make it fail.
 
 A suite draws everything from its seed, so the same seed tries the same cases. It raises at the first case that breaks
 its promise, and otherwise returns one line of figures.
@@ -16,20 +16,20 @@ from dataclasses import dataclass
 
 
 class Budget:
-    """How many cases a run tries: a number of them, or as many as fit into some minutes."""
+    """How many cases a run tries: a number, or as many as fit into some minutes."""
 
     def __init__(self, seed: int, count: int, minutes: float | None = None) -> None:
         # Every choice of a run follows from it.
         self.seed = seed
-        # Cases at most; without effect when there are minutes.
+        # Maximum number of cases; ignored if there are minutes.
         self.count = count
-        # How long to go on; None: until the count is reached.
+        # How long to run; None: until the count is reached.
         self.minutes = minutes
-        # Cases begun.
+        # Number of cases started.
         self.tried = 0
 
     def __iter__(self) -> Iterator[random.Random]:
-        """The randomness of each case, which depends on the seed and the number of the case only."""
+        """The random generator of each case, which depends only on the seed and the number of the case."""
         end_s = None if self.minutes is None else time.monotonic() + 60 * self.minutes
         while self.tried < self.count if end_s is None else time.monotonic() < end_s:
             self.tried += 1
@@ -40,9 +40,9 @@ class Budget:
 class Suite:
     """A proof with its sizes."""
 
-    # What is counted: "states", "requests".
+    # The unit of the count, such as "states" or "requests".
     unit: str
-    # Cases of the run in `make test`, and of the one by hand.
+    # Cases in `make test`, and in a run by hand.
     quick: int
     long: int
     # Tries all cases of a budget and returns the figures.
@@ -52,7 +52,7 @@ class Suite:
 
 
 def command(name: str, suite: Suite, arguments: list[str]) -> int:
-    """Run a suite as a command; the last line tells the figures and the seed."""
+    """Run a suite as a command; the last line prints the figures and the seed."""
     parser = argparse.ArgumentParser(prog=f"python -m tests.proof {name}", description=suite.run.__doc__)
     parser.add_argument("--seed", type=int, default=1, help="choose the cases (default 1)")
     parser.add_argument("--count", type=int, default=suite.long, help=f"try N {suite.unit} (default {suite.long:,})")

@@ -28,7 +28,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 
 def test_check_names_a_file_that_fails_in_two_ways(tmp_path: Path) -> None:
-    """Of a file cut here LMDB refuses one table by an error, and ends the process at another."""
+    """In a file truncated here, LMDB refuses one table with an error, and ends the process at another."""
     damage.built(tmp_path)
     with (tmp_path / DATA).open("r+b") as file:
         file.truncate(1_054_716)

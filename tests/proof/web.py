@@ -1,7 +1,7 @@
 """Odd HTTP requests to the REST data plane, the admin API, the console and the rest, with odd messages in the queues.
 
-Promise: every answer has a status that the documentation has, is well formed for its plane, and nothing is logged as a
-failure of the broker.
+Promise: every answer has a documented status and is well formed for its plane, and nothing is logged as a failure of
+the broker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from twinbus.entities.settings import SETTINGS_OF, QueueSettings
 from twinbus.testing import Broker
 
 PATIENCE_S = 30
-# What the pages document; 503 only with a fault or a disk that does not answer, and there is neither here.
+# Documented statuses; 503 occurs only with a fault or a disk that does not answer, and there is neither here.
 DOCUMENTED = frozenset({200, 201, 204, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 426})
 
 ODD_TEXTS = [
@@ -97,11 +97,10 @@ SETTINGS = [
 
 
 class Complaints(logging.Handler):
-    """What the broker logs as its own failure."""
+    """Collects what the broker logs as its own failure."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        # The formatted records.
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -120,14 +119,14 @@ def listening() -> Iterator[Complaints]:
 
 
 class Visitor:
-    """Sends requests as raw bytes, and remembers what the broker gave it: locks, cookie and token."""
+    """Sends requests as raw bytes, and remembers what the broker returned: locks, cookie and token."""
 
     def __init__(self, broker: Broker, chance: random.Random) -> None:
         self.broker = broker
         self.chance = chance
-        # Kept from request to request while the broker keeps it.
+        # Kept open as long as the broker keeps it.
         self.stream: socket.socket | None = None
-        # Paths of messages that are locked.
+        # Paths of locked messages.
         self.locks: list[str] = []
         self.cookie = ""
         self.token = ""
@@ -140,7 +139,7 @@ class Visitor:
         if plane == "raw":
             _, data = self.request_of(self.chance.choice(["rest", "admin", "console"]))
             if self.chance.random() < 0.5:
-                # Its client goes in the middle of it.
+                # The client leaves in the middle of it.
                 return plane, self.damaged(data)
             start, length, rest = data.partition(b"\r\nContent-Length")
             return "damaged", self.replaced(start) + length + self.replaced(rest)
@@ -193,7 +192,7 @@ class Visitor:
         return bytes(changed)
 
     def replaced(self, data: bytes) -> bytes:
-        """The same number of bytes, some of them others."""
+        """The same number of bytes, some of them changed."""
         changed = bytearray(data)
         for _ in range(self.chance.randrange(3) if changed else 0):
             at = self.chance.randrange(len(changed))
@@ -274,7 +273,7 @@ class Visitor:
             query = self.query("api-version", "$skip", "$top", "enrich")
         method = chance.choice(["GET", "PUT", "PUT", "PUT", "DELETE"])
         if method != "PUT":
-            # The entities with the odd messages stay.
+            # The entities with the odd messages must stay.
             return "GET" if path.strip("/") in (*ENTITIES, "") else method, path + query, headers, b""
         if chance.random() < 0.3:
             headers["If-Match"] = chance.choice(["*", '"x"', "W/", self.odd()])
@@ -284,7 +283,7 @@ class Visitor:
         chance, fields = self.chance, DESCRIPTIONS[kind]
         inner = ""
         for field in chance.sample(fields, min(len(fields), chance.randrange(4))):
-            # What would lock the others out of an entity, or move its messages, is left to its own tests.
+            # Operations that would lock others out of an entity, or move its messages, have their own tests.
             if field.azure not in ("Status", "ForwardTo", "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle"):
                 value = cdata(self.odd()) if chance.random() < 0.4 else PLAUSIBLE[field.kind]
                 inner += f"<{field.azure}>{value}</{field.azure}>"
@@ -325,7 +324,7 @@ class Visitor:
             entity = quoted(chance.choice(ENTITIES) if chance.random() < 0.8 else self.odd())
             number = chance.randrange(1, 1200) if chance.random() < 0.8 else quoted(self.odd())
             part = chance.choice(["messages", "dead", "transfer", quoted(self.odd())])
-            # A live view goes on for ever; one that is refused does not.
+            # A live view never ends; a refused one does.
             live = "&view=nothing" if view == "live" else ""
             query = f"namespace=contoso&entity={entity}&seq={number}&from={number}&part={part}{live}"
             return "GET", f"/console/$api/{view}?{query}", headers, b""
@@ -365,7 +364,7 @@ class Visitor:
     # --- what it is told ----------------------------------------------------------------------------------------------
 
     def ask(self, plane: str, data: bytes) -> int:
-        """The status of the answer, checked; 0 for damaged bytes that got none."""
+        """The checked status of the answer; 0 if damaged bytes got none."""
         for fresh in (False, True):
             if self.stream is None:
                 endpoint = self.broker.endpoint()
@@ -373,7 +372,7 @@ class Visitor:
             method = data.partition(b" ")[0].decode("latin-1")
             try:
                 if plane == "raw":
-                    # A length that was damaged would wait for more.
+                    # A damaged length would wait for more.
                     self.stream.sendall(data)
                     self.stream.shutdown(socket.SHUT_WR)
                 else:
@@ -385,7 +384,7 @@ class Visitor:
                 self.close()
                 if plane in ("raw", "damaged"):
                     return 0
-                # The broker may have closed the connection after the answer before.
+                # The broker may have closed the connection after the previous answer.
                 if fresh:
                     raise AssertionError(f"no answer to {data[:1500]!r}") from error
                 continue
@@ -432,7 +431,7 @@ def _not_json(word: str) -> None:
 
 
 def line(text: str) -> str:
-    """A header's value that is one line; every other byte may stand in it."""
+    """A header's value must be one line; every other byte is allowed."""
     return "".join(" " if each in "\r\n\0" else each for each in text.encode("utf-8", "replace").decode("latin-1"))[
         :6000
     ]
@@ -447,7 +446,7 @@ def cdata(text: str) -> str:
 
 
 def fill(broker: Broker) -> int:
-    """Put every odd message into a queue, some into the others; how many were accepted."""
+    """Put every odd message into a queue, some into the others; returns how many were accepted."""
     payloads = [each for place in PLACES for each in in_place(place).values()] + list(others().values())
     accepted = 0
     with Peer(broker) as peer:
@@ -462,7 +461,7 @@ def fill(broker: Broker) -> int:
 
 
 def run(budget: Budget) -> str:
-    """Ask the broker odd things over HTTP: documented answers only, and no failure in its log."""
+    """Send odd HTTP requests to the broker: documented answers only, and no failure in its log."""
     queues = [QueueSettings(path=path) for path in ("odd", "dead", "contoso/x-servicebus-transfer/0")]
     queues += [QueueSettings(path="s", requires_session=True), QueueSettings(path="off", status="Disabled")]
     statuses: Counter[int] = Counter()
@@ -487,7 +486,7 @@ def run(budget: Budget) -> str:
 
 @contextmanager
 def planted() -> Iterator[None]:
-    """The console takes every sequence number for one."""
+    """The console treats every sequence number as one."""
     sound = console_messages.number
     console_messages.number = lambda query, name, default: int(query.get(name, default))
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with the session run in one process when the suite is spread over several: a JVM is heavy."""
+    """Tests with the session run in one process if the suite is spread over several, because a JVM is heavy."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two slots, tasks tried three times, no web page. Spark writes into a temporary folder only."""
+    """Two slots, three attempts per task, no web UI. Spark writes only into a temporary folder."""
     folder: Path = tmp_path_factory.mktemp("spark")
     settings = {
         "spark.sql.shuffle.partitions": "2",

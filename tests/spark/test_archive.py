@@ -1,4 +1,5 @@
-"""The archive of Spark's classes: made by the first run, used by the second, and by nobody if others could write it."""
+"""The archive of Spark's classes: written by the first run, used by the second, and ignored if others could write
+it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_the_second_run_has_its_classes_from_the_first(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "cds" not in done.stdout + done.stderr
         told.append(done.stdout.split())
-        # No draft is left, and the archive is there once.
+        # No draft is left, and there is one archive.
         assert [path.suffix for path in (tmp_path / "twinbus").iterdir() if path.is_file()] == [".jsa"]
     assert told == [["10", "False", "5"], ["10", "True", "5"]]
 
@@ -75,7 +76,7 @@ def test_a_run_that_cannot_keep_its_classes_has_done_its_work(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    # Java itself then says that it could not write it.
+    # Java itself then reports that it could not write it.
     assert done.stdout.splitlines()[:2] == ["10", "keeping Spark's classes for the next run, some seconds, once"]
     assert list(tmp_path.rglob("*.jsa*")) == []
 

@@ -12,7 +12,7 @@ from twinbus.spark.java import find_java
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """A Java home that tells a version and can do nothing else."""
+    """A Java home that prints a version and can do nothing else."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
@@ -53,7 +53,7 @@ def test_the_supplied_one_is_wrapped(tmp_path: Path) -> None:
         [program, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True, check=False
     )
     assert told.returncode == 0, told.stderr
-    # A second look finds the same one.
+    # A second search finds the same one.
     assert find_java({"PATH": "", "XDG_CACHE_HOME": str(tmp_path)}).home == found.home
 
 

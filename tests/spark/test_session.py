@@ -47,5 +47,5 @@ def test_the_supplied_java_starts_spark() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("rows 10 21."), done.stdout
-    # Spark's own greetings are nobody's business.
+    # Spark's own start messages are suppressed.
     assert done.stderr == ""

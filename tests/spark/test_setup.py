@@ -1,4 +1,4 @@
-"""The README's Spark program, saved and run as it says: no activation, no Java, an ordinary session."""
+"""The README's Spark program, saved and run as described: no activation, no Java, an ordinary session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_program_of_the_readme_runs_by_its_python_alone(tmp_path: Path) -> N
     (program,) = found
     script = tmp_path / "orders.py"
     script.write_text(program)
-    # Nothing of the virtual environment is on the path, and Java only if somebody brings it.
+    # Nothing of the virtual environment is on the path, and Java only if the package supplies it.
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "PYTHONPATH") if name in os.environ}
     with Broker(queues=["orders"], sync=False) as broker:
         environment = {

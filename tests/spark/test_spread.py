@@ -1,4 +1,4 @@
-"""The spread drawn on Spark, against the closed forms."""
+"""The spread drawn on Spark, compared with the closed forms."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_unequal_senders_have_their_weights(spark: SparkSession) -> None:
     load = Load(clients=30, queues=6, skew=1.2)
     drawn, alike = (draw(spark, each, trials=4_000, seed=1) for each in (load, Load(clients=30, queues=6)))
     assert drawn.share > alike.share
-    # The fullest has at least the largest sender; all shares of a trial are one.
+    # The fullest has at least the largest sender; the shares of a trial add up to one.
     assert drawn.share_05 >= load.weights()[0] - 1e-5
     assert drawn.empty == pytest.approx(spread_of(load, 6).empty, abs=0.02)

@@ -1,4 +1,4 @@
-"""Chosen tests of the pipeline on other versions of PySpark than the one of the environment.
+"""Runs selected tests of the pipeline on other versions of PySpark than the environment's.
 
     python -m tests.spark.versions [VERSION...] [-- PYTEST ARGUMENTS]
 
@@ -17,7 +17,7 @@ import venv
 from pathlib import Path
 
 # The first version of the range, the last without admission control for Python sources, and the newest. `make spark`
-# runs everything on the one that the development environment has.
+# runs everything on the version of the development environment.
 VERSIONS = ("4.0.0", "4.1.4", "4.3.0")
 # Read in a batch and as a stream, write, the syphon, the ledger's tables as a run and as a stream, and the report.
 CHOSEN = (
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def environment(version: str) -> Path:
-    """The Python of an environment with this PySpark, made if it is not there."""
+    """The Python of an environment with this PySpark, created if it does not exist."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinbus-spark"
     folder = cache / f"{version}-py{sys.version_info.major}.{sys.version_info.minor}"
     python = folder / "bin" / "python"
@@ -44,7 +44,7 @@ def environment(version: str) -> Path:
         subprocess.run(command, check=True)
         done.touch()
     own = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    # After its own packages: those of this environment, and what they add to the path themselves.
+    # After its own packages: those of this environment, and what they add to the path.
     (own / "twinbus-others.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     return python
 

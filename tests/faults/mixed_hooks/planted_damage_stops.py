@@ -1,4 +1,4 @@
-"""A planted fault: one damaged body keeps the messages that were read with it from everybody."""
+"""A planted fault: one damaged body withholds the messages that were read with it from everyone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A planted fault: receive-and-delete removes messages before they are written, and a reader that is behind is cut."""
+"""A planted fault: receive-and-delete removes messages before they are written, and disconnects slow readers."""
 
 from __future__ import annotations
 

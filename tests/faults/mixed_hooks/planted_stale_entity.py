@@ -1,4 +1,4 @@
-"""A planted fault: a management link keeps the entity it found first, also when that was deleted and made again."""
+"""A planted fault: a management link keeps the entity it found first, even after that was deleted and recreated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Loaded by a broker that the mixed run starts, and by nobody else: lets the run set its clock, and plants faults.
+"""Loaded only by a broker that the mixed run starts: lets the run set its clock, and plants faults.
 
-The file named by MIXED_CLOCK holds by how many milliseconds the machine's clock is set. MIXED_PLANTED names a module of
-this folder that puts an old fault back.
+The file named by MIXED_CLOCK holds the clock's offset in milliseconds. MIXED_PLANTED names a module of this folder that
+puts an old fault back.
 """
 
 from __future__ import annotations

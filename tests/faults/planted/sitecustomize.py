@@ -1,4 +1,4 @@
-"""A planted fault, loaded by a broker that is started with this folder in its path: recovery forgets some messages.
+"""A planted fault, loaded by a broker that starts with this folder in its path: recovery forgets some messages.
 
 The kill test must go red on it; a test that cannot fail proves nothing.
 """

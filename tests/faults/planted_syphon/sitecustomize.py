@@ -1,4 +1,4 @@
-"""A planted fault, loaded by a syphon that is started with this folder in its path: some it completes without sending.
+"""A planted fault, loaded by a syphon that starts with this folder in its path: it completes some without sending them.
 
 The outages must go red on it; a test that cannot fail proves nothing.
 """

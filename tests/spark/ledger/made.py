@@ -1,4 +1,4 @@
-"""Ledger files made up for tests: good lines, odd ones, bad ones, repeats and late ones, all drawn from one number."""
+"""Generated ledger files for tests: good, odd and bad lines, repeats and late ones, all drawn from one seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BAD = (
 
 
 class Writer:
-    """One source's run: numbers its records."""
+    """One run of a source, which numbers its records."""
 
     def __init__(self, draw: random.Random, source: LedgerSource, run: str) -> None:
         self.draw = draw
@@ -109,7 +109,7 @@ class Writer:
 
 
 def odd(record: LedgerRecord, draw: random.Random) -> bytes:
-    """The same record as somebody else would write it."""
+    """The same record formatted differently."""
     found = json.loads(encode(record))
     if draw.random() < 0.5:
         found["more"] = {"unknown": [1]}
@@ -117,7 +117,7 @@ def odd(record: LedgerRecord, draw: random.Random) -> bytes:
 
 
 def make(folder: Path, seed: int, records: int = 150) -> tuple[list[Path], list[Path]]:
-    """Files of a first and of a second run, written where they are told to be later."""
+    """Files of a first and of a second run, to be moved to their places later."""
     draw = random.Random(seed)
     writers = [
         Writer(draw, source, f"{number}{seed:x}") for number, source in enumerate([*LedgerSource, LedgerSource.CLIENT])

@@ -1,4 +1,4 @@
-"""What the tables must hold, worked out in plain Python from the lines: slow, short, and nothing to do with Spark."""
+"""The expected tables, computed in plain Python from the lines: slow, short, and independent of Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUCKETS = 33
 
 
 def moment(ms: int) -> datetime:
-    """As Spark gives a timestamp to Python, in a session of UTC."""
+    """A timestamp as Spark returns it to Python, in a UTC session."""
     return datetime.fromtimestamp(ms / 1000, UTC).replace(tzinfo=None)
 
 
@@ -190,7 +190,7 @@ class Model:
         sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
         for each in records:
             own = each.source is LedgerSource.BROKER or not has_broker
-            # What carries nothing on a day has no row; the tables see sums of days, not records.
+            # A stage without traffic on a day has no row; the tables see sums of days, not records.
             if own and each.bytes and self.sheet.billed(each.kind, each.outcome):
                 key = (minute(each).date(), namespace, "bandwidth", each.entity, str(each.stage))
                 sums[key] = [sums[key][0] + each.count, sums[key][1] + each.bytes]

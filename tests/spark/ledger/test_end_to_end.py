@@ -1,4 +1,4 @@
-"""A real broker with its ledger, a real client pair, an outage, and tables that tell what the test did."""
+"""A real broker with its ledger, a real paired client, an outage, and tables that show what the test did."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_tables_tell_what_was_sent_and_received(spark: SparkSession, tmp_pat
     charged = {(row["stage"], row["entity"], row["kind"]): row for row in tables.charges.collect()}
     sends = charged["direct", "orders", "send"]
     assert (sends["count"], sends["units"], sends["amount"]) == (sent + 5, sent + 5, 0)
-    # Settling costs nothing, a namespace does, and its connections are within what is included.
+    # Settling is free, a namespace is not, and its connections are within those included.
     assert ("direct", "orders", "complete") not in charged
     hours = charged["base", "", "base"]["units"]
     assert charged["base", "", "base"]["amount"] == Sheet.load("standard").base_cost(hours)

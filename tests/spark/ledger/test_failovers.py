@@ -1,4 +1,4 @@
-"""Episodes of failover: flapping, several clients, and clients that never tell their end."""
+"""Failover episodes: flapping, several clients, and clients that never report their end."""
 
 from __future__ import annotations
 
@@ -90,5 +90,5 @@ def test_episodes(spark: SparkSession) -> None:
 
 
 def _second(moment: datetime) -> int:
-    # The session is of UTC.
+    # The session is in UTC.
     return int(moment.replace(tzinfo=UTC).timestamp())

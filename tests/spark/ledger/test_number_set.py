@@ -1,4 +1,4 @@
-"""Ranges of numbers are the sets that they stand for."""
+"""Ranges of numbers equal the sets that they represent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_it_is_a_set(one: list[int], other: list[int]) -> None:
     assert {number for number in range(42) if number in first} == set(one)
     assert members(first | second) == {*one, *other}
     assert members(first - second) == set(one) - set(other)
-    # As few ranges as there can be: equal sets have equal ranges.
+    # As few ranges as possible: equal sets have equal ranges.
     assert first == NumberSet((number, number) for number in one)
     assert (first - second) | (first - (first - second)) == first
 

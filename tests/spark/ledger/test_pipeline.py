@@ -1,4 +1,5 @@
-"""Files into tables, exactly once: beside a model in plain Python, over repeats, late files, bad lines and kills."""
+"""Files into tables, exactly once: compared with a model in plain Python, with repeats, late files, bad lines,
+kills."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def check(spark: SparkSession, folder: Path, model: Model) -> None:
-    """Every table is what the model says."""
+    """Every table equals the model's."""
     tables = LedgerTables(spark, folder)
     operations = rows(tables.operations)
     assert {row[:7]: row[7:] for row in operations} == model.operations()
@@ -148,12 +149,12 @@ def test_each_run_adds_to_the_months_it_tells_of(spark: SparkSession, tmp_path: 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_tables_of_earlier_versions_are_converted(spark: SparkSession, tmp_path: Path, number: int) -> None:
-    """`format2.zip` was made by the last version that had them: ledger files, and the tables of two runs over them."""
+    """`format2.zip` is from the last version with that format: ledger files, and the tables of two runs over them."""
     with zipfile.ZipFile(Path(__file__).with_name("format2.zip")) as archive:
         archive.extractall(tmp_path)
     folder, tables = tmp_path / "ledger", tmp_path / "tables"
     if number == 1:
-        # It kept no sums of days.
+        # That format kept no daily sums.
         commit = max((tables / "commits").glob("*.json"))
         told = json.loads(commit.read_text()) | {"format": 1}
         del told["days"]
@@ -171,7 +172,7 @@ def test_tables_of_earlier_versions_are_converted(spark: SparkSession, tmp_path:
     assert len(found) == len(old.quarantine)
     old.quarantine = [(row[0], row[2]) for row in found]  # the files were elsewhere, and a reason had other words
     check(spark, tables, old)
-    # Every id is known: the same files from here add nothing but their bad lines.
+    # Every id is known: the same files from here add only their bad lines.
     again = run(spark, [folder], tables, STANDARD)
     assert (again.records, again.quarantined) == (0, len(old.quarantine))
 
@@ -181,7 +182,7 @@ def test_a_file_that_comes_again_adds_nothing(spark: SparkSession, tmp_path: Pat
     run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     before = everything(spark, tmp_path / "tables")
     shutil.copy(file, file.with_name("copy.jsonl"))
-    # And one with half of it, a new record in the middle, in another folder.
+    # And one with half of it and a new record in the middle, in another folder.
     other = ledger(tmp_path / "other", 120, at_ms=START_MS + DAY_MS)
     lines = file.read_text().splitlines(keepends=True)
     new = ledger(tmp_path / "third", 1, "cd").read_text()
@@ -229,7 +230,7 @@ def test_following_takes_what_comes_until_it_is_told_to_stop(spark: SparkSession
 
 
 class Listener(StreamingQueryListener):
-    """What Spark tells of its queries."""
+    """Collects what Spark reports of its queries."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str | None, int]] = []
@@ -248,7 +249,7 @@ class Listener(StreamingQueryListener):
 
 
 def test_a_stream_goes_on_whatever_it_finds(spark: SparkSession, tmp_path: Path) -> None:
-    """A run before it, folders with odd names, one more ledger, a lost checkpoint, a failure: each record once."""
+    """An earlier run, folders with odd names, another ledger, a lost checkpoint, a failure: each record counts once."""
     first, second = tmp_path / "größe [a] {b}*?", tmp_path / "second"
     tables = tmp_path / "tables"
     ledger(first, 30)
@@ -281,7 +282,7 @@ def test_a_stream_goes_on_whatever_it_finds(spark: SparkSession, tmp_path: Path)
         spark.streams.removeListener(listener)
     files = [path for folder in (first, second) for path in sorted(folder.glob("*.jsonl"))]
     check(spark, tables, Model(files, STANDARD))
-    # A row for each file that Spark found, the one below among them.
+    # One row for each file that Spark found, including the one below.
     assert listener.rows[0] == ("twinbus-ledger", 3)
 
 
@@ -342,7 +343,7 @@ def test_many_runs_leave_few_files(spark: SparkSession, tmp_path: Path, monkeypa
     check(spark, tmp_path / "tables", Model(files, free))
     folder = DeltaFolder(tmp_path / "tables")
     for name in schemas.TABLES:
-        # One file for each day or month, and none that was replaced.
+        # One file for each day or month, and no replaced ones.
         assert len(folder.files(name)) <= 1
         found = [path for path in (tmp_path / "tables" / name).rglob("*.parquet") if "_delta_log" not in str(path)]
         assert sorted(map(str, found)) == folder.files(name)
@@ -365,7 +366,7 @@ def test_other_readers_of_delta_tables_read_every_table(spark: SparkSession, tmp
         table = DeltaTable(str(place / name))
         theirs = table.to_pyarrow_table().select(ours.columns)
         assert Counter(_plain(row.values()) for row in theirs.to_pylist()) == wanted
-        # The Delta log by `deltalake`, the files by DuckDB itself.
+        # `deltalake` reads the Delta log, DuckDB the files.
         database.register(name, table.to_pyarrow_dataset())
         files = [str(place / name / path) for path in table.get_add_actions().column("path").to_pylist()]
         reading = database.sql(
@@ -378,7 +379,7 @@ def test_other_readers_of_delta_tables_read_every_table(spark: SparkSession, tmp
 
 
 def _plain(row: Iterable[Any]) -> tuple[str, ...]:
-    """A row's values by what they say: readers differ in time zones and in lists or tuples."""
+    """A row's values as text: readers differ in time zones and in lists or tuples."""
     return tuple(str(each.astimezone(UTC) if isinstance(each, datetime) else each) for each in row)
 
 
@@ -404,7 +405,7 @@ def test_a_batch_that_is_half_committed_is_completed(
             run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     assert run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD).files == 0
     check(spark, tmp_path / "tables", Model(files, STANDARD))
-    # Once more it changes nothing.
+    # Another run changes nothing.
     before = DeltaTable(tmp_path / "tables" / "operations").version()
     run(spark, [tmp_path / "ledger"], tmp_path / "tables", STANDARD)
     assert DeltaTable(tmp_path / "tables" / "operations").version() == before
@@ -431,7 +432,7 @@ def test_summaries_add_up() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("committing", [False, True], ids=["at work", "committing"])
 def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_path: Path, committing: bool) -> None:
-    """Killed for good in the middle of the second batch's work, or as soon as its commits begin."""
+    """Killed in the middle of the second batch's work, or as soon as its commits begin."""
     files = [ledger(tmp_path / "ledger", 40, f"r{number}", START_MS + number * DAY_MS) for number in range(4)]
     command = [sys.executable, "-m", "twinbus.spark.ledger.job", "--ledger", str(tmp_path / "ledger")]
     command += ["--tables", str(tmp_path / "tables"), "--master", "local[2]", "--batch-bytes", "1"]
@@ -447,7 +448,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_p
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    # A batch whose commits were begun is completed, and what was not committed is not there.
+    # A batch whose commits had begun is completed; anything else is not visible.
     with folder.locked():
         committed = known_files(folder)
         assert len(committed) == folder.batch().number

@@ -1,4 +1,4 @@
-"""What a task makes of a ledger file: what the decoder says of each line, and nothing else."""
+"""What a task makes of a ledger file: exactly what the decoder says of each line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twinbus.ledger.words import Kind, LedgerSource
 from twinbus.spark.ledger.number_set import NumberSet
 from twinbus.spark.ledger.reading import file_rows
 
-# Pieces that turn up where they do not belong.
+# Fragments that appear where they do not belong.
 _PIECES = (
     b"""" \\ } { , : 0 -1 1.0 1e3 true null NaN \t ' \xc3\xa9 \xff 99999999999999999999 "v":1, [] \x00 /*c*/""".split(
         b" "
@@ -23,7 +23,7 @@ _PIECES = (
 
 
 def mangled(line: bytes, draw: random.Random) -> bytes:
-    """The line with something cut out, put in or put elsewhere."""
+    """The line with something cut out, inserted or moved."""
     for _ in range(draw.choice([1, 1, 2])):
         at, to = sorted(draw.randrange(len(line) + 1) for _ in range(2))
         how = draw.randrange(4)
@@ -34,7 +34,7 @@ def mangled(line: bytes, draw: random.Random) -> bytes:
         elif how == 2:
             line = line[:at] + draw.choice(_PIECES) + line[at + 1 :]
         else:
-            # A value in place of another: the ends of fields are where the commas are.
+            # Replace one value by another: fields end at the commas.
             parts = line.split(b",")
             one, two = draw.randrange(len(parts)), draw.randrange(len(parts))
             parts[one] = parts[one].split(b":")[0] + b":" + parts[two].rpartition(b":")[2]
@@ -71,7 +71,7 @@ def test_the_quick_way_says_what_the_decoder_says() -> None:
             assert isinstance(record, Operations)
             assert found == reader.fields(record)
             taken += 1
-    # Good lines of operations are taken, and of what was mangled few.
+    # Good lines of operations are accepted, and few of the mangled ones.
     assert sum(isinstance(decode(each), Operations) for each in good) <= taken < 10_000
 
 
@@ -79,7 +79,7 @@ def test_a_file_is_summed_and_its_ids_are_ranges(tmp_path: Path) -> None:
     make = OperationLines(LedgerSource.BROKER, "contoso", "orders", Kind.SEND)
     texts = [make.line(f"ab-{at:x}", 60_000 * (at // 65), 60_000 * (at // 65), 1, 10, 2) for at in range(1, 131)]
     path = tmp_path / "one.jsonl"
-    # One line twice, two that are none, one of them with a key in it.
+    # One line twice, and two that are invalid, one of them with a key in it.
     path.write_text("".join([*texts, texts[3], "nonsense\n", "SharedAccessKey=abc;\n"]))
     found = rows(path)
     sums = [(row["start_ms"], row["count"], row["bytes"], row["units"]) for row in found["operations"]]

@@ -1,4 +1,4 @@
-"""Reports that several tests look at: gathering one takes Spark a few seconds."""
+"""Reports that several tests share: gathering one takes Spark a few seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def outage(spark: SparkSession, question: Question) -> CostReport:
 
 @pytest.fixture(scope="session")
 def nasty(spark: SparkSession, question: Question) -> CostReport:
-    """The same with names that nobody should trust."""
+    """The same with malicious names."""
     return gather(scenario.outage(spark, scenario.NASTY), question)
 
 

@@ -1,8 +1,8 @@
 """A ledger of one morning, as brokers, clients and a syphon would have written it: two hours with two outages.
 
-`python -m tests.spark.report.morning FOLDER` writes it, for looking at a report of it and for the pictures in `docs`.
-The primary is away from 09:07 to 09:18, and one entity is refused from 09:41 to 09:44. Messages are diverted until a
-ping succeeds, and brought home by a syphon that moves as many a minute as a Standard namespace lets it.
+`python -m tests.spark.report.morning FOLDER` writes it, to look at its report and for the pictures in `docs`. The
+primary is down from 09:07 to 09:18, and refuses one entity from 09:41 to 09:44. Messages are diverted until a ping
+succeeds, and brought home by a syphon as fast as a Standard namespace allows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbus.ledger.writer import LedgerWriter
 START_MS = int(datetime(2026, 11, 16, 8, 0, tzinfo=UTC).timestamp() * 1000)
 MINUTE_MS = 60_000
 MINUTES = 120
-# Messages a minute, and their size in bytes.
+# Messages per minute, and their size in bytes.
 ENTITIES = {
     "orders": (1_500, 2_000),
     "orders/priority": (180, 2_000),
@@ -37,13 +37,13 @@ ENTITIES = {
 }
 QUEUES = 10
 DRAIN_A_MINUTE = 24_000
-# First and last minute of each outage, and the entities it is of.
+# First and last minute of each outage, and its entities.
 OUTAGES = ((67, 78, tuple(ENTITIES)), (101, 104, ("payments",)))
 
 
 @dataclass
 class Book:
-    """One ledger's writer, and the time it is at."""
+    """One ledger's writer, and its current time."""
 
     writer: LedgerWriter
     source: LedgerSource
@@ -77,7 +77,7 @@ class Book:
 
 
 def write_morning(folder: Path, seed: int = 1) -> dict[str, int]:
-    """Write it, and say how many messages were diverted, and brought home."""
+    """Write it; returns how many messages were diverted, and brought home."""
     folder.mkdir(parents=True, exist_ok=True)
     return _Morning(folder, Random(seed)).write()
 
@@ -91,7 +91,7 @@ class _Morning:
         )
         self._client = self._book(folder, LedgerSource.CLIENT, "shop1")
         self._syphon = self._book(folder, LedgerSource.SYPHON, "syphon1")
-        # In each backlog queue: when a message came, for whom, and how many.
+        # For each backlog queue: when messages came, for which entity, and how many.
         self._backlog: list[list[tuple[int, str, int]]] = [[] for _ in range(QUEUES)]
         self._picks = {(entity, sender): rng.randrange(QUEUES) for entity in ENTITIES for sender in range(3)}
         self._totals: Counter[str] = Counter()

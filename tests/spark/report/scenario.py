@@ -1,4 +1,4 @@
-"""Small tables of an outage, made by hand: what is in them is known to the last number."""
+"""Small handmade tables of an outage, in which every number is known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 START = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
 START_S = int(START.timestamp())
-# What nobody should call a queue, and somebody will.
+# Names that nobody should give a queue, and somebody will.
 NASTY = (
     "<script>alert(1)</script>",
     "price $x^2$ and $y_1$",
@@ -32,7 +32,7 @@ def minute(at: float) -> datetime:
 
 @dataclass
 class Frames:
-    """Stands where `Tables` stands: DataFrames by the tables' names."""
+    """Replaces `LedgerTables`: DataFrames by the tables' names."""
 
     operations: DataFrame
     charges: DataFrame
@@ -43,7 +43,7 @@ class Frames:
 
 
 def frames(spark: SparkSession, **rows: list[tuple[Any, ...]]) -> Any:
-    """Tables of some rows; those that are not given are empty."""
+    """Tables with these rows; the others are empty."""
     made = {
         name: spark.createDataFrame(rows.get(name, []), getattr(schemas, name.upper()))
         for name in ("operations", "charges", "failovers", "backlog", "latency", "quarantine")
@@ -94,9 +94,9 @@ def backlog(at: float, queue: int, depth: int, oldest_s: float, dead: int = 0) -
 
 
 def outage(spark: SparkSession, entities: tuple[str, ...] = ("orders", "invoices", "events")) -> Any:
-    """Half an hour; from minute 10 to minute 18 the primary is away, and by minute 20 everything is home.
+    """Half an hour; the primary is down from minute 10 to minute 18, and by minute 20 everything is home.
 
-    Each entity has 600 messages a minute: 10 minutes of them are diverted, 6,000 messages an entity.
+    Each entity has 600 messages per minute, of which 10 minutes are diverted: 6,000 messages per entity.
     """
     operations, looks, times = [], [], []
     for at in range(30):
@@ -117,7 +117,7 @@ def outage(spark: SparkSession, entities: tuple[str, ...] = ("orders", "invoices
             if at in (20, 21):
                 operations.append(operation(at, queue, "receive", "from-backlog", 3_000, namespace="contoso-dr"))
                 operations.append(operation(at, queue, "complete", "from-backlog", 3_000, namespace="contoso-dr"))
-                # The broker calls the syphon's sends direct; the syphon knows better.
+                # The broker records the syphon's sends as direct; only the syphon knows better.
                 operations.append(operation(at, entity, "send", "direct", 3_000))
                 operations.append(operation(at, entity, "send", "to-primary", 3_000, source="syphon"))
                 times.append(latency(at, entity, [1_000 * each for each in range(1, 601)]))

@@ -1,4 +1,4 @@
-"""Every figure of the page, recomputed from the ledger's files in plain Python, and the same wherever it stands."""
+"""Every figure of the page, recomputed from the ledger's files in plain Python, and the same wherever it appears."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHEET = Sheet.load("standard")
 
 
 class Ledger:
-    """What the files say, added up without Spark."""
+    """The content of the files, summed without Spark."""
 
     def __init__(self, folder: Path) -> None:
         records = [decode(line) for path in complete_files(folder) for line in path.read_bytes().splitlines()]
@@ -63,7 +63,8 @@ class Ledger:
         self.fullest = max(minutes.values())
 
     def _operation(self, each: Operations, told: set[str]) -> None:
-        """A broker saw every operation of its namespace but pings that never came; the syphon knows its own sends."""
+        """A broker saw every operation of its namespace except pings that never came; the syphon knows its own
+        sends."""
         broker = each.source == "broker"
         home = each.source == "syphon" and each.stage == "to-primary"
         lost = each.stage == "ping" and each.outcome != "ok"
@@ -72,7 +73,7 @@ class Ledger:
         assert each.namespace in told, "the morning has a broker's ledger of each namespace"
         self._count(str(each.stage), each, 1)
         if home:
-            # The broker called the same send direct.
+            # The broker recorded the same send as direct.
             self._count("direct", each, -1)
 
     def _count(self, stage: str, each: Operations, sign: int) -> None:

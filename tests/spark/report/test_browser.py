@@ -1,4 +1,4 @@
-"""The page in a real browser: every chart can be seen, on a desk and on a phone, in light and in dark."""
+"""The page in a real browser: every chart is visible, on a desktop and on a phone, in light and in dark."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from twinbus.spark.report.page import page
 if TYPE_CHECKING:
     from tests.browser import Browser
 
-# The first to ask for a report pays for it, and for Spark's start.
+# The first test that asks for a report waits for it, and for Spark's start.
 pytestmark = pytest.mark.timeout(180)
 
-# For each chart that is shown: its width and height, and how many of its texts and shapes have a size.
+# For each visible chart: its width and height, and how many of its texts and shapes have a size.
 SEEN = """
 return [...document.querySelectorAll('figure svg')].filter(each => each.checkVisibility()).map(each => {
   const box = each.getBoundingClientRect();
@@ -45,11 +45,11 @@ def test_every_chart_is_visible_at_a_desk_and_on_a_phone(outage: CostReport, bro
             assert high > 60
             assert shapes > 3
             assert texts > 3
-            # Texts can be read without a magnifying glass.
+            # Texts are large enough to read.
             assert smallest >= 8, (width, smallest)
-        # Nothing sticks out: the page itself never scrolls sideways.
+        # Nothing overflows: the page itself never scrolls sideways.
         assert browser.script("return document.documentElement.scrollWidth") <= width
-    # No request left the file, and there is nothing on the console: the fixture checks both.
+    # The fixture checks that no request left the file, and that the console is empty.
 
 
 def test_dark_is_dark_and_paper_is_white(outage: CostReport, browser: Browser, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`twinbus report` over the ledgers of a real outage: two brokers, a paired client and its syphon wrote them."""
+"""`twinbus report` over the ledgers of a real outage, written by two brokers, a paired client and its syphon."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def test_the_report_of_a_real_outage(tmp_path: Path, browser: Browser) -> None:
         bundle = tmp_path / "both.pem"
         bundle.write_text(primary.ca_file.read_text() + secondary.ca_file.read_text())
         with warnings.catch_warnings():
-            # The SDK leaves sockets unclosed when a connection fails; that is not what is tested here.
+            # The SDK leaves sockets open when a connection fails; that is not tested here.
             warnings.simplefilter("ignore", ResourceWarning)
             asyncio.run(live_through_an_outage(primary, secondary, bundle, ledgers[2]))
             gc.collect()
     output = tmp_path / "report.html"
     given = [argument for ledger in ledgers for argument in ("--ledger", str(ledger))]
-    # A process of its own: its session must not be the one that the other tests share.
+    # Its own process: its session must not be the one that the other tests share.
     command = [sys.executable, "-m", "twinbus", "report", *given, "--tables", str(tmp_path / "tables"), "--json"]
     done = subprocess.run(
         [*command, "--output", str(output), "--master", "local[2]"],
@@ -98,9 +98,9 @@ def test_the_report_of_a_real_outage(tmp_path: Path, browser: Browser) -> None:
     found: dict[str, Any] = json.loads(done.stdout)
     stages = {name: cost["count"] for name, cost in found["stages"].items()}
     assert stages["to-backlog"] == stages["to-primary"] == DURING
-    # What the syphon received while the primary was still away it gave back, and received again.
+    # Messages that the syphon received while the primary was down were released, and received again.
     assert DURING <= stages["from-backlog"] <= 4 * DURING
-    # Sends that were direct, and every message's receiver.
+    # Direct sends, and the receives of all messages.
     assert stages["direct"] == BEFORE + AFTER + BEFORE + DURING + AFTER
     (episode,) = found["episodes"]
     assert (episode["entity"], episode["diverted"], episode["syphoned"]) == ("orders", DURING, DURING)

@@ -1,4 +1,4 @@
-"""From tables to facts: every number is one that the tables hold, and there are never too many of them."""
+"""From tables to facts: every number is in the tables, and there are never too many of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twinbus.spark.report.gather import Question, gather
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The first to ask for a report pays for it, and for Spark's start.
+# The first test that asks for a report waits for it, and for Spark's start.
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -67,7 +67,7 @@ def test_the_outage_and_what_was_done_for_it(outage: CostReport) -> None:
     (found,) = outage.outages
     assert (found.started_s, found.ended_s) == (START_S + 600, START_S + 1_170)
     assert (found.entities, found.diverted, found.syphoned) == (3, 18_000, 18_000)
-    # Billed: completions are free, and a ping that failed costs nothing.
+    # Billed: completions are free, and a failed ping costs nothing.
     assert found.operations == {"to-backlog": 18_000, "from-backlog": 18_000, "to-primary": 18_000, "ping": 3}
     assert found.list_amount == Decimal("0.80") * 54_003 / 1_000_000
     assert found.longest_ms == 600_000
@@ -87,7 +87,7 @@ def test_backlog_and_times_through_it(outage: CostReport) -> None:
 
 
 def test_the_same_tables_give_the_same_report(spark: SparkSession, question: Question, outage: CostReport) -> None:
-    # As text: an order that differs would show.
+    # As text, so that a different order would show.
     assert repr(gather(scenario.outage(spark), question)) == repr(outage)
 
 
@@ -103,7 +103,7 @@ def test_without_a_brokers_ledger_clients_and_syphons_count(spark: SparkSession,
             operation(0, "orders", "send", "direct", 5, source="client"),
             operation(0, "orders", "send", "to-primary", 7, source="syphon"),
             operation(0, "orders", "ping", "ping", 2, source="client", outcome="amqp:timeout"),
-            # This namespace has a broker that tells: the client's count is the same again, its failed pings are not.
+            # This namespace has a broker's ledger: it contains the client's operations, except for failed pings.
             operation(0, "mail", "send", "direct", 11, namespace="other"),
             operation(0, "mail", "send", "direct", 11, namespace="other", source="client"),
             operation(0, "mail", "ping", "ping", 1, namespace="other"),
@@ -136,11 +136,11 @@ def test_outages_are_episodes_that_overlap(spark: SparkSession, question: Questi
     assert [(each.started_s - START_S) / 60 for each in found.outages] == [10, 50, 100]
     assert [each.diverted for each in found.outages] == [12, 3, 2]
     assert [each.entities for each in found.outages] == [3, 1, 1]
-    # From each outage's beginning to the next one's; what came before the first belongs to none.
+    # From the start of each outage to the next; operations before the first belong to none.
     assert [each.operations["to-backlog"] for each in found.outages] == [20, 25, 10]
     assert [each.longest_ms for each in found.outages] == [1_000, 9_000, None]
     assert found.outages[-1].ended_s is None
-    # 21 and 5 minutes, and the last up to the period's end.
+    # 21 and 5 minutes, and the last until the period's end.
     assert found.failed_over_s == (21 + 5 + 19) * 60
     part = gather(tables, replace(question, start_s=START_S + 50 * 60, end_s=START_S + 60 * 60))
     assert [each.diverted for each in part.outages] == [3]

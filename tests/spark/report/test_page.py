@@ -1,4 +1,4 @@
-"""The page: complete, self-contained, the same again, and safe against names."""
+"""The page: complete, self-contained, reproducible, and safe against malicious names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from twinbus.spark.report.facts import CostReport
 from twinbus.spark.report.page import numbers, page
 from twinbus.spark.report.period import Period
 
-# The first to ask for a report pays for it, and for Spark's start.
+# The first test that asks for a report waits for it, and for Spark's start.
 pytestmark = pytest.mark.timeout(180)
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
 class Reader(HTMLParser):
-    """Reads a page as a browser does: tags in order, texts, and whether what is opened is closed."""
+    """Reads a page as a browser does: tags in order, texts, and whether every tag is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Percentiles from buckets, against the times that were put into them."""
+"""Percentiles from buckets, compared with the times that were put into them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_one_message_and_none() -> None:
     assert percentile_ms([0] * 33, 0, 0.5) == 0
     assert percentile_ms(buckets([5_000]), 5_000, 0.99) == pytest.approx(5_000, rel=0.01)
     assert percentile_ms(buckets([1]), 1, 0.5) <= 1
-    # Longer than the last bucket's bound: about 24 days.
+    # Longer than the last bucket's bound of about 24 days.
     long_ms = 2**31 + 5_000
     assert percentile_ms([0] * 32 + [1], long_ms, 1) == long_ms
 

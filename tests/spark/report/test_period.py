@@ -1,4 +1,4 @@
-"""The time of a report: bounded pieces, whatever its length, and how times are written."""
+"""A report's period: a bounded number of pieces for any length, and the format of times."""
 
 from __future__ import annotations
 

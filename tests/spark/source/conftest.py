@@ -1,4 +1,4 @@
-"""One broker for all tests of the source and the sink; each test has a queue of its own."""
+"""One broker for all tests of the source and the sink; each test has its own queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the source and the sink do to a namespace besides: fill, look, count."""
+"""How tests of the source and the sink use a namespace directly: fill, peek, count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from twinbus.testing import Broker
 
 
 class Desk:
-    """A namespace, from the outside."""
+    """A namespace, seen by a client."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -38,17 +38,17 @@ class Desk:
         self.bus.close()
 
     def send(self, path: str, messages: Iterable[Message]) -> None:
-        """One delivery, so that all have the same time."""
+        """One delivery, so that all have the same enqueued time."""
         outcomes = self.bus.start_send(path, [[message.encode() for message in messages]]).result()
         assert outcomes == [None]
 
     def fill(self, path: str, ids: Sequence[str], **fields: Any) -> None:
-        """Several deliveries, one for each id, as from many senders."""
+        """One delivery for each id, as from many senders."""
         parcels = [[Message(f"body of {each}", message_id=each, **fields).encode()] for each in ids]
         assert not any(self.bus.start_send(path, parcels).result())
 
     def look(self, path: str) -> list[Fields]:
-        """All messages that are there."""
+        """All messages of an entity."""
         found: list[Fields] = []
         while page := self.bus.peek(path, 250, first=found[-1].sequence_number + 1 if found else 1):
             found += [read_fields(message.payload) for message in page]
@@ -58,15 +58,15 @@ class Desk:
         return [str(each.message_id) for each in self.look(path)]
 
     def left(self, path: str, wanted: Sequence[str] = ()) -> list[str]:
-        """The ids that are there when they are the wanted ones, or else after a while: a broker shows messages that
-        were taken by request until its disk has answered."""
+        """The ids in an entity as soon as they are the wanted ones, or after a while: a broker shows messages that were
+        taken by request until they are deleted on disk."""
         deadline = time.monotonic() + 20
         while (found := self.ids(path)) != list(wanted) and time.monotonic() < deadline:
             time.sleep(0.02)
         return found
 
     def operations(self, path: str) -> Counter[Kind]:
-        """What the broker has counted on an entity."""
+        """The operations that the broker has counted on an entity."""
         name = next(iter(self.broker.endpoints))
         counted = self.broker.call(
             lambda server: [(each.kind, each.count) for each in server.hosts[name].meter.entity(path)]

@@ -1,4 +1,4 @@
-"""A plain session with its pages and its event log on reads a queue whose key must not show; pages are saved as files.
+"""Reads a queue whose key must not show, in a plain session with its web UI and event log on; saves the pages as files.
 
 Run by `test_secrets.py`: `pages_script.py FOLDER QUEUE FILE`, with the connection string in FILE and in PLANTED.
 """

@@ -82,7 +82,7 @@ def test_all_states_are_seen_and_nothing_is_touched(desk: Desk, queue: str) -> N
             ("c", "active"),
             ("later", "scheduled"),
         ]
-        # The mark of a claim is ours, and no property of the sender's.
+        # The mark of a claim is ours, not a property of the sender.
         assert dict(rows[0]["properties"]) == {}
     assert [each.delivery_count for each in desk.look(queue)][1:] == [0, 0, 0]
 
@@ -96,7 +96,7 @@ def test_partitions_hold_everything_once(desk: Desk, queue: str) -> None:
     found = [
         row["messageId"]
         for partition in partitions
-        # As Spark does it: another instance reads.
+        # As in Spark, another instance reads.
         for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(partition)))
         for row in batch.to_pylist()
     ]
@@ -162,7 +162,7 @@ def test_filters_narrow_the_range_only_when_asked(desk: Desk, queue: str) -> Non
         ([GreaterThan(("enqueuedTime",), datetime(2100, 1, 1, tzinfo=UTC))], ""),
     ):
         reader = desk.reader(queueName=queue, pushdown="true")
-        # Spark applies them all again.
+        # Spark applies all of them again.
         assert list(reader.pushFilters(filters)) == filters
         assert "".join(row["messageId"] for row in read_all(reader)) == wanted
 
@@ -247,5 +247,5 @@ def test_a_look_costs_one_operation_a_message(desk: Desk, queue: str) -> None:
     read_all(desk.reader(queueName=queue, numPartitions=2))
     counted = desk.operations(queue)
     assert set(counted) == {Kind.SEND, Kind.PEEK}
-    # Finding first and last takes some looks more.
+    # Finding first and last takes some more peeks.
     assert 2_000 <= counted[Kind.PEEK] <= 2_040

@@ -88,7 +88,7 @@ def test_limits(desk: Desk, queue: str) -> None:
 
 def test_a_small_batch_is_held_back(desk: Desk, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.fill(queue, list("ab"))
-    # What comes while the stream waits; more than it asks for.
+    # Messages that arrive while the stream waits: more than it asks for.
     coming = [["c"], ["d", "e"]]
     monkeypatch.setattr(BlockingBus, "pause", lambda *_: desk.fill(queue, coming.pop(0)))
     with streaming(desk, queue, minMessagesPerTrigger=4) as reader:
@@ -113,7 +113,7 @@ def test_limits_of_bytes(desk: Desk, queue: str) -> None:
         while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
             found.append([len(row["body"]) for row in read_between(reader, offset, end)])
             offset = end
-    # One that is too large comes alone.
+    # A message that is too large comes alone.
     assert found == [[100, 100], [5_000], [100, 100]]
 
 
@@ -174,7 +174,7 @@ def test_an_idle_stream_costs_one_operation_a_wait(desk: Desk, queue: str) -> No
             assert reader.latestOffset(offset, ALL) == offset
             reader.reportLatestOffset()
         assert desk.operations(queue) - before == {Kind.EMPTY_POLL: 20}
-        # A message ends the wait, and is as fresh as it came.
+        # A message ends the wait, and is read at once.
         desk.fill(queue, ["b"])
         end = reader.latestOffset(offset, ALL)
         (row,) = read_between(reader, offset, end)
@@ -325,7 +325,7 @@ def test_it_travels_without_its_connection(desk: Desk, queue: str) -> None:
 
 
 def test_a_lost_answer_deletes_no_more_than_was_asked(desk: Desk, queue: str, monkeypatch: Any) -> None:
-    """The broker did it and the answer was lost: asking again must not go further."""
+    """The broker deleted and its answer was lost: a retry must not delete more."""
     from twinbus.client.blocking import BlockingBus
     from twinbus.errors import OperationTimeoutError
 
@@ -350,7 +350,7 @@ def test_a_lost_answer_deletes_no_more_than_was_asked(desk: Desk, queue: str, mo
 
 
 def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
-    """What docs/spark.md says of the cost: one look and one delete for each message, and few more for each batch."""
+    """The cost that docs/spark.md states: one peek and one delete per message, and few more per batch."""
     for _ in range(60):
         desk.send(queue, [Message(b"x" * 100) for _ in range(50)])
     with streaming(desk, queue, maxMessagesPerTrigger=1_000) as reader:
@@ -359,7 +359,7 @@ def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
             read_between(reader, offset, end)
             offset = end
     counted = desk.operations(queue)
-    # Those of the millisecond in which a batch ends are received and completed, which is two.
+    # Messages of the millisecond in which a batch ends are received and completed: two operations.
     assert counted[Kind.DELETE] + counted[Kind.COMPLETE] == 3_000
     assert counted[Kind.COMPLETE] == counted[Kind.RECEIVE] <= 300
     assert 3_000 <= counted[Kind.PEEK] <= 3_000 + 300 + 150

@@ -73,7 +73,7 @@ def test_claims_without_a_batch_join_the_next(desk: Desk, queue: str) -> None:
     with streaming(desk, queue) as reader:
         start = reader.initialOffset()
         end = reader.latestOffset(start, ReadMaxRows(2))
-        # Claimed, and the driver dies before the engine wrote the offset.
+        # Claimed, and the driver dies before the engine has written the offset.
         reader.latestOffset(end, ReadMaxRows(3))
     desk.fill(queue, list("g"))
     with streaming(desk, queue) as restarted:
@@ -142,7 +142,7 @@ def test_a_small_batch_is_held_back(desk: Desk, queue: str) -> None:
     coming = [["c"], ["d"], []]
 
     class Coming(SteppedClock):
-        """Time passes, and messages come."""
+        """A clock on which messages arrive as time passes."""
 
         def now_ms(self) -> int:
             if coming:
@@ -153,7 +153,7 @@ def test_a_small_batch_is_held_back(desk: Desk, queue: str) -> None:
         reader._clock = Coming()
         start = reader.initialOffset()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
-        # Not enough, and no more time.
+        # Not enough messages, and no more time.
         assert len(read_between(reader, start, end)) == 4
         assert not coming
 
@@ -238,7 +238,7 @@ def test_a_claim_whose_answer_was_lost_is_found(desk: Desk, queue: str, monkeypa
 
 
 def test_a_dead_letter_queue_is_streamed_in_any_order(desk: Desk, broker: Broker, queue: str) -> None:
-    """Messages keep their numbers when they are dead-lettered, so a later one can have a lower number."""
+    """Messages keep their sequence numbers when they are dead-lettered, so a later one can have a lower number."""
     desk.fill(queue, list("abc"))
     held = desk.bus.receive(queue, 3, 1)
 
@@ -274,7 +274,7 @@ def test_a_subscription_is_streamed(desk: Desk, broker: Broker, queue: str) -> N
 
 
 def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
-    """What docs/spark.md says of the cost: receive, defer, look, take, one each."""
+    """The cost that docs/spark.md states: receive, defer, peek, take, one each."""
     desk.send(queue, [Message(b"x" * 100) for _ in range(1_000)])
     with streaming(desk, queue) as reader:
         start = reader.initialOffset()
@@ -284,7 +284,7 @@ def test_operations_of_a_stream(desk: Desk, queue: str) -> None:
     counted = desk.operations(queue)
     for kind in (Kind.RECEIVE, Kind.DEFER, Kind.RECEIVE_DEFERRED):
         assert counted[kind] == 1_000
-    # One more look at each when a stream starts, for what an earlier run left.
+    # One more peek at each when a stream starts, for what an earlier run left.
     assert 2_000 <= counted[Kind.PEEK] <= 2_060
 
 
@@ -301,7 +301,7 @@ def test_the_progress_tells_what_is_claimed_and_what_was_gone(desk: Desk, queue:
 
 
 def test_what_was_just_taken_out_is_not_found_again(desk: Desk, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker answers before its disk has: for a moment a look still shows what was taken."""
+    """The broker answers before its disk does: for a moment a peek still shows taken messages."""
     desk.fill(queue, list("ab"))
     with streaming(desk, queue, maxWaitTime=10) as reader:
         end = reader.latestOffset(reader.initialOffset(), ALL)

@@ -1,4 +1,4 @@
-"""The source and the sink as Spark runs them: planned in its own processes, read and written by its workers."""
+"""The source and the sink as Spark runs them: planned in separate processes, read and written by its workers."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def available_now(frame: DataFrame, checkpoint: Path, kind: str, **options: Any)
 
 
 def drain(frame: DataFrame, checkpoint: Path, kind: str, **options: Any) -> StreamingQuery:
-    """Runs with availableNow until all is through and settled. Spark before 4.2 plans one batch in each, and what it
-    had is settled by the next."""
+    """Runs with availableNow until everything is processed and settled. Spark before 4.2 plans one batch per run, and
+    the next run settles it."""
     query = available_now(frame, checkpoint, kind, **options)
     for _ in range(0 if HAS_LIMITS else 2):
         available_now(frame, checkpoint, kind, **options)
@@ -102,7 +102,7 @@ def test_a_stream_of_a_queue_to_parquet(
     frame = stream(spark, desk, queueName=queue, maxMessagesPerTrigger=1_000)
     query = drain(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "out"))
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    # Admission control: as many as were allowed, and not more.
+    # Admission control: exactly as many as allowed.
     assert [progress["numInputRows"] for progress in batches] == ([1_000] * 3 if HAS_LIMITS else [3_000])
     # The lag is in the progress.
     for number, progress in enumerate(batches if HAS_LIMITS else []):
@@ -111,10 +111,10 @@ def test_a_stream_of_a_queue_to_parquet(
         assert _number(source["endOffset"]) == (number + 1) * 1_000
     written = [row.messageId for row in spark.read.parquet(str(tmp_path / "out")).collect()]
     assert sorted(written) == sorted(filled)
-    # The last batch is settled too, though the engine never commits it to the source.
+    # The last batch is settled too, although the engine never commits it to the source.
     assert desk.left(queue) == []
 
-    # A later run goes on from the checkpoint.
+    # A later run continues from the checkpoint.
     desk.fill(queue, ["later"])
     drain(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "out"))
     written = [row.messageId for row in spark.read.parquet(str(tmp_path / "out")).collect()]
@@ -237,7 +237,7 @@ def test_an_idle_query_stays_cheap_and_stops_at_once(
             time.sleep(0.05)
         waits = time.monotonic() - started
         used = desk.operations(queue) - before
-        # A wait that was under way may end in between.
+        # A wait that is under way may end in between.
         assert used.total() <= waits + 2
         assert set(used) <= {Kind.EMPTY_POLL, Kind.PEEK}
     finally:

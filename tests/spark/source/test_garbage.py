@@ -20,7 +20,7 @@ def threshold() -> Iterator[None]:
     ("given", "within"),
     [
         ((700, 10, 10), (YOUNG_OBJECTS, 10, 10)),
-        # Turned off by somebody, or set higher: left as it is.
+        # Turned off by the user, or set higher: left unchanged.
         ((0, 10, 10), (0, 10, 10)),
         ((YOUNG_OBJECTS + 1, 5, 5), (YOUNG_OBJECTS + 1, 5, 5)),
     ],

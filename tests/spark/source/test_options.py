@@ -44,7 +44,7 @@ def test_names_in_any_case_and_aliases() -> None:
     options = Options.parse({"CONNECTIONSTRING": TEXT, "queuename": "a", "MaxEventsPerTrigger": "7"})
     assert (options.entity, options.messages_max) == ("a", 7)
     assert Options.parse({**QUEUE, "maxOffsetsPerTrigger": "8"}).messages_max == 8
-    # What `load("orders")` says.
+    # `load("orders")` sets `path`.
     assert Options.parse({"connectionString": TEXT, "path": "orders"}).entity == "orders"
 
 
@@ -70,7 +70,7 @@ def test_entities() -> None:
     assert topic.path == "news/Subscriptions/sport"
     dead = Options.parse({**QUEUE, "subQueue": "deadLetter"})
     assert dead.path == "orders/$DeadLetterQueue"
-    # Numbers in a sub-queue are not in the order of arrival.
+    # Sequence numbers in a sub-queue are not in the order of arrival.
     assert dead.read_mode is ReadMode.CLAIM
     assert Options.parse({**QUEUE, "subQueue": "transfer_dead_letter"}).path == "orders/$Transfer/$DeadLetterQueue"
     bound = Options.parse({"connectionString": TEXT + ";EntityPath=orders"})
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_or_written() -> None:
 def test_no_text_has_the_key() -> None:
     options = Options.parse(QUEUE)
     assert KEY not in repr(options) + str(options) + repr(options.access) + str(options.access.bus())
-    # It travels to the workers all the same.
+    # It still travels to the workers.
     assert pickle.loads(pickle.dumps(options)) == options
     assert options.access.secret == TEXT
 

@@ -56,7 +56,7 @@ FIELDS = st.builds(
 
 
 def expected(fields: Fields) -> dict[str, Any]:
-    """A row by itself, made the plain way."""
+    """The expected row, computed the simple way."""
 
     def time(ms: int | None) -> int | None:
         return None if ms is None else max(-62_135_596_800_000, min(ms, 253_402_300_799_999)) * 1000
@@ -143,7 +143,7 @@ def test_pages_become_batches_and_the_collector_is_the_processs_own_again() -> N
     assert gc.get_threshold()[0] >= YOUNG_OBJECTS
     assert [batch.num_rows for batch in batches] == [SPARK_BATCH_ROWS + 200]
     assert gc.get_threshold() == before
-    # A task that ends before its rows do, as with a limit.
+    # A task that ends before its rows do, for example because of a limit.
     batches = MAKER.batches([page] * 8)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -152,10 +152,10 @@ def test_pages_become_batches_and_the_collector_is_the_processs_own_again() -> N
 
 
 def test_a_batch_is_bounded_by_bytes() -> None:
-    """A thousand bodies of 2 MB are more than an Arrow array of bytes can hold."""
+    """A thousand bodies of 2 MB exceed the capacity of an Arrow array of bytes."""
     payload = encode_message(b"x" * 2_000_000, "m")
     row = MAKER.fields(payload)
-    # Every page is the same row again and again: the memory is that of one batch.
+    # Every page repeats the same row, so only one batch takes memory.
     sizes = [(batch.num_rows, batch.nbytes) for batch in MAKER.batches([row] * 250 for _ in range(4))]
     assert sum(rows for rows, _ in sizes) == 1_000
     assert max(size for _, size in sizes) < 70 * 1024 * 1024

@@ -51,7 +51,7 @@ def test_objects_show_nothing(planted: Desk, queue: str) -> None:
         start = stream.initialOffset()
         end = stream.latestOffset(start, ReadAllAvailable())
         shown += [stream, end, stream.partitions(start, end), stream.reportLatestOffset()]
-        # They hold nothing but numbers.
+        # They contain nothing but numbers.
         assert PLANTED.encode() not in pickle.dumps(stream.partitions(start, end))
         stream.stop()
     shown += [source.writer(BODY, False), source.streamWriter(BODY, False), planted.options(queueName=queue)]
@@ -141,12 +141,12 @@ def test_spark_shows_nothing(
 
 @pytest.mark.timeout(300)
 def test_the_pages_and_the_event_log_show_nothing(planted: Desk, queue: str, tmp_path: Path) -> None:
-    """A plain session with its pages and its event log on, in a process of its own: batches, a stream, a failure."""
+    """A plain session with its web UI and its event log on, in its own process: batches, a stream, a failure."""
     planted.send(queue, [Message(b"x", message_id=str(number)) for number in range(10)])
     secret = tmp_path / "secret.txt"
     secret.write_text(planted.text)
     (tmp_path / "events").mkdir()
-    # What a plain `SparkSession.builder` needs of this machine.
+    # The environment that a plain `SparkSession.builder` needs on this machine.
     java = {"JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     found = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("pages_script.py")), str(tmp_path), queue, str(secret)],
@@ -186,7 +186,7 @@ def test_a_statement_that_holds_the_key_is_shown_without_it(
 
 
 def _last_executions(spark: SparkSession) -> list[str]:
-    """What Spark keeps of the executions for its own pages."""
+    """What Spark keeps of the executions for its web UI."""
     store = spark._jsparkSession.sharedState().statusStore()
     executions = store.executionsList()
     return [

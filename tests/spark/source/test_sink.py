@@ -120,7 +120,7 @@ def test_times(desk: Desk, queue: str) -> None:
 
 
 def test_what_was_read_can_be_written_as_it_is(desk: Desk, broker: Broker, queue: str) -> None:
-    """Types of properties included."""
+    """Including the types of properties."""
     sent = {
         "long": 1,
         "int": Int(2),
@@ -193,7 +193,7 @@ def test_rows_say_where_they_go(desk: Desk, broker: Broker, queue: str) -> None:
     assert [each.body for each in desk.look(other)] == [b"2"]
     with pytest.raises(ArgumentError, match=r"Row 0 cannot be sent.*'entity' is null"):
         write(desk, schema, [{"body": "", "entity": None}])
-    # The column wins over the option only when asked to, as with Kafka's topic.
+    # The column takes precedence over the option only on request, as with Kafka's topic.
     write(desk, schema, [{"body": "4", "entity": other}], queueName=queue)
     write(desk, schema, [{"body": "5", "entity": other}], queueName=queue, useEntityColumn="true")
     write(desk, schema, [{"body": "6", "entity": None}], queueName=queue, useEntityColumn="true")
@@ -286,7 +286,7 @@ def test_a_refusal_names_the_message_and_the_reason(desk: Desk, broker: Broker, 
         write(desk, bad, [{"body": "x", "messageId": "odd", "properties": [("n", '{"int": "no"}')]}], queueName=queue)
 
 
-# Too large, not encodable, and what the source could not decode.
+# Too large, not encodable, and undecodable by the source.
 REFUSED = with_fields(("messageId", TEXT), ("properties", MapType(TEXT, TEXT)), ("_corrupt", BinaryType()))
 ROWS = [
     {"body": "fine", "messageId": "fine", "properties": [], "_corrupt": None},

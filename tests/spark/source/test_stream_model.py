@@ -34,7 +34,7 @@ STEPS = st.lists(
 
 
 class Engine:
-    """What Spark keeps on disk, and what it does with a source."""
+    """What Spark keeps on disk, and how it calls a source."""
 
     def __init__(self, desk: Desk, queue: str, mode: str) -> None:
         self.desk = desk
@@ -57,14 +57,14 @@ class Engine:
         reader, self.reader = self.reader, None
         if reader is not None:
             reader.stop()
-        # A driver takes longer to start than the broker's disk to answer: what was settled before is gone by then.
+        # A driver takes longer to start than the broker's disk to answer: messages settled earlier are gone by then.
         settled = {name for batch, names in self.sink.items() if batch + 1 < len(self.offsets) for name in names}
         deadline = time.monotonic() + 20
         while settled & set(self.desk.ids(self.queue)) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def restart(self, *, now: bool) -> None:
-        """Begin another run; `now`: one with availableNow, where that makes a difference."""
+        """Begin another run; `now`: with availableNow, where that makes a difference."""
         self.die()
 
     def offset(self, batch: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Engine:
             self.sink[batch] = [row["messageId"] for row in rows]
 
     def finish(self) -> None:
-        """Read, write, and write the commit log."""
+        """Read, write, and append to the commit log."""
         if len(self.offsets) > self.done:
             self.read()
             self.done += 1
@@ -127,7 +127,7 @@ class Engine:
             else:
                 self.restart(now=bool(number))
             self.check()
-        # In the end everything comes through, and nothing is left behind.
+        # At the end everything has come through, and nothing is left behind.
         self.finish()
         self.restart(now=False)
         idle = 0
@@ -144,7 +144,7 @@ class Engine:
 
 
 class OldEngine(Engine):
-    """What Spark before 4.2 does: it asks for the end of a batch without saying where the batch starts."""
+    """Spark before 4.2, which asks for the end of a batch without saying where the batch starts."""
 
     now = False
     # The end of the one batch of a run with availableNow, until it is planned.

@@ -19,15 +19,13 @@ from twinbus.testing import Broker
 
 
 class House:
-    """A pair with names of its own, and blocking ways to fill and empty it."""
+    """A pair with its own names, and blocking methods to fill and empty it."""
 
     def __init__(self, primary: Broker, secondary: Broker, count: int = 3) -> None:
-        # The two namespaces.
         self.primary = primary
         self.secondary = secondary
         # The primary's name in the names of the backlog queues.
         self.name = f"p{uuid4().hex[:8]}"
-        # The backlog queues.
         self.queues = backlog_names(self.name, count)
         for queue in self.queues:
             secondary.create_queue(queue, max_delivery_count=MAX_DELIVERY_COUNT_MAX)
@@ -56,7 +54,7 @@ class House:
         asyncio.run(work())
 
     def taken(self, path: str, count: int, wait_s: float = 5.0) -> list[str]:
-        """Ids of messages taken out of a queue of the primary."""
+        """Receives from a queue of the primary; returns the ids."""
         return [str(message.message_id) for message in _taken(self.primary, path, count, wait_s)]
 
     def dead(self, queue: int, count: int) -> list[ReceivedMessage]:

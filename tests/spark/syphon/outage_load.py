@@ -1,4 +1,4 @@
-"""An application that sends through a pair: some messages, a line when it has, and after an answer to that many more.
+"""An application that sends through a pair: some messages, then a line on stdout, and after an answer as many again.
 
 A process of its own, as applications are. Prints JSON: the ids of all that were accepted, and how many were diverted.
 """

@@ -1,4 +1,4 @@
-"""Real processes for tests: a broker that can be killed and comes back, and `twinbus syphon`."""
+"""Real processes for tests: a broker that can be killed and restarted, and `twinbus syphon`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ TWINBUS = [sys.executable, "-c", "from twinbus.cli.main import run; run()"]
 
 
 class BrokerProcess:
-    """`twinbus serve` on one port and one data folder, over many lives; keys of its own."""
+    """`twinbus serve` on one port and one data folder, across many restarts, with its own keys."""
 
     def __init__(self, folder: Path, name: str, entities: str = "") -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            # The same in every life.
+            # The same after every restart.
             port: int = probe.getsockname()[1]
-        # Its namespace.
         self.name = name
         # Configuration, data and ready file.
         self.folder = folder / name
         self.folder.mkdir(parents=True)
         (self.folder / "twinbus.toml").write_text(f"[namespaces.{name}]\nport = {port}\n{entities}")
-        # The process; None before the first start.
+        # None before the first start.
         self.process: subprocess.Popen[bytes] | None = None
-        # For clients, from the ready file.
+        # From the ready file.
         self.connection_string = ""
 
     @property
@@ -55,7 +54,7 @@ class BrokerProcess:
         )
         until(ready.exists, 30)
         text = json.loads(ready.read_text())["namespaces"][self.name]["connection_string"]
-        # The keys are real; only the way is plain.
+        # The keys are real; only the transport is plain.
         plain = "UseDevelopmentEmulator=true"
         self.connection_string = text if plain in text else f"{text.rstrip(';')};{plain};"
 
@@ -92,7 +91,7 @@ class BrokerProcess:
 
 
 def secrets(primary: BrokerProcess, secondary: BrokerProcess) -> dict[str, str]:
-    """The connection strings, as commands and applications take them from the environment."""
+    """The connection strings as environment variables of commands and applications."""
     return {"TWINBUS_PRIMARY": primary.connection_string, "TWINBUS_SECONDARY": secondary.connection_string}
 
 

@@ -59,7 +59,7 @@ def test_a_secret_among_the_arguments_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match="put it into a file") as caught:
         job.options_of([option, ENVIRONMENT["TWINBUS_PRIMARY"]])
     assert "aGlkZGVu" not in str(caught.value)
-    # There is no option for it, not even as an abbreviation.
+    # There is no option for it, not even by an abbreviation.
     with pytest.raises(SystemExit):
         job.options_of(["--primary", "nobody"])
 

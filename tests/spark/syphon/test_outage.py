@@ -1,4 +1,4 @@
-"""A real outage from beginning to end: the primary is killed, sends go on, it returns, and Spark brings them home."""
+"""A real outage from start to end: the primary is killed, sends continue, it returns, and Spark brings them home."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUES = 3
 
 
 def send_through_an_outage(primary: BrokerProcess, secondary: BrokerProcess) -> dict[str, Any]:
-    """An application sends while the primary is there and while it is not; what it was told."""
+    """An application sends while the primary is up and while it is down; returns its results."""
     process = subprocess.Popen(
         [sys.executable, str(LOAD), primary.name, str(secondary.ca), str(QUEUES), str(SENDS)],
         env={**os.environ, **secrets(primary, secondary)},
@@ -53,7 +53,7 @@ def test_the_syphon_after_a_real_outage(tmp_path: Path) -> None:
     ):
         sent = send_through_an_outage(primary, secondary)
         assert (sent["diverted"], len(sent["ids"])) == (2 * SENDS, 2 * SENDS + BEFORE)
-        # What no syphon can deliver lies there, too.
+        # A message that no syphon can deliver.
         queue = "contoso/x-servicebus-transfer/0"
         poison = Message(b"no path", message_id="poison").encode()
         secondary.put(queue, [poison, wrap(Message(b"x", message_id="lost").encode(), "nowhere")])
@@ -87,14 +87,14 @@ def test_the_syphon_after_a_real_outage(tmp_path: Path) -> None:
         sends = {group.entity: sums.count for group, sums in totals.groups.items() if group.kind == "send"}
         assert (sends["orders"], sends["news"]) == (SENDS, SENDS)
 
-        # The driver looked at the backlog: it was there, and then it was not.
+        # The driver recorded the backlog: first with messages, then without.
         records = [decode(line) for file in complete_files(ledger) for line in file.read_bytes().splitlines()]
         looks = sorted((each for each in records if isinstance(each, Backlog)), key=lambda look: look.start_ms)
         assert sum({look.entity: look.depth for look in reversed(looks)}.values()) == 2 * SENDS + 2
         assert set({look.entity: look.depth for look in looks}.values()) == {0}
         assert max(look.oldest_ms for look in looks) > 1_000
 
-        # Spark wrote down all that it knows of the job; the keys are not in it.
+        # Spark logged all that it knows of the job; the keys are not in it.
         logged = "".join(path.read_text(errors="replace") for path in log.rglob("*") if path.is_file())
         assert "mapInArrow" in logged or "MapInArrow" in logged
         for broker in (primary, secondary):
@@ -128,7 +128,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
 def test_a_signal_while_spark_starts(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, "contoso") as primary, BrokerProcess(tmp_path, "fabrikam") as secondary:
         process = syphon_process(primary, secondary, "--master", "local[2]", "--backlog-queue-count", "1")
-        # Its JVM is there before anything else of Spark is.
+        # Its JVM starts before anything else of Spark.
         until(lambda: has_child(process.pid), 60)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=30)

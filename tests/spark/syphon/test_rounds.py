@@ -23,7 +23,7 @@ from twinbus.testing import Broker
 
 from .conftest import House
 
-# Starting the session is in the first test that asks for it.
+# The first test starts the session.
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -117,7 +117,7 @@ def test_an_absent_primary_is_waited_for(spark: SparkSession, secondary_broker: 
         worker = threading.Thread(target=lambda: result.append(rounds.run(once=True)))
         worker.start()
         until(lambda: bool(rounds.outage))
-        # Nothing is received for nothing.
+        # Nothing is received in vain.
         assert rounds.tally.total().received == 0
         primary.start()
         worker.join(60)
@@ -143,7 +143,7 @@ def test_without_once_it_waits_and_is_stopped(spark: SparkSession, house: House)
     assert len(house.taken(path, 30, wait_s=30)) == 30
     until(lambda: rounds.state == "waiting")
     assert (rounds.rounds, rounds.tally.total().polls) == (1, 3)
-    # A few are moved by the driver itself, at once and without a round.
+    # The driver moves a few by itself, at once and without a round.
     house.divert(path, names(20, "b"), queue=1)
     assert len(house.taken(path, 20)) == 20
     until(lambda: rounds.tally.total().syphoned == 50)
@@ -164,7 +164,7 @@ def test_a_stop_ends_tasks_in_the_middle(spark: SparkSession, house: House) -> N
     house.divert(mute, names(50))
     rounds = Rounds(spark, house.pairing(), house.queues, round_s=60.0)
     worker = threading.Thread(target=rounds.run)
-    # A send there has half a minute for its answer: only a task that is told ends before.
+    # A send there may wait half a minute for its answer: only a task that gets the stop signal ends earlier.
     with house.primary.fault("silent", mute):
         worker.start()
         until(lambda: rounds.rounds == 1)
@@ -173,7 +173,7 @@ def test_a_stop_ends_tasks_in_the_middle(spark: SparkSession, house: House) -> N
         worker.join(29)
         assert not worker.is_alive()
     report = Rounds(spark, house.pairing(), house.queues).run(once=True)
-    # Given back, so that nobody has to wait for locks.
+    # Released, so that nobody has to wait for locks.
     assert report.undrained == ()
 
 
@@ -200,14 +200,14 @@ def test_no_secret_is_shown(spark: SparkSession, house: House, capfd: pytest.Cap
 
 
 class Broken(Pairing):
-    """One that no task can work with."""
+    """A pairing that fails every task."""
 
     def syphon(self, *_: object, **__: object) -> None:  # type: ignore[override]
         raise RuntimeError("broken on purpose")
 
 
 class Deadly(Pairing):
-    """One that takes the task's process with it."""
+    """A pairing that kills the task's process."""
 
     def syphon(self, *_: object, **__: object) -> None:  # type: ignore[override]
         os._exit(3)
@@ -239,7 +239,7 @@ def test_where_nobody_can_listen_it_works_all_the_same(
 def test_rounds_are_run_once(spark: SparkSession, house: House) -> None:
     rounds = Rounds(spark, house.pairing(), house.queues)
     rounds.stop()
-    # Told before it began: nothing is done.
+    # Stopped before it began: nothing is done.
     assert rounds.run(once=True).undrained == tuple(house.queues)
     with pytest.raises(RuntimeError, match="once"):
         rounds.run()

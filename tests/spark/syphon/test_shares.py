@@ -1,4 +1,4 @@
-"""The shares of a round: pure."""
+"""The shares of a round."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_slot_is_dealt_once_and_evenly(queues: int, slots: int, tasks: int
     dealt = Counter(queue for share in shares for queue in share.queues)
     assert set(dealt) == set(names)
     if len(shares) >= slots:
-        # Each slot of a queue is another task's.
+        # Each slot of a queue belongs to another task.
         assert set(dealt.values()) == {slots}
 
 

@@ -51,7 +51,7 @@ def test_tasks_that_have_ended_are_forgotten(signal: StopSignal, monkeypatch: py
 def test_one_too_many_is_let_go(signal: StopSignal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop_signal_module, "_CONNECTIONS_MAX", 1)
     with task(signal) as first, task(signal) as second:
-        # It stops, as if told to: what it has moved is moved, and the next round goes on.
+        # The task stops as if told to: its progress counts, and the next round continues.
         assert second.recv(1) == b""
         first.settimeout(0.2)
         with pytest.raises(TimeoutError):
