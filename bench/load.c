@@ -1,14 +1,14 @@
-/* The load of `make bench-peers`: AMQP 1.0 from its own C code, so that no broker is measured by its own engine.
+/* The load of `make bench-peers`: AMQP 1.0 in separate C code, so that no broker is measured with its own engine.
  *
  * It opens connections to one broker, sends, receives, or both, and prints its figures as one line of JSON. Each
  * connection either sends or receives and has a share of the queues, one link each. A send counts when the broker has
  * accepted it, a receive when the broker has confirmed the settlement.
  *
  *   send      keep `window` messages in flight on each connection
- *   receive   take what comes and settle it in ranges
+ *   receive   receive messages and settle them in ranges
  *   both      as many connections that send as connections that receive
  *   latency   one message in flight on each connection
- *   single    settle one by one: the next when the one before is confirmed
+ *   single    settle one by one: each when the previous one is confirmed
  *
  * cc -O2 -o load load.c -lssl -lcrypto      (-DNO_TLS without OpenSSL's headers)
  */
@@ -41,7 +41,7 @@ enum step { SASL_HEADER, SASL_OUTCOME, HEADER, OPENING, BEGINNING, ATTACHING, RE
 #define LINKS_MAX 128
 #define READ_BYTES (256 * 1024)
 #define INCOMING_WINDOW 0x7fffffff
-/* What we take in one frame; a peer's own limit is kept as well. */
+/* Our maximum frame size; the peer's limit is respected as well. */
 #define FRAME_BYTES_MAX (1024 * 1024)
 
 struct link {
@@ -67,10 +67,10 @@ struct connection {
     u32 next_outgoing, remote_window, next_incoming;
     u32 next_delivery, in_flight;
     double *sent_at;        /* by delivery id modulo `window` rounded up to a power of two */
-    /* Deliveries received in this pass that are to be settled in one frame. */
+    /* Deliveries received in this pass, to be settled in one frame. */
     u32 first, last;
     bool range;
-    /* `single`: deliveries that wait for the one before them. */
+    /* `single`: deliveries that wait for the previous one. */
     u32 *held;
     size_t held_start, held_end;
     bool more;              /* the last transfer was not the end of its delivery */
@@ -80,7 +80,7 @@ struct connection {
 #endif
 };
 
-/* Whether the broker confirms settlements. One that does not is sent them settled, and they count when written. */
+/* Whether the broker confirms settlements. If not, they are sent settled, and count when written. */
 static int confirms = 1;
 static int port, connections = 1, queues = 1, body_bytes = 1024, window = 500, prefetch = 500;
 static long count = 50000, first_number;
@@ -133,7 +133,7 @@ static void put32(u8 *at, u32 value) {
     memcpy(at, &value, 4);
 }
 
-/* One performative: its fields are appended to `body`, which starts with room for frame and list. */
+/* One performative: its fields are appended to `body`, which starts with room for the frame and list headers. */
 struct performative {
     u8 data[512];
     size_t end;
@@ -172,7 +172,7 @@ static void text(struct performative *p, u8 code, const void *data, size_t size)
 
 static void string(struct performative *p, const char *value) { text(p, 0xa1, value, strlen(value)); }
 
-/* A described list of one field: source or target with an address; accepted is one of none. */
+/* A described list with one field: source or target with an address; `accepted` has no field. */
 static void terminus(struct performative *p, u8 code, const char *where) {
     u8 field[300] = {0, 0x53, code, 0xc0, 0, 1, 0xa1};
     size_t size = strlen(where);
@@ -257,7 +257,7 @@ static bool send_message(struct connection *c, int handle) {
 
 /* --- bytes in -------------------------------------------------------------------------------------------------- */
 
-/* Behind one encoded value; its number, if it is one, goes to `number`. */
+/* Returns the position after one encoded value; stores it in `number` if it is a number. */
 static const u8 *value(const u8 *at, const u8 *end, uint64_t *number) {
     if (at >= end) fail("A frame ends too early.");
     u8 code = *at++;
@@ -368,7 +368,7 @@ static void on_disposition(struct connection *c, const u8 *at, const u8 *end) {
     fields(at, end, f, given, 5);
     u32 first = (u32)f[1], last = given[2] ? (u32)f[2] : first;
     if (!f[3]) return;
-    /* The state's number is its descriptor: a described value leaves that of its list, which is none. */
+    /* `fields` does not decode the state, so look for the descriptor of `accepted` (0x24). */
     if (c->sends) {
         double now = now_s();
         if (!memmem(at, (size_t)(end - at), "\x53\x24", 2)) fail("A message was not accepted.");
@@ -451,7 +451,7 @@ static void on_frame(struct connection *c, const u8 *at, const u8 *end) {
         c->step = ATTACHING;
         return;
     case ATTACH: {
-        /* Each side has handles of its own; the name ends in ours. */
+        /* Each side has its own handles; the name ends with ours. */
         fields(at, end, f, given, 2);
         const u8 *name = at + 5;
         if (at[3] != 0xa1 || f[1] >= 256) fail("An attach cannot be read.");
@@ -504,7 +504,7 @@ static void write_out(struct connection *c) {
         else
 #endif
             done = write(c->fd, b->data + b->start, b->end - b->start);
-        if (done <= 0) return; /* full, or lost: reading tells */
+        if (done <= 0) return; /* full, or lost: the next read shows which */
         b->start += (size_t)done;
     }
 }
