@@ -33,7 +33,16 @@ ATTACH_BYTES_USUAL: Final = 1024  # of larger attach frames only the necessary p
 LINK_BYTES_MAX: Final = 16 * 1024 * 1024  # attach frames of all links of one connection
 LINK_BYTES_NAMESPACE_MAX: Final = 64 * 1024 * 1024
 LINK_BYTES_PROCESS_MAX: Final = 96 * 1024 * 1024
-FRAMES_BEHIND_MAX: Final = 20_000  # answers of one connection queued behind transfers for the peer's window
+SESSION_STATES_BYTES_MAX: Final = 256 * 1024 * 1024  # states of one entity's sessions, and 1 KiB for each session
+SESSION_STATES_BYTES_NAMESPACE_MAX: Final = 384 * 1024 * 1024
+SESSION_STATES_BYTES_PROCESS_MAX: Final = 512 * 1024 * 1024
+CHANGES_BYTES_MAX: Final = 256 * 1024 * 1024  # properties changed on one entity's messages, without 512 bytes of each
+CHANGES_BYTES_NAMESPACE_MAX: Final = 384 * 1024 * 1024
+CHANGES_BYTES_PROCESS_MAX: Final = 512 * 1024 * 1024
+DUPLICATE_IDS_BYTES_MAX: Final = 512 * 1024 * 1024  # message ids that one entity remembers, 320 bytes more for each
+DUPLICATE_IDS_BYTES_NAMESPACE_MAX: Final = 768 * 1024 * 1024
+DUPLICATE_IDS_BYTES_PROCESS_MAX: Final = 1024 * 1024 * 1024
+FRAMES_BEHIND_MAX: Final = 20_000  # of a connection: answers that wait behind a transfer for the peer's window
 HEARTBEAT_INTERVAL_MS_MIN: Final = 250
 INCOMING_WINDOW_TRANSFERS: Final = 5_000
 UNSETTLED_DELIVERIES_MAX: Final = 10_000
@@ -135,6 +144,9 @@ PEEK_MESSAGES_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 768 * 1024
 BATCH_DELETE_MESSAGES_MAX: Final = 500
 SEQUENCE_NUMBERS_MAX: Final = 4_500
+SETTLEMENTS_BYTES_MAX: Final = (
+    8 * 1024 * 1024
+)  # properties to modify of all messages that a call or transaction settles
 SESSIONS_PAGE_MAX: Final = 100
 EXPORT_PAGE_ITEMS: Final = 200  # each at most a few kilobytes
 RULES_PAGE_MAX: Final = 100

@@ -10,7 +10,7 @@ from twinbus.entities import records
 from twinbus.entities.bodies import Bodies
 from twinbus.entities.commons import Commons
 from twinbus.entities.message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, QueuedMessage
-from twinbus.entities.messages import Messages
+from twinbus.entities.messages import Messages, index_rows
 from twinbus.entities.views import BlankViews
 from twinbus.errors import MessageLockLostError
 from twinbus.store.facts import Facts, Table
@@ -156,7 +156,7 @@ def test_rows_are_those_of_every_place_once() -> None:
     messages.lock([damaged], 100)
     messages.put_aside(damaged, Facts())
     messages.remove(gone, Facts())
-    assert sorted(row[2] for row in messages.rows()) == [1, 2, 3, 4, 6, 7]
+    assert sorted(row[2] for row in index_rows(4, messages._all())) == [1, 2, 3, 4, 6, 7]
 
 
 def test_what_is_read_back_is_where_it_was() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rules_house import House
 
+from twinbus.entities.account import Accounts
 from twinbus.entities.message import QueuedMessage
 from twinbus.entities.records import session_key
 from twinbus.entities.session import MessageSession
@@ -15,7 +16,7 @@ from twinbus.store.facts import Facts, Table
 
 
 def made() -> Sessions:
-    return Sessions(House(requires_session=True).queue)
+    return Sessions(House(requires_session=True).queue, Accounts())
 
 
 def waiting(sessions: Sessions, name: str, seq: int) -> MessageSession:
@@ -109,7 +110,7 @@ def test_a_state_has_a_row_and_a_size() -> None:
     sessions.set_state(4, session, b"state", 50, facts)
     assert list(facts.rows) == [(Table.SESSIONS, session_key(4, "a"))]
     assert sessions.state("a") == b"state"
-    assert [row[1] for row in sessions.state_rows(4)] == [session_key(4, "a")]
+    assert [row[1] for row in sessions._state_rows(4)] == [session_key(4, "a")]
     with pytest.raises(ArgumentError, match="The session state has"):
         sessions.set_state(4, session, bytes(SESSION_STATE_BYTES_MAX + 1), 60, facts)
     assert sessions.state("a") == b"state"

@@ -27,8 +27,8 @@ from topic_house import TopicHouse, post
 
 from twinbus.amqp.states import Accepted, AmqpError, Modified, Rejected, Released, State
 from twinbus.broker.links.transactions import ConnectionTransactions
-from twinbus.broker.memory import Account
 from twinbus.entities import records
+from twinbus.entities.account import Account
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
 from twinbus.entities.topic import Topic

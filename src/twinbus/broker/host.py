@@ -20,7 +20,7 @@ from twinbus.broker.faults import Faults
 from twinbus.broker.links.dispatcher import Dispatcher
 from twinbus.broker.links.senders import Senders
 from twinbus.broker.lock_tokens import LockTokenSource
-from twinbus.broker.memory import Memory
+from twinbus.broker.memory import Memory, MemoryKind
 from twinbus.broker.messages.intake import Intake
 from twinbus.broker.messages.message_view import StoredViews
 from twinbus.broker.metering.meter import Meter
@@ -29,6 +29,7 @@ from twinbus.broker.security.keyring import Keyring
 from twinbus.broker.slices import Slices
 from twinbus.broker.timers import Timers
 from twinbus.clock import Clock
+from twinbus.entities.account import Accounts
 from twinbus.entities.findings import Findings
 from twinbus.entities.namespace import Namespace
 from twinbus.entities.queue import Queue
@@ -104,6 +105,9 @@ class NamespaceHost:
         # The largest request a management node accepts: a batch of scheduled messages is one request.
         self.request_bytes_max = MESSAGE_BYTES_MAX
         self.views = StoredViews(self.store.body)
+        # What clients make it hold.
+        self.memory = Memory(Memory() if memory is None else memory)
+        # The rules' state, read back from the disk.
         self.entities = self._restored()
         self.commits = CommitLoop(self.store, name, on_failure)
         # `keys.json` is beside the folders of the namespaces.
@@ -118,8 +122,6 @@ class NamespaceHost:
         self.strangers = Strangers()
         # Delays clients that use wrong keys.
         self.wrong_keys = WrongKeys(clock)
-        # What clients make the broker hold in memory.
-        self.memory = Memory(Memory() if memory is None else memory)
         self._connections: set[BrokerConnection] = set()
         # The number of the newest connection.
         self._connection_number = 0
@@ -157,6 +159,11 @@ class NamespaceHost:
                 tokens=self.tokens,
                 views=self.views,
                 last_body=self.store.last_body,
+                accounts=Accounts(
+                    self.memory[MemoryKind.SESSION_STATES],
+                    self.memory[MemoryKind.CHANGES],
+                    self.memory[MemoryKind.DUPLICATE_IDS],
+                ),
             )
         except BaseException:
             self.store.close()

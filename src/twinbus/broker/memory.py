@@ -1,4 +1,5 @@
-"""Limits what clients make the broker hold in memory, by kind: per connection, per namespace and for the process.
+"""What clients make the broker hold in memory, by kind, with a bound for each connection, namespace and process.
+Of what outlives a connection, the first bound is an entity's.
 
 A request that would exceed a limit is rejected; what others already hold is not affected. Messages in queues do not
 count, because they are on disk. `/metrics` shows the amounts held.
@@ -9,16 +10,26 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from twinbus.entities.account import Account
 from twinbus.limits import (
     ANSWER_BYTES_MAX,
     ANSWER_BYTES_NAMESPACE_MAX,
     ANSWER_BYTES_PROCESS_MAX,
+    CHANGES_BYTES_MAX,
+    CHANGES_BYTES_NAMESPACE_MAX,
+    CHANGES_BYTES_PROCESS_MAX,
+    DUPLICATE_IDS_BYTES_MAX,
+    DUPLICATE_IDS_BYTES_NAMESPACE_MAX,
+    DUPLICATE_IDS_BYTES_PROCESS_MAX,
     LINK_BYTES_MAX,
     LINK_BYTES_NAMESPACE_MAX,
     LINK_BYTES_PROCESS_MAX,
     PARTIAL_BYTES_MAX,
     PARTIAL_BYTES_NAMESPACE_MAX,
     PARTIAL_BYTES_PROCESS_MAX,
+    SESSION_STATES_BYTES_MAX,
+    SESSION_STATES_BYTES_NAMESPACE_MAX,
+    SESSION_STATES_BYTES_PROCESS_MAX,
     TRANSACTION_BYTES_MAX,
     TRANSACTION_BYTES_NAMESPACE_MAX,
     TRANSACTION_BYTES_PROCESS_MAX,
@@ -31,43 +42,32 @@ class MemoryKind(enum.Enum):
     PARTIAL = "partial"  # deliveries of which only a part has come
     ANSWERS = "answers"  # answers that wait for a client's credit
     LINKS = "links"  # what clients say when they attach
-    TRANSACTIONS = "transactions"  # messages of transactions that are not discharged
+    TRANSACTIONS = "transactions"  # messages and settlements of transactions that are not discharged
+    SESSION_STATES = "session-states"
+    CHANGES = "changes"  # properties changed on messages since they were sent
+    DUPLICATE_IDS = "duplicate-ids"  # message ids that duplicate detection remembers
 
 
-# Per connection, per namespace and for the process.
+# For a connection or an entity, a namespace and the process.
 _BOUNDS: Final = {
     MemoryKind.PARTIAL: (PARTIAL_BYTES_MAX, PARTIAL_BYTES_NAMESPACE_MAX, PARTIAL_BYTES_PROCESS_MAX),
     MemoryKind.ANSWERS: (ANSWER_BYTES_MAX, ANSWER_BYTES_NAMESPACE_MAX, ANSWER_BYTES_PROCESS_MAX),
     MemoryKind.LINKS: (LINK_BYTES_MAX, LINK_BYTES_NAMESPACE_MAX, LINK_BYTES_PROCESS_MAX),
     MemoryKind.TRANSACTIONS: (TRANSACTION_BYTES_MAX, TRANSACTION_BYTES_NAMESPACE_MAX, TRANSACTION_BYTES_PROCESS_MAX),
+    MemoryKind.SESSION_STATES: (
+        SESSION_STATES_BYTES_MAX,
+        SESSION_STATES_BYTES_NAMESPACE_MAX,
+        SESSION_STATES_BYTES_PROCESS_MAX,
+    ),
+    MemoryKind.CHANGES: (CHANGES_BYTES_MAX, CHANGES_BYTES_NAMESPACE_MAX, CHANGES_BYTES_PROCESS_MAX),
+    MemoryKind.DUPLICATE_IDS: (
+        DUPLICATE_IDS_BYTES_MAX,
+        DUPLICATE_IDS_BYTES_NAMESPACE_MAX,
+        DUPLICATE_IDS_BYTES_PROCESS_MAX,
+    ),
 }
-
-
-class Account:
-    """Bytes of one kind held at one level, and their maximum."""
-
-    __slots__ = ("_parent", "bytes_max", "held_bytes")
-
-    def __init__(self, bytes_max: int, parent: Account | None = None) -> None:
-        # The account of the next level, where the bytes count as well; None for the process.
-        self._parent = parent
-        self.bytes_max = bytes_max
-        self.held_bytes = 0
-
-    def take(self, count: int) -> bool:
-        """Hold `count` more bytes; False, and nothing is held, if that exceeds the maximum."""
-        if self.held_bytes + count > self.bytes_max:
-            return False
-        if self._parent is not None and not self._parent.take(count):
-            return False
-        self.held_bytes += count
-        return True
-
-    def give(self, count: int) -> None:
-        """Release `count` bytes."""
-        self.held_bytes -= count
-        if self._parent is not None:
-            self._parent.give(count)
+# Entities hold these, whichever connection they came on.
+OF_ENTITIES: Final = (MemoryKind.SESSION_STATES, MemoryKind.CHANGES, MemoryKind.DUPLICATE_IDS)
 
 
 class Memory:
@@ -81,6 +81,7 @@ class Memory:
         self._accounts = {
             kind: Account(bounds[self._level], None if parent is None else parent[kind])
             for kind, bounds in _BOUNDS.items()
+            if self._level or kind not in OF_ENTITIES
         }
 
     def __getitem__(self, kind: MemoryKind) -> Account:

@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from twinbus.errors import ArgumentError, NotAllowedError
 from twinbus.limits import MESSAGE_ID_CHARS_MAX, PARTITION_KEY_CHARS_MAX, SESSION_ID_CHARS_MAX
 
+from .duplicates import Duplicates
 from .message import NewMessage
 from .refusals import SESSION_ID_MISSING_TEXT, too_large, too_long
 
 
-def checked_bytes(messages: Sequence[NewMessage], message_bytes_max: int, sessions: bool) -> int:
-    """Check each message and return the total size in bytes; raise for the first message that is not acceptable."""
+def checked_bytes(
+    messages: Sequence[NewMessage], bytes_max: int, sessions: bool, duplicates: Duplicates | None = None
+) -> int:
+    """The bytes of messages that can be taken one by one; an error for the first that cannot."""
     total = 0
     for new in messages:
         if new.ping:
             continue
         size = new.size
-        if size > message_bytes_max:
-            raise too_large(size, message_bytes_max)
+        if size > bytes_max:
+            raise too_large(size, bytes_max)
         total += size
         if len(new.message_id) > MESSAGE_ID_CHARS_MAX:
             raise too_long("message id", new.message_id, MESSAGE_ID_CHARS_MAX)
@@ -29,6 +32,8 @@ def checked_bytes(messages: Sequence[NewMessage], message_bytes_max: int, sessio
             raise NotAllowedError(SESSION_ID_MISSING_TEXT)
         elif new.partition_key is not None and len(new.partition_key) > PARTITION_KEY_CHARS_MAX:
             raise too_long("partition key", new.partition_key, PARTITION_KEY_CHARS_MAX)
+    if duplicates is not None:
+        duplicates.check_room(messages)
     return total
 
 

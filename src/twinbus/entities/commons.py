@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .account import Accounts
 from .alarms import Alarms
 from .bodies import Bodies
 from .sweep import Sweep
@@ -18,14 +19,18 @@ if TYPE_CHECKING:
 class Commons:
     """Body numbers, lock tokens, deadlines, rows left by deleted entities, and the index of entities."""
 
-    __slots__ = ("alarms", "bodies", "by_id", "sweep", "targets", "tokens", "views")
+    __slots__ = ("accounts", "alarms", "bodies", "by_id", "sweep", "targets", "tokens", "views")
 
-    def __init__(self, tokens: Callable[[], bytes], bodies: Bodies, views: Views) -> None:
-        # Injected; returns 16 random bytes for each lock token.
+    def __init__(
+        self, tokens: Callable[[], bytes], bodies: Bodies, views: Views, accounts: Accounts | None = None
+    ) -> None:
+        # Source of 16 random bytes, injected: a lock token each.
         self.tokens = tokens
         self.bodies = bodies
         # Injected; reads messages for filters, because the entities never look into a body.
         self.views = views
+        # What they may hold in memory.
+        self.accounts = accounts or Accounts()
         self.alarms = Alarms()
         # Rows that deleted entities left behind.
         self.sweep = Sweep(bodies)

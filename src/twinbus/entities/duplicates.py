@@ -7,32 +7,41 @@ and an id can return in the same commit that removes its old row. Old ids are pu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from twinbus.errors import ServerBusyError
+from twinbus.limits import DUPLICATE_IDS_BYTES_MAX
 from twinbus.store.facts import Facts, Table
 
+from .account import Account, Accounts
+from .changes import text_bytes
+from .message import NewMessage
 from .records import key, pack_duplicate
-from .sweep import Row
+from .sweep import Row, Sweep
 
 # Purging may be this late, which saves a timer per message.
 _PURGE_DELAY_MS: Final = 1_000
+# What an id takes in memory besides its characters.
+_ID_BYTES: Final = 320
 
 
 class Duplicates:
     """The recent message ids of a queue."""
 
-    __slots__ = ("_entity_id", "_order", "_seen", "_stepped_ms", "window_ms")
+    __slots__ = ("_account", "_entity_id", "_order", "_seen", "_stepped_ms", "window_ms")
 
-    def __init__(self, entity_id: int, window_ms: int) -> None:
+    def __init__(self, entity_id: int, window_ms: int, accounts: Accounts) -> None:
         self._entity_id = entity_id
+        # What the ids take in memory.
+        self._account = Account(DUPLICATE_IDS_BYTES_MAX, accounts.duplicate_ids)
         # How long an id is remembered.
         self.window_ms = window_ms
         # How far the clock has been stepped since the start. Times in here are on a clock that is never set.
         self._stepped_ms = 0
-        # Id -> (when seen, sequence number of its message).
-        self._seen: dict[str, tuple[int, int]] = {}
-        # The same in order of time: (when seen, sequence number, id).
+        # Id -> (when seen, sequence number of its message, id).
+        self._seen: dict[str, tuple[int, int, str]] = {}
+        # The same in order of time.
         self._order: deque[tuple[int, int, str]] = deque()
 
     def __len__(self) -> int:
@@ -45,10 +54,15 @@ class Duplicates:
             return None
         return entry[1]
 
+    def check_room(self, messages: Sequence[NewMessage]) -> None:
+        """Refuse messages whose ids cannot all be remembered."""
+        if not self._account.room(sum([_ID_BYTES + text_bytes(new.message_id) for new in messages])):
+            raise ServerBusyError(
+                "Duplicate detection remembers as many message ids as it may. Try again later, or shorten its window."
+            )
+
     def add(self, message_id: str, seq: int, now_ms: int, facts: Facts) -> None:
-        seen_ms = now_ms - self._stepped_ms
-        self._seen[message_id] = (seen_ms, seq)
-        self._order.append((seen_ms, seq, message_id))
+        self._remember((now_ms - self._stepped_ms, seq, message_id))
         facts.rows[Table.DUPLICATES, key(self._entity_id, seq)] = pack_duplicate(now_ms, message_id)
 
     def shift(self, step_ms: int) -> None:
@@ -56,10 +70,13 @@ class Duplicates:
         self._stepped_ms += step_ms
 
     def restore(self, message_id: str, seq: int, seen_ms: int, now_ms: int) -> None:
-        """Restore an id. One from the future was seen before the clock was set back: its window starts now."""
-        seen_ms = min(seen_ms, now_ms)
-        self._seen[message_id] = (seen_ms, seq)
-        self._order.append((seen_ms, seq, message_id))
+        """Read an id back. One from the future was seen before the clock was set back: its window starts now."""
+        self._remember((min(seen_ms, now_ms), seq, message_id))
+
+    def _remember(self, entry: tuple[int, int, str]) -> None:
+        self._seen[entry[2]] = entry
+        self._order.append(entry)
+        self._account.hold(_ID_BYTES + text_bytes(entry[2]))
 
     def purge(self, now_ms: int, limit: int, facts: Facts) -> int:
         """Forget up to `limit` ids whose window has passed."""
@@ -69,6 +86,7 @@ class Duplicates:
             _, seq, message_id = order.popleft()
             if self._seen[message_id][1] == seq:
                 del self._seen[message_id]
+            self._account.give(_ID_BYTES + text_bytes(message_id))
             facts.delete(Table.DUPLICATES, key(self._entity_id, seq))
             count += 1
         return count
@@ -78,7 +96,11 @@ class Duplicates:
             return None
         return self._order[0][0] + self.window_ms + self._stepped_ms + _PURGE_DELAY_MS
 
-    def rows(self) -> Iterator[Row]:
-        """All rows, for deleting the queue."""
+    def close(self, sweep: Sweep) -> None:
+        """The entity is deleted: hand over all rows."""
+        sweep.add(self._rows())
+        self._account.close()
+
+    def _rows(self) -> Iterator[Row]:
         for entry in self._order:
             yield Table.DUPLICATES, key(self._entity_id, entry[1]), 0

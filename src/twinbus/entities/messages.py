@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from twinbus.errors import MessageLockLostError, SessionLockLostError
+from twinbus.limits import CHANGES_BYTES_MAX
 from twinbus.store.facts import Facts, Table
 
+from .account import Account
 from .available import Available
+from .changes import PropertyChanges, counted_bytes
 from .commons import Commons
 from .expiry import Expiry
 from .locks import Locks
@@ -22,7 +25,7 @@ from .records import DAMAGED, KEY, pack
 from .schedule import Schedule
 from .session import LOCK_LOST_TEXT, MessageSession
 from .sessions import Sessions
-from .sweep import Row
+from .sweep import Row, Sweep
 
 _INDEX: Final = Table.INDEX
 
@@ -47,6 +50,7 @@ class Messages:
         "active",
         "available",
         "bytes",
+        "changes",
         "damaged",
         "deferred",
         "deferred_count",
@@ -71,6 +75,8 @@ class Messages:
         self.deferred_count = 0
         # Bytes of all messages, damaged ones included.
         self.bytes = 0
+        # What their changes take in memory.
+        self.changes = Account(CHANGES_BYTES_MAX, commons.accounts.changes)
         # Available messages; unused on a session queue, where each session has its own.
         self.available = Available()
         # Locked messages by token. In a session queue their order means nothing: the session locks expire instead.
@@ -100,6 +106,8 @@ class Messages:
     def take_in(self, message: QueuedMessage, facts: Facts) -> None:
         """Write a message that has a number and a stored body; `show` makes it visible."""
         self.bytes += message.size
+        if message.changes is not None:
+            self.changes.hold(counted_bytes(message.changes))
         session = message.session
         facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
             message, None if session is None else session.id, message.body_number in self._bodies.references
@@ -198,6 +206,12 @@ class Messages:
                 raise MessageLockLostError
         return message
 
+    def change(self, message: QueuedMessage, changes: PropertyChanges | None) -> None:
+        """Let a message have these changes in place of its own."""
+        if changes is not message.changes:
+            self.changes.hold(counted_bytes(changes) - counted_bytes(message.changes))
+            message.changes = changes
+
     def defer(self, message: QueuedMessage) -> None:
         """Turn an active message into a deferred one."""
         if message.state == ACTIVE:
@@ -254,6 +268,8 @@ class Messages:
         message.state = GONE
         message.token = None
         self.bytes -= message.size
+        if message.changes is not None:
+            self.changes.give(counted_bytes(message.changes))
         if message.expires_ms is not None:
             self.expiry.forget(message)
         session = message.session
@@ -328,6 +344,7 @@ class Messages:
     def restore(self, message: QueuedMessage, session_id: str | None) -> None:
         """Restore one message of any kind, in order."""
         self.bytes += message.size
+        self.changes.hold(counted_bytes(message.changes))
         if session_id is not None and self._sessions is not None:
             message.session = self._sessions.join(session_id)
         if message.state == ACTIVE:
@@ -347,11 +364,13 @@ class Messages:
 
     def restore_damaged(self, message: QueuedMessage) -> None:
         self.bytes += message.size
+        self.changes.hold(counted_bytes(message.changes))
         self.damaged[message.seq] = message
 
-    def rows(self) -> Iterator[Row]:
-        """The rows of all messages. Only for a deleted entity, which no longer changes."""
-        yield from index_rows(self._entity_id, self._all())
+    def close(self, sweep: Sweep) -> None:
+        """The entity is deleted, and nobody changes this any more: hand over the rows of all messages."""
+        sweep.add(index_rows(self._entity_id, self._all()))
+        self.changes.close()
 
     def _all(self) -> Iterator[QueuedMessage]:
         yield from self.available.rest()

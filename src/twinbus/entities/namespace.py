@@ -16,6 +16,7 @@ from twinbus.errors import ArgumentError, EntityExistsError, QuotaExceededError
 from twinbus.limits import ENTITIES_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Facts, Table
 
+from .account import Accounts
 from .bodies import Bodies
 from .commons import Commons
 from .effects import Effect, EffectKind
@@ -46,11 +47,17 @@ class Namespace:
     """All entities of one namespace."""
 
     def __init__(
-        self, name: str, *, tokens: Callable[[], bytes], reserved_bodies: int = 0, views: Views | None = None
+        self,
+        name: str,
+        *,
+        tokens: Callable[[], bytes],
+        reserved_bodies: int = 0,
+        views: Views | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self.name = name
-        self._commons = Commons(tokens, Bodies(reserved_bodies), BlankViews() if views is None else views)
-        # Queues and topics by lower-case path. Dead-letter queues belong to their queue, subscriptions to their topic.
+        self._commons = Commons(tokens, Bodies(reserved_bodies), BlankViews() if views is None else views, accounts)
+        # Queues and topics by lower-case path; dead-letter queues hang on their queue, subscriptions on their topic.
         self._entities = self._commons.targets
         # Queues and topics sorted by path; None after one was added or removed.
         self._ordered: list[Queue | Topic] | None = None
@@ -75,6 +82,7 @@ class Namespace:
         views: Views | None = None,
         last_body: int = 0,
         findings: Findings | None = None,
+        accounts: Accounts | None = None,
     ) -> Namespace:
         """Restore a namespace. Locks are released; schedules, sessions and the duplicates window continue.
 
@@ -84,7 +92,7 @@ class Namespace:
         from .restore import restore
 
         return restore(
-            cls, name, entities, index, sessions, duplicates, meta, now_ms, tokens, views, last_body, findings
+            cls, name, entities, index, sessions, duplicates, meta, now_ms, tokens, views, last_body, findings, accounts
         )
 
     # --- queues -----------------------------------------------------------------------------------------------------

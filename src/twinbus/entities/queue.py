@@ -109,9 +109,8 @@ class Queue:
         self.owner: Queue | None = None
         # The subscription that fills it; None if senders do.
         self.subscription: Subscription | None = None
-        self.created_ms = now_ms
-        self.updated_ms = now_ms
-        # When it was last used; idle deletion counts from here.
+        self.created_ms = self.updated_ms = now_ms
+        # When it was last used: idle deletion counts from here.
         self.accessed_ms = now_ms
         # Attached links, maintained by the broker: a queue with links is not idle.
         self.links = 0
@@ -130,14 +129,13 @@ class Queue:
         self.duplicates: Duplicates | None = None
         if dead_letters is not None:
             if settings.requires_duplicate_detection:
-                self.duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
+                self.duplicates = Duplicates(entity_id, settings.duplicate_window_ms, commons.accounts)
             if settings.requires_session:
-                self.sessions = Sessions(self)
+                self.sessions = Sessions(self, commons.accounts)
         self.numbers = SequenceNumbers(entity_id)
         self.messages = Messages(entity_id, commons, self.sessions, dead_letters is not None)
-        self.quota = Quota(f"Queue: '{path}'", settings.quota_bytes, [self.messages])
-        if dead_letters is not None:
-            self.quota.count(dead_letters.messages)
+        counted = [self.messages] if dead_letters is None else [self.messages, dead_letters.messages]
+        self.quota = Quota(f"Queue: '{path}'", settings.quota_bytes, counted)
         self.alarm = Alarm(commons.alarms, entity_id)
         self.arrivals = Arrivals(self._show)
         # The forwarding target; None if messages stay.
@@ -213,7 +211,8 @@ class Queue:
         # As in `check_send`, inlined: a call is measurable here.
         if not self.gate.sendable:
             self.gate.check_sendable()
-        self.quota.check(checked_bytes(messages, self.settings.max_message_bytes, self.sessions is not None))
+        bytes_max = self.settings.max_message_bytes
+        self.quota.check(checked_bytes(messages, bytes_max, self.sessions is not None, self.duplicates))
         self.accessed_ms = now_ms
         duplicates = self.duplicates
         for new in messages:
@@ -243,7 +242,8 @@ class Queue:
         """Raise what `send` would raise."""
         if not self.gate.sendable:
             self.gate.check_sendable()
-        self.quota.check(checked_bytes(messages, self.settings.max_message_bytes, self.sessions is not None))
+        bytes_max = self.settings.max_message_bytes
+        self.quota.check(checked_bytes(messages, bytes_max, self.sessions is not None, self.duplicates))
 
     def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
         """Store a checked message and return its sequence number: the reserved one if it is scheduled."""
@@ -285,6 +285,7 @@ class Queue:
         if self.duplicates is not None:
             # `relay` needs it later and cannot fail any more.
             view.system("MessageId")
+            self.duplicates.check_room(())
         self.quota.check(message.size)
 
     def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:
@@ -578,13 +579,12 @@ class Queue:
         self.gate.close()
         self.alarm.close()
         sweep = self._commons.sweep
-        sweep.add(self.messages.rows())
+        self.messages.close(sweep)
         if self.sessions is not None:
-            sweep.add(self.sessions.state_rows(self.entity_id))
+            self.sessions.close(self.entity_id, sweep)
         if self.duplicates is not None:
-            sweep.add(self.duplicates.rows())
-        self.sessions = None
-        self.duplicates = None
+            self.duplicates.close(sweep)
+        self.sessions = self.duplicates = None
         self.messages = Messages(self.entity_id, self._commons, None, self.dead_letters is not None)
         self.numbers.close(facts)
         mark_deleted(self.entity_id, facts)
@@ -635,7 +635,7 @@ class Queue:
         changed = merged(message, changes) if changes else message.changes
         self.accessed_ms = now_ms
         messages.unlock(message)
-        message.changes = changed
+        messages.change(message, changed)
         return message
 
     # --- what waits for a commit ------------------------------------------------------------------------------------

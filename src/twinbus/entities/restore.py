@@ -49,6 +49,7 @@ from .topic import Topic
 from .topic_settings import Settings, SubscriptionSettings, TopicSettings
 
 if TYPE_CHECKING:
+    from .account import Accounts
     from .namespace import Namespace, Rows
     from .views import Views
 
@@ -75,11 +76,12 @@ def restore(
     views: Views | None = None,
     last_body: int = 0,
     findings: Findings | None = None,
+    accounts: Accounts | None = None,
 ) -> Namespace:
     set_aside = Findings(STORE_FINDINGS_MAX, strict=True) if findings is None else findings
     marks = dict(meta)
     reserved = max(_number(marks, META_BODIES, set_aside), last_body)
-    namespace = cls(name, tokens=tokens, reserved_bodies=reserved, views=views)
+    namespace = cls(name, tokens=tokens, reserved_bodies=reserved, views=views, accounts=accounts)
     namespace.set_aside = set_aside
     namespace._last_id = _number(marks, META_ENTITIES, set_aside)
     _restore_entities(namespace, entities, now_ms)

@@ -10,29 +10,35 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from twinbus.errors import ArgumentError, SessionCannotBeLockedError, SessionLockLostError
-from twinbus.limits import SESSION_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX
+from twinbus.errors import ArgumentError, QuotaExceededError, SessionCannotBeLockedError, SessionLockLostError
+from twinbus.limits import SESSION_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX, SESSION_STATES_BYTES_MAX
 from twinbus.store.facts import Facts, Table
 
+from .account import Account, Accounts
 from .locks import Locks
 from .records import pack_session, session_key
 from .refusals import too_long
 from .session import LOCK_LOST_TEXT, MessageSession
-from .sweep import Row
+from .sweep import Row, Sweep
 
 if TYPE_CHECKING:
     from .queue import Queue
 
 _READY_MIN: Final = 64
+# What a session takes in memory that exists for its state only.
+_SESSION_BYTES: Final = 1_024
 
 
 class Sessions:
     """All sessions of one queue."""
 
-    __slots__ = ("_queue", "_ready", "by_id", "locks")
+    __slots__ = ("_queue", "_ready", "_states", "by_id", "locks")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, accounts: Accounts) -> None:
         self._queue = queue
+        # What the states take.
+        self._states = Account(SESSION_STATES_BYTES_MAX, accounts.session_states)
+        # Every session that exists.
         self.by_id: dict[str, MessageSession] = {}
         # The locked ones, earliest deadline first.
         self.locks: Locks[str, MessageSession] = Locks()
@@ -174,6 +180,11 @@ class Sessions:
         state = state or None
         if state is not None and len(state) > SESSION_STATE_BYTES_MAX:
             raise ArgumentError(f"The session state has {len(state)} bytes, the limit is {SESSION_STATE_BYTES_MAX}.")
+        if not self._states.take(_held_bytes(state) - _held_bytes(session.state)):
+            raise QuotaExceededError(
+                f"The session states of '{self._queue.path}', or of all entities, take as many bytes as they may. "
+                "Clear the states of sessions that are over."
+            )
         key = session_key(entity_id, session.id)
         if state is None:
             if session.state is not None:
@@ -187,9 +198,14 @@ class Sessions:
         session = self.open(session_id)
         session.state = state
         session.updated_ms = updated_ms
+        self._states.hold(_held_bytes(state))
 
-    def state_rows(self, entity_id: int) -> Iterator[Row]:
-        """All state rows, for deleting the queue."""
+    def close(self, entity_id: int, sweep: Sweep) -> None:
+        """The queue is deleted: hand over the rows of all states."""
+        sweep.add(self._state_rows(entity_id))
+        self._states.close()
+
+    def _state_rows(self, entity_id: int) -> Iterator[Row]:
         for session in self.by_id.values():
             if session.state is not None:
                 yield Table.SESSIONS, session_key(entity_id, session.id), 0
@@ -211,6 +227,10 @@ class Sessions:
             else:
                 break
         return names
+
+
+def _held_bytes(state: bytes | None) -> int:
+    return 0 if state is None else len(state) + _SESSION_BYTES
 
 
 def _first_seq(session: MessageSession) -> int:

@@ -14,6 +14,7 @@ from twinbus.errors import EntityExistsError, FilterEvaluationError
 from twinbus.limits import UNLIMITED_MS
 from twinbus.store.facts import Facts, Table
 
+from .changes import counted_bytes
 from .dead_letter import with_reason
 from .expiry import earlier
 from .filters import REMOVED
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .views import StoredView
 
 FILTER_REASON: Final = "FilterEvaluationException"
+CHANGES_FULL_TEXT: Final = "The properties changed on messages take as many bytes as they may."
 
 
 class Subscription:
@@ -154,8 +156,13 @@ class Subscription:
         queue = self.queue
         queue.touch(now_ms)
         changes = original.changes
+        error = choice.error
         if choice.changes is not None:
-            changes = choice.changes if changes is None else {**changes, **choice.changes}
+            if queue.messages.changes.room(counted_bytes(choice.changes)):
+                changes = choice.changes if changes is None else {**changes, **choice.changes}
+            else:
+                # The send was accepted, so there is no way back, and a copy without its changes is not what was asked.
+                error = CHANGES_FULL_TEXT
         copy = Relayed(
             queue.numbers.next(facts),
             original.body_number,
@@ -170,8 +177,8 @@ class Subscription:
             original.hops,
             original.dead_letter_source,
         )
-        if choice.error is not None:
-            self._bury(copy, FILTER_REASON, choice.error, facts, shown)
+        if error is not None:
+            self._bury(copy, FILTER_REASON, error, facts, shown)
             return
         if choice.system:
             self._obey(copy, choice.system, now_ms)

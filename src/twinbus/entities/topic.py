@@ -92,7 +92,7 @@ class Topic:
         # None without duplicate detection.
         self.duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
-            self.duplicates = Duplicates(entity_id, settings.duplicate_window_ms)
+            self.duplicates = Duplicates(entity_id, settings.duplicate_window_ms, commons.accounts)
         self.quota = Quota(f"Topic: '{settings.path}'", settings.quota_bytes, [self.messages])
         # An upper bound for the bytes of all copies: adding them up would cost more than the send itself.
         self._copies_bytes_max = 0
@@ -218,7 +218,7 @@ class Topic:
         """Raise what `send` would raise."""
         if not self.gate.sendable:
             self.gate.check_sendable()
-        self._check_room(checked_bytes(messages, self.settings.max_message_bytes, False))
+        self._check_room(checked_bytes(messages, self.settings.max_message_bytes, False, self.duplicates))
 
     def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
         """Copy a checked message to the subscriptions, or keep it until it is due; return its number in the topic."""
@@ -252,6 +252,7 @@ class Topic:
         if self.duplicates is not None:
             # `relay` needs it later and cannot fail any more.
             view.system("MessageId")
+            self.duplicates.check_room(())
         self._check_room(message.size)
         if self.selection.looks and not view.readable():
             raise FilterEvaluationError("The message cannot be read.")
@@ -400,9 +401,9 @@ class Topic:
         self.gate.close()
         self.alarm.close()
         sweep = self._commons.sweep
-        sweep.add(self.messages.rows())
+        self.messages.close(sweep)
         if self.duplicates is not None:
-            sweep.add(self.duplicates.rows())
+            self.duplicates.close(sweep)
         self.duplicates = None
         self.messages = Messages(self.entity_id, self._commons, None, False)
         self.numbers.close(facts)

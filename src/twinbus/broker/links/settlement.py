@@ -28,10 +28,11 @@ from twinbus.amqp.states import (
     encode_state,
 )
 from twinbus.broker.messages.changes import SYSTEM
+from twinbus.entities.changes import counted_bytes
 from twinbus.entities.queue import Queue
-from twinbus.errors import ArgumentError, NotAllowedError
+from twinbus.errors import ArgumentError, NotAllowedError, QuotaExceededError
 from twinbus.ledger.words import Kind
-from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX
+from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX, SETTLEMENTS_BYTES_MAX
 from twinbus.store.facts import Facts
 
 REASON = "DeadLetterReason"
@@ -42,6 +43,11 @@ _NO_OUTCOME_TEXT = "A settlement needs an outcome: accepted, rejected, released 
 
 def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
     """Apply the outcome to the message locked by `token`; return the state to echo once the facts are durable."""
+    _check_room(queue, held_bytes(state))
+    return _apply(queue, token, state, now_ms, facts)
+
+
+def _apply(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
     if isinstance(state, Accepted):
         queue.complete(token, now_ms, facts)
         return STATE_ACCEPTED
@@ -63,11 +69,23 @@ def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: 
 
 
 def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: int, facts: Facts) -> None:
-    """Settle all tokens, or raise before anything changes. For requests and transactions that name several."""
+    """Settle every token, or raise before anything has changed. For requests and transactions that name several."""
+    needed: dict[Queue, int] = {}
+    sizes: dict[int, int] = {}
     for token, (queue, state) in settlements.items():
         check(queue, token, state, now_ms)
+        # One state may stand for thousands of messages.
+        if id(state) not in sizes:
+            sizes[id(state)] = held_bytes(state)
+        needed[queue] = needed.get(queue, 0) + sizes[id(state)]
+    if sum(needed.values()) > SETTLEMENTS_BYTES_MAX:
+        raise QuotaExceededError(
+            f"The properties to modify take more than {SETTLEMENTS_BYTES_MAX} bytes in all: settle fewer at a time."
+        )
+    for queue, count in needed.items():
+        _check_room(queue, count)
     for token, (queue, state) in settlements.items():
-        settle(queue, token, state, now_ms, facts)
+        _apply(queue, token, state, now_ms, facts)
 
 
 def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
@@ -82,6 +100,24 @@ def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
         queue.check_lock(token, now_ms)
     else:
         raise ArgumentError(_NO_OUTCOME_TEXT)
+
+
+def held_bytes(state: State | None) -> int:
+    """What an outcome makes the broker hold in memory for as long as the message is there."""
+    if isinstance(state, Modified):
+        return counted_bytes(changes(state.annotations))
+    if not isinstance(state, Rejected):
+        return 0
+    reason, description, changed = _last_words(state)
+    return counted_bytes({**(changed or {}), REASON: reason or "", DESCRIPTION: description or ""})
+
+
+def _check_room(queue: Queue, count: int) -> None:
+    if count and not queue.messages.changes.room(count):
+        raise QuotaExceededError(
+            f"The properties changed on messages of '{queue.path}', or of all entities, take all bytes they may. "
+            "Settle without properties or with a shorter text, or receive messages that have some."
+        )
 
 
 def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str | bytes] | None]:

@@ -23,10 +23,10 @@ from twinbus.amqp.states import (
     state_rejected,
 )
 from twinbus.amqp.types import Described
-from twinbus.broker.links.settlement import check, kind_of, settle_all
-from twinbus.broker.memory import Account
+from twinbus.broker.links.settlement import check, held_bytes, kind_of, settle_all
 from twinbus.broker.metering.meter import Meter
 from twinbus.broker.slices import Work
+from twinbus.entities.account import Account
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
@@ -59,6 +59,8 @@ _CODES: dict[Any, int] = {
 TOO_LATE_TEXT = f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back."
 # The deadline of a finished transaction: earlier than any time.
 _OVER_MS = -1
+# What a message or a settlement takes in memory besides its bytes.
+_WORK_BYTES = 512
 
 
 class Transaction:
@@ -125,6 +127,7 @@ class Transaction:
             if token in self._settlements:
                 raise MessageLockLostError("The message is settled in this transaction already.")
         self._check_size(len(tokens))
+        self._take(held_bytes(state) + len(tokens) * _WORK_BYTES)
         self._size += len(tokens)
         for token in tokens:
             self._settlements[token] = (queue, state)
@@ -166,6 +169,7 @@ class Transaction:
         self._held_bytes = 0
         self._sends = {}
         self._schedules = {}
+        self._settlements = {}
 
     def expire(self, now_ms: int, facts: Facts) -> None:
         """Roll back, because nobody discharged it in time; remember only that it existed."""
@@ -181,11 +185,13 @@ class Transaction:
             raise QuotaExceededError(f"A transaction takes at most {TRANSACTION_MESSAGES_MAX} messages.")
 
     def _hold(self, messages: list[NewMessage]) -> None:
-        count = sum(len(message.body) for message in messages)
+        self._take(sum(len(message.body) + _WORK_BYTES for message in messages))
+        self._size += len(messages)
+
+    def _take(self, count: int) -> None:
         if not self._account.take(count):
             raise ServerBusyError("The broker holds as many messages of open transactions as it may. Try again later.")
         self._held_bytes += count
-        self._size += len(messages)
 
 
 class ConnectionTransactions:
