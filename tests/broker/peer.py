@@ -42,11 +42,16 @@ class Peer:
         sasl: tuple[str, bytes] | None = ("ANONYMOUS", b""),
         over: Any = None,
         product: str = "peer",
+        container: str = "peer",
+        properties: dict[Symbol, Any] | None = None,
     ):
         # `over` is another stream to use: anything with a socket's sendall, recv, settimeout and close.
         self.socket = connected(broker, namespace) if over is None else over
         self.engine = Connection(
-            Role.CLIENT, container_id="peer", hostname="localhost", properties={Symbol("product"): product}
+            Role.CLIENT,
+            container_id=container,
+            hostname="localhost",
+            properties={Symbol("product"): product, **(properties or {})},
         )
         self.events: list[AmqpEvent] = []
         self.lost = False

@@ -13,14 +13,14 @@ from twinbus.amqp.events import Attached, Detached, Disposed
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, Declared, Rejected, state_transactional
 from twinbus.amqp.terminus import Coordinator, Source, Target
-from twinbus.amqp.types import Described, Int, ULong
+from twinbus.amqp.types import Described, Int, Symbol, ULong
 from twinbus.broker.links import transactions
 from twinbus.broker.memory import OF_ENTITIES, Memory, MemoryKind
 from twinbus.broker.messages import intake
 from twinbus.broker.server import Server
 from twinbus.entities.account import Account
 from twinbus.entities.settings import QueueSettings
-from twinbus.limits import ANSWER_BYTES_MAX
+from twinbus.limits import ANSWER_BYTES_MAX, LINK_OBJECT_BYTES
 from twinbus.testing import Broker
 
 MIB = 1024 * 1024
@@ -147,6 +147,29 @@ def test_a_transaction_that_nobody_discharges_is_let_go(broker: Broker, monkeypa
         discharge = AmqpMessage.of_value(Described(ULong(0x32), [txn_id, False]))
         assert isinstance(peer.send(control, discharge), Rejected)
         assert broker.call(lambda server: server.hosts["contoso"].entities.queue("q").counts.active) == 0
+
+
+def test_sessions_and_tokens_count_beside_links(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        base = held(broker, MemoryKind.LINKS)
+        assert base == LINK_OBJECT_BYTES
+        session = peer.begin()
+        assert held(broker, MemoryKind.LINKS) == 2 * base
+        session.end()
+        assert peer.put_token("a", "token") == 202
+        assert held(broker, MemoryKind.LINKS, until=2 * base + 2) == 2 * base + 2
+        bound(broker, MemoryKind.LINKS, 7 * base)
+        assert [peer.put_token(name, "token") for name in ("b", "c", "d", "e")].count(403) > 0
+    assert held(broker, MemoryKind.LINKS, until=0) == 0
+
+
+def test_of_an_open_little_is_kept(broker: Broker) -> None:
+    with Peer(broker, container="c" * 3_000, properties={Symbol("x"): [[] for _ in range(3_000)]}):
+        (connection,) = broker.call(lambda server: list(server.hosts["contoso"]._connections))
+        opened = connection.engine.remote_open
+        assert opened is not None
+        assert len(opened.container_id) <= 200
+        assert Symbol("x") not in (opened.properties or {})
 
 
 def test_odd_headers_are_not_kept(broker: Broker) -> None:
