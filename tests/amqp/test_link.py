@@ -23,7 +23,7 @@ from twinbus.amqp import (
     state_transactional,
 )
 from twinbus.errors import LinkDetachedError
-from twinbus.limits import UNSETTLED_DELIVERIES_MAX
+from twinbus.limits import LINK_OBJECT_BYTES, UNSETTLED_DELIVERIES_MAX
 
 from .pair import Pair, accept_all, named, of
 from .raw import attach, begin, detach, opened, put
@@ -439,16 +439,18 @@ def test_a_large_attach_is_refused() -> None:
 
 def test_the_bytes_of_attaches_are_counted_and_bounded() -> None:
     engine = opened()
-    engine.link_account = Tally(4_500)
+    objects = 8 * LINK_OBJECT_BYTES
+    engine.link_account = Tally(objects + 4_500)
     put(engine, begin(0) + begin(1))
     for handle in range(3):
         put(engine, attach(0, "n" * 1_000, handle, receiver=True) + attach(1, str(handle), handle, receiver=True))
     held = engine.link_account.held_bytes
-    assert 3_000 < held < 4_500
+    assert objects + 3_000 < held < objects + 4_500
     put(engine, detach(0, 0))
-    assert engine.link_account.held_bytes < held - 1_000
+    assert engine.link_account.held_bytes < held - 1_000 - LINK_OBJECT_BYTES
     put(engine, attach(0, "again", 0, receiver=True))
     (event,) = put(engine, attach(0, "n" * 2_000, 4, receiver=True))
     assert isinstance(event, Closed)
+    engine.lost()
     assert engine.link_account.held_bytes == 0
     assert engine.link_count == 0

@@ -17,7 +17,7 @@ from twinbus.amqp.phases import ATTACH, ATTACHED, ATTACHING, DETACH_RECEIVED, DE
 from twinbus.amqp.serial import MASK, serial_difference
 from twinbus.amqp.terminus import parse_source, parse_target
 from twinbus.errors import FramingError, HandleInUseError, InvalidFieldError, PeerLimitError, PeerNotAllowedError
-from twinbus.limits import ATTACH_BYTES_MAX, FRAMES_BEHIND_MAX
+from twinbus.limits import ATTACH_BYTES_MAX, FRAMES_BEHIND_MAX, LINK_OBJECT_BYTES
 
 if TYPE_CHECKING:
     from twinbus.amqp.session import Session
@@ -99,7 +99,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
     if not we_send:
         link.delivery_count = frames.uint_field(fields, 9, "attach.initial-delivery-count", 0) & MASK
     account = session.connection.link_account
-    if account is not None and not account.take(end - offset):
+    if account is not None and not account.take(end - offset + LINK_OBJECT_BYTES):
         raise PeerLimitError("the links of this connection, or of all, take too many bytes")
     session.links[handle] = link
     session.left.discard(handle)

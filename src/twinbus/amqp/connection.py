@@ -42,6 +42,7 @@ from twinbus.limits import (
     HEARTBEAT_INTERVAL_MS_MIN,
     IDLE_TIMEOUT_MS,
     INCOMING_WINDOW_TRANSFERS,
+    LINK_OBJECT_BYTES,
     LINKS_PER_CONNECTION_MAX,
     OUTGOING_FRAME_BYTES_MAX,
     PARTIAL_BYTES_MAX,
@@ -169,7 +170,7 @@ class Connection:
         # Client: sessions by our channel, from our begin until both sides have ended.
         self.own_channels: dict[int, Session] = {}
         self.link_count = 0
-        # Shared budget for the bytes of attach frames; None for no shared limit.
+        # Shared budget for the memory of links and sessions; None for no shared limit.
         self.link_account: PartialAccount | None = None
         # Frames queued behind transfers that wait for the peer's window.
         self.frames_behind = 0
@@ -312,6 +313,8 @@ class Connection:
         self._abandon_sessions()
         self.closed = True
         self.phase = OVER
+        if self.link_account is not None:
+            self.link_account.give(len(self.channels) * LINK_OBJECT_BYTES)
         self.channels = {}
         self.own_channels = {}
         self.held = []
@@ -586,6 +589,8 @@ class Connection:
         session.remote_window += frames.needed_uint_field(fields, 2, "begin.incoming-window")
         frames.needed_uint_field(fields, 3, "begin.outgoing-window")
         session.remote_handle_max = frames.uint_field(fields, 4, "begin.handle-max", 0xFFFFFFFF)
+        if self.link_account is not None and not self.link_account.take(LINK_OBJECT_BYTES):
+            raise PeerLimitError("the sessions and links of this connection, or of all, take too many bytes")
         self.channels[channel] = session
         session.phase = after(SESSION_TRANSITIONS, session.phase, BEGIN)
         if not self.client:
@@ -609,6 +614,8 @@ class Connection:
             session.end()
         session.phase = after(SESSION_TRANSITIONS, session.phase, END_RECEIVED)
         del self.channels[channel]
+        if self.link_account is not None:
+            self.link_account.give(LINK_OBJECT_BYTES)
         self.own_channels.pop(session.channel, None)
         if not ours or self.client:
             events.append(Ended(session, error))

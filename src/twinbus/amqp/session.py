@@ -33,6 +33,7 @@ from twinbus.errors import IllegalStateError, PeerLimitError, UnattachedHandleEr
 from twinbus.limits import (
     FIRST_DELIVERY_ID,
     INCOMING_WINDOW_TRANSFERS,
+    LINK_OBJECT_BYTES,
     OUTPUT_STEP_BYTES,
     UNSETTLED_DELIVERIES_MAX,
 )
@@ -490,7 +491,7 @@ class Session:
         connection = self.connection
         connection.link_count -= 1
         if connection.link_account is not None:
-            connection.link_account.give(link.attach_bytes)
+            connection.link_account.give(link.attach_bytes + LINK_OBJECT_BYTES)
 
     def link_at(self, handle: int) -> Link:
         """Return the link with this handle of the peer."""

@@ -41,7 +41,7 @@ class MemoryKind(enum.Enum):
 
     PARTIAL = "partial"  # deliveries of which only a part has come
     ANSWERS = "answers"  # answers that wait for a client's credit
-    LINKS = "links"  # what clients say when they attach
+    LINKS = "links"  # links, sessions and tokens
     TRANSACTIONS = "transactions"  # messages and settlements of transactions that are not discharged
     SESSION_STATES = "session-states"
     CHANGES = "changes"  # properties changed on messages since they were sent

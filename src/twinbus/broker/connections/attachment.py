@@ -112,7 +112,7 @@ class Attachment:
             return None
         try:
             for path, right in needs:
-                self._connection.require(path, right)
+                self._connection.claims.require(path, right)
         except UnauthorizedError:
             return UnauthorizedError("ExpiredToken: The token is expired. Put a new one and attach again.")
         return None
@@ -128,7 +128,7 @@ class Attachment:
         )
 
     def _require(self, link: Link, path: str, right: Right) -> None:
-        self._connection.require(path, right)
+        self._connection.claims.require(path, right)
         self._needs.setdefault(link, []).append((path, right))
 
     def _attach_control(self, link: Link) -> None:
@@ -167,7 +167,7 @@ class Attachment:
 
     def _attach_management(self, link: Link, path: str) -> None:
         # Before the look-up, so that nobody can probe for entities without a token.
-        self._connection.require_some_claim(f"{path}/{MANAGEMENT}" if path else MANAGEMENT)
+        self._connection.claims.require_some(f"{path}/{MANAGEMENT}" if path else MANAGEMENT)
         if path:
             self._connection.host.entities.entity(path)  # one that does not exist is refused
         node = f"{path}/{MANAGEMENT}".lower()

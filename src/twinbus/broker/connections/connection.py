@@ -29,9 +29,9 @@ from twinbus.amqp.events import (
 from twinbus.amqp.link import Link
 from twinbus.amqp.states import AmqpError
 from twinbus.auth.claims import Claim, decide_key
-from twinbus.auth.policies import Right
 from twinbus.broker.connections.attachment import Attachment, trim
-from twinbus.broker.connections.description import describe_connection
+from twinbus.broker.connections.claims import ConnectionClaims
+from twinbus.broker.connections.description import describe_connection, trim_open
 from twinbus.broker.connections.event_routes import route
 from twinbus.broker.connections.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.faults import FaultyStream
@@ -39,7 +39,12 @@ from twinbus.broker.links.transactions import ConnectionTransactions
 from twinbus.broker.memory import Memory, MemoryKind
 from twinbus.broker.nodes.requests import ReplyLinks
 from twinbus.broker.slices import Work
-from twinbus.errors import ConnectionForcedError, EntityNotFoundError, ServiceError, UnauthorizedError
+from twinbus.errors import (
+    ConnectionForcedError,
+    EntityNotFoundError,
+    ServiceError,
+    UnauthorizedError,
+)
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
     INPUT_STEP_BYTES,
@@ -51,7 +56,6 @@ from twinbus.limits import (
     STRANGER_INPUT_BYTES_MAX,
     STRANGER_LINKS_MAX,
     STRANGER_SESSIONS_MAX,
-    TOKEN_EXPIRY_GRACE_MS,
     TOKEN_MESSAGE_BYTES_MAX,
     TOKEN_TIMEOUT_MS,
     WRITE_BUFFER_BYTES_HIGH,
@@ -86,8 +90,7 @@ class BrokerConnection(asyncio.Protocol):
         self.memory = Memory(host.memory)
         self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
         self.engine.link_account = self.memory[MemoryKind.LINKS]
-        # Accepted claims by audience; those of PLAIN and development mode are under ''.
-        self.claims: dict[str, Claim] = {}
+        self.claims = ConnectionClaims(host, self.memory[MemoryKind.LINKS])
         # Consumers with credit that wait because too many deliveries of their session are unsettled.
         self.crowded: set[Browser | Consumer] = set()
         # Consumers with credit that wait for the socket to accept earlier output.
@@ -282,6 +285,7 @@ class BrokerConnection(asyncio.Protocol):
     def _let_go(self) -> Work:
         """The socket is lost and all input is handled: leave the links one by one."""
         yield from self._leaving(list(self._links), self._orderly)
+        self.claims.close()
         # Break the reference cycles; otherwise only the garbage collector could free them, and it runs rarely.
         self._handlers = {}
         self._attachment = None
@@ -446,6 +450,8 @@ class BrokerConnection(asyncio.Protocol):
         pass
 
     def _on_opened(self, event: Opened) -> None:
+        if self.engine.remote_open is not None:
+            trim_open(self.engine.remote_open)
         self._set_deadline(LINKLESS_TIMEOUT_MS if self._known else TOKEN_TIMEOUT_MS)
         self._beat()
 
@@ -459,11 +465,11 @@ class BrokerConnection(asyncio.Protocol):
             claim = decide_key(
                 user.decode("utf-8", "replace"), password.decode("utf-8", "replace"), self.host.policies, self.host.dev
             )
+            self.claims.add("", claim)
         except UnauthorizedError:
             pause_ms = self.host.wrong_keys.pause_ms(self.address)
             self.host.loop.call_later(pause_ms / 1000, self._refuse_key)
             return
-        self.claims[""] = claim
         self._set_free()
         self._handle(self.engine.sasl_outcome(True))
 
@@ -510,46 +516,18 @@ class BrokerConnection(asyncio.Protocol):
         self._cut("put no token, and others wait")
 
     def add_claim(self, audience: str, claim: Claim) -> None:
-        self.claims[audience] = claim
+        self.claims.add(audience, claim)
         self._set_free()
         self._set_deadline(0 if self._links else LINKLESS_TIMEOUT_MS)
         self._watch_expiry()
-
-    def require(self, path: str, right: str) -> None:
-        """Raise UnauthorizedError unless a valid claim grants `right` on `path`."""
-        if self.host.dev:
-            return
-        now_s = self.host.clock.now_ms() / 1000
-        for claim in self.claims.values():
-            if claim.allows(path, right) and not claim.expired(now_s, TOKEN_EXPIRY_GRACE_MS / 1000):
-                return
-        raise UnauthorizedError(
-            f"Unauthorized access. '{right}' claim(s) are required to perform this operation. "
-            f"Resource: 'sb://{self.host.name}/{path}'."
-        )
-
-    def require_some_claim(self, path: str) -> None:
-        """Raise UnauthorizedError unless a valid claim grants any right on `path` ('' for anywhere)."""
-        if self.host.dev:
-            return
-        now_s = self.host.clock.now_ms() / 1000
-        for claim in self.claims.values():
-            covering = not path or any(claim.allows(path, right) for right in Right)
-            if covering and not claim.expired(now_s, TOKEN_EXPIRY_GRACE_MS / 1000):
-                return
-        raise UnauthorizedError(
-            "Unauthorized access. A token is required to perform this operation. "
-            f"Resource: 'sb://{self.host.name}/{path}'."
-        )
 
     def _watch_expiry(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        if not self.claims or self.host.dev:
+        wait_s = self.claims.wait_s()
+        if wait_s is None:
             return
-        first_s = min(claim.expires_s for claim in self.claims.values())
-        wait_s = first_s - self.host.clock.now_ms() / 1000 + TOKEN_EXPIRY_GRACE_MS / 1000
         # Timers have a maximum wait, and a check once a day costs nothing.
         self._expiry = self.host.loop.call_later(min(max(wait_s, 0.05), 86_400), self.check_claims)
 
@@ -563,17 +541,21 @@ class BrokerConnection(asyncio.Protocol):
 
     def check_claims(self) -> None:
         """Forget expired claims and detach the links that no other claim covers."""
-        now_s = self.host.clock.now_ms() / 1000
-        grace_s = TOKEN_EXPIRY_GRACE_MS / 1000
-        self.claims = {name: claim for name, claim in self.claims.items() if not claim.expired(now_s, grace_s)}
-        for link in list(self._links):
+        self.claims.drop_expired()
+        self._watch_expiry()
+        self.host.slices.start(self._leaving_expired(list(self._links)))
+
+    def _leaving_expired(self, links: list[Link]) -> Work:
+        for number, link in enumerate(links, 1):
             error = self._attachment.expired(link) if self._attachment is not None else None
             if error is not None:
                 link.detach(self.host.tracker.wire_error(error))
                 self._leave(link, orderly=True)
+            if number % SLICE_EVENTS == 0:
+                self.flush_soon()
+                yield None
         self._await_more()
         self.flush_soon()
-        self._watch_expiry()
 
     # --- links ------------------------------------------------------------------------------------------------------
 

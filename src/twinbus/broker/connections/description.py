@@ -7,17 +7,20 @@ from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from twinbus.amqp.connection import RemoteOpen
 from twinbus.amqp.link import Link
 from twinbus.amqp.terminus import Coordinator
 from twinbus.amqp.types import Symbol
 from twinbus.broker.links.addresses import parse
-from twinbus.limits import CONNECTION_LINKS_SHOWN
+from twinbus.limits import CONNECTION_LINKS_SHOWN, HOST_NAME_CHARS_MAX
 from twinbus.websocket import WebSocketTransport
 
 if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
 
 _TEXT_CHARS_MAX = 200
+# The properties of a client that are shown.
+_CLIENT = (Symbol("user-agent"), Symbol("product"), Symbol("version"))
 
 
 def describe_connection(
@@ -37,6 +40,14 @@ def describe_connection(
         "links": shown,
         "links_total": len(links),
     }
+
+
+def trim_open(opened: RemoteOpen) -> None:
+    """Let go of what nobody asks for of a client's words about itself: of thousands of clients it would be much."""
+    opened.container_id = opened.container_id[:_TEXT_CHARS_MAX]
+    opened.hostname = None if opened.hostname is None else opened.hostname[:HOST_NAME_CHARS_MAX]
+    told = opened.properties or {}
+    opened.properties = {name: str(told[name])[:_TEXT_CHARS_MAX] for name in _CLIENT if name in told}
 
 
 def _address(transport: asyncio.Transport | None) -> str:

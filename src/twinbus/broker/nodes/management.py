@@ -92,7 +92,7 @@ class EntityManagement:
     def handle(self, request: Request) -> None:
         try:
             if not self._path:
-                self._connection.require(MANAGEMENT, Right.MANAGE)
+                self._connection.claims.require(MANAGEMENT, Right.MANAGE)
                 Directory(self._host).handle(request)
                 self._count(request, OK, None)
             else:
@@ -118,7 +118,7 @@ class EntityManagement:
         if method is None or (isinstance(queue, Topic) and topic_method is None):
             raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
         # Some clients put a token for the node, others for its entity. Both cover the node's path.
-        self._connection.require(f"{self._path}/{MANAGEMENT}", right)
+        self._connection.claims.require(f"{self._path}/{MANAGEMENT}", right)
         if request.txn_id is not None and known not in ("update-disposition", "schedule-message"):
             raise UnsupportedError(f"The operation '{name[:64]}' cannot be part of a transaction.")
         if not isinstance(queue, Topic):
@@ -328,7 +328,7 @@ class EntityManagement:
         owner = queue.owner
         if owner is None:
             raise ArgumentError(f"'{queue.path}' is no dead-letter queue: only dead letters can be resubmitted.")
-        self._connection.require(f"{self._path}/{MANAGEMENT}", Right.SEND)
+        self._connection.claims.require(f"{self._path}/{MANAGEMENT}", Right.SEND)
         arguments, now_ms = request.arguments, self._host.clock.now_ms()
         numbers = arguments.get("sequence-numbers")
         wanted = None if numbers is None else [int(each) for each in numbers]
