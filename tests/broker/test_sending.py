@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.links.test_transactions import control, declare, send_in
+from tests.broker.links.test_transactions import control, declare, discharge, send_in
 from tests.broker.order_tale import opened
-from tests.broker.peer import Peer, text
+from tests.broker.peer import Peer, body_of, text
 from tests.broker.test_slices import STEPS, Turns
 from twinbus.amqp.events import Disposed
 from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.states import STATE_ACCEPTED, Accepted, Rejected, state_transactional
 from twinbus.amqp.types import Described, ULong
 from twinbus.broker.messages.intake import BATCH_FORMAT
 from twinbus.broker.messages.stored import render
@@ -24,6 +25,7 @@ from twinbus.broker.server import Server
 from twinbus.client import Message
 from twinbus.client.batch import encode_batch
 from twinbus.entities.message import NewMessage
+from twinbus.entities.settings import QueueSettings
 from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import EntityDisabledError
@@ -122,6 +124,47 @@ def test_others_who_send_to_the_topic_come_after_the_batch(wide: Broker, monkeyp
     ids = held_ids(wide, "s7")
     assert ids[:1_000] == [f"a{number}" for number in range(1_000)]
     assert sorted(ids[1_000:]) == ["b", "in transaction"]
+
+
+def test_a_transaction_for_many_subscriptions_takes_several_turns(
+    wide: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide.call(lambda server: server.hosts["contoso"].create_queue(QueueSettings(path="q")))
+    turns = Turns(wide)
+    monkeypatch.setattr(Subscription, "arrive", turns.counting(Subscription.arrive))
+    with Peer(wide) as peer:
+        link = peer.sender("t")
+        peer.send(peer.sender("q"), text("settled"))
+        delivery = peer.receive(peer.receiver("q", 1))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED))
+        for number in range(98):
+            message = text("x")
+            message.message_id = f"a{number}"
+            send_in(peer, link, txn_id, message)
+        send_in(peer, peer.sender("q"), txn_id, text("sent"))
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        assert body_of(peer.receive(peer.receiver("q", 2))) == "sent"
+        assert isinstance(peer.send(link, text("x")), Accepted), "the topic is free again"
+    assert len(turns.done) == 20 * 99
+    assert turns.most <= (STEPS + 1) * 50
+    assert held_ids(wide, "s7")[:98] == [f"a{number}" for number in range(98)]
+
+
+def test_a_transaction_for_many_subscriptions_is_refused_as_a_whole(wide: Broker) -> None:
+    with Peer(wide) as peer:
+        link = peer.sender("t")
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        for _ in range(99):
+            send_in(peer, link, txn_id, text("x"))
+        topic = wide.call(lambda server: server.hosts["contoso"].entities.topic("t"))
+        disabled = replace(topic.settings, status="SendDisabled")
+        wide.call(lambda server: server.hosts["contoso"].update_topic(disabled))
+        assert isinstance(discharge(peer, coordinator, txn_id), Rejected)
+    assert topic.held is None
+    assert held_ids(wide, "s7") == []
 
 
 async def test_http_and_console_wait_for_their_turn(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from twinbus.broker.server import Server
 from twinbus.broker.slices import Slices, Work
 from twinbus.client import Message
 from twinbus.client.batch import encode_batch
+from twinbus.entities import messages, queue
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
@@ -240,6 +241,23 @@ def test_a_large_batch_is_read_in_several_turns(broker: Broker, monkeypatch: pyt
         return server.hosts["contoso"].entities.queue("q").messages.available.fresh[-1].seq
 
     assert broker.call(last) == 2_001, "what came behind the batch is behind it in the queue"
+
+
+def test_a_large_batch_is_accepted_in_several_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(broker)
+    monkeypatch.setattr(messages, "pack", turns.counting(messages.pack))
+    monkeypatch.setattr(queue, "pack", turns.counting(queue.pack))
+    payload = encode_batch([Message(b"x", message_id=str(number)) for number in range(2_000)])
+    with Peer(broker) as peer, Peer(broker) as other:
+        link = peer.sender("q")
+        link.send(payload, tag=b"batch", settled=False, message_format=BATCH_FORMAT)
+        peer.flush()
+        while not turns.done:
+            pass
+        other.send(other.sender("q"), text("meanwhile"))
+        peer.wait(Disposed)
+    assert len(turns.done) == 2_001
+    assert turns.most <= (STEPS + 1) * 50
 
 
 def test_a_receiver_that_vanishes_gives_back_in_several_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

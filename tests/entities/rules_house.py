@@ -29,7 +29,7 @@ class Tables:
         for table, key in facts.deletes:
             self.rows[table].pop(key, None)
         for key, value in facts.bodies.items():
-            assert not bodies or key > max(bodies, default=b""), "bodies are appended"
+            assert key not in bodies, "no number is used twice"
             bodies[key] = value
         for key, value in facts.index.items():
             self.rows[Table.INDEX][key] = value

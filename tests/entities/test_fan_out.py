@@ -10,6 +10,7 @@ import pytest
 from rules_house import tag
 from topic_house import TopicHouse, post
 
+from twinbus.entities.fan_out import FanOut
 from twinbus.entities.message import NewMessage, Relayed
 from twinbus.entities.queue import Queue
 from twinbus.errors import ServerBusyError
@@ -46,10 +47,15 @@ def hand_out(made: TopicHouse, messages: list[NewMessage]) -> list[dict[Table, d
     for _ in work.steps(lambda: made.facts):
         made.commit()
         disks.append(copy.deepcopy(made.tables.rows))
-    work.finish(made.facts)
-    made.commit()
+    finish(made, work)
     made.topic.let_go(made.now)
     return disks
+
+
+def finish(made: TopicHouse, work: FanOut) -> None:
+    work.finish(made.facts)
+    made.commit()
+    list(work.show())
 
 
 def seen(made: TopicHouse) -> dict[str, Any]:
@@ -126,8 +132,9 @@ def test_nobody_sees_a_copy_before_the_last_commit() -> None:
         made.commit()
         assert not any(made.sub(name).has_available() for name in SUBSCRIPTIONS)
     work.finish(made.facts)
-    assert not any(made.sub(name).has_available() for name in SUBSCRIPTIONS)
     made.commit()
+    assert not any(made.sub(name).has_available() for name in SUBSCRIPTIONS)
+    list(work.show())
     assert made.finish(made.sub("all")) == NAMES
 
 
@@ -165,8 +172,7 @@ def test_a_subscription_deleted_in_the_middle_leaves_nothing(at: int) -> None:
         made.commit()
         made.sweep()
         disks.append(copy.deepcopy(made.tables.rows))
-    work.finish(made.facts)
-    made.commit()
+    finish(made, work)
     made.topic.let_go(made.now)
     disks.append(copy.deepcopy(made.tables.rows))
     made.sweep()
@@ -204,8 +210,7 @@ def test_a_topic_deleted_in_the_middle_leaves_nothing() -> None:
             made.namespace.delete_topic("t", made.now, made.facts)
         made.commit()
         made.sweep()
-    work.finish(made.facts)
-    made.commit()
+    finish(made, work)
     work.topic.let_go(made.now)
     made.crash()
     made.sweep()
@@ -221,8 +226,7 @@ def test_a_subscription_made_in_the_middle_gets_none_of_it() -> None:
         if number == 30:
             made.subscribe("new")
         made.commit()
-    work.finish(made.facts)
-    made.commit()
+    finish(made, work)
     assert made.sub("new").counts.active == 0
 
 
@@ -245,8 +249,7 @@ def test_the_topic_is_held_meanwhile() -> None:
         made.topic.schedule([post("m5", scheduled_ms=made.now + 1_000)], made.now, made.facts)
     for _ in steps:
         made.commit()
-    work.finish(made.facts)
-    made.commit()
+    finish(made, work)
     made.topic.let_go(made.now)
     made.tick()
     names = made.finish(made.sub("all"))
@@ -267,8 +270,7 @@ def test_messages_that_return_meanwhile_keep_their_place() -> None:
     assert queue.dead_letters is not None
     queue.resubmit(queue.dead_letters, None, 0, made.now, made.facts)
     made.commit()
-    work.finish(made.facts)
-    made.commit()
+    finish(made, work)
     found = queue.messages.available.browse(0, 1_000)
     assert len(found) == len(NAMES) + 1
     fresh = [each.seq for each in queue.messages.available.fresh]

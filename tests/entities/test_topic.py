@@ -172,6 +172,17 @@ def test_a_scheduled_message_is_handed_out_when_its_time_comes() -> None:
     assert house.bodies == 0
 
 
+def test_messages_scheduled_for_the_past_are_handed_out_by_ticks() -> None:
+    house = TopicHouse()
+    for number in range(20):
+        house.subscribe(f"s{number}")
+    house.topic.schedule([post(scheduled_ms=-5, ttl_ms=60_000) for _ in range(100)], house.now, house.facts)
+    assert len(house.facts.index) == 100, "no copies yet: there may be thousands for each"
+    house.commit()
+    house.tick()
+    assert [house.sub(name).counts.active for name in ("s0", "s19")] == [100, 100]
+
+
 def test_a_scheduled_message_that_nobody_wants_goes_when_its_time_comes() -> None:
     house = TopicHouse()
     house.topic.schedule([post("a", scheduled_ms=house.now + 5_000)], house.now, house.facts)
