@@ -206,6 +206,7 @@ BATCH_STEP_BYTES: Final = 8 * 1024  # larger batches are read in steps
 SLICE_EVENTS: Final = 16  # frames of one client between two checks of the time
 COMMIT_ROWS_MAX: Final = 4_000  # rows waiting for a commit; above this, long-running work waits
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
+SEND_STEP_MESSAGES: Final = 250  # messages per send to a queue; larger batches are accepted in steps
 FAN_OUT_COPIES_MAX: Final = 1_000  # copies of one send to a topic made at once; more are made in steps
 FORWARD_COPIES_MAX: Final = 250  # a message forwarded to a topic counts once per matching subscription
 

@@ -203,6 +203,10 @@ class NamespaceHost:
         # Answer what was accepted before closing the connections.
         self.slices.finish()
         await self.commits.drain()
+        while self.slices.busy:
+            # What waited for the disk goes on.
+            self.slices.finish()
+            await self.commits.drain()
         for connection in list(self._connections):
             connection.close(error)
         if self._http is not None:

@@ -1,4 +1,4 @@
-"""Sends to an entity: at once, or in steps if a topic makes many copies."""
+"""Sends to an entity: at once, or in steps if the batch is large or a topic makes many copies."""
 
 from __future__ import annotations
 
@@ -7,22 +7,42 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twinbus.broker.slices import Work
+from twinbus.entities.large_send import LargeSend
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
+from twinbus.limits import SEND_STEP_MESSAGES
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
 
 
-def takes_long(topic: Topic, messages: list[NewMessage]) -> bool:
-    """Whether a send makes many copies, or has to wait for one that does."""
-    return topic.held is not None or topic.hands_out_long(messages)
+def takes_long(entity: Queue | Topic, messages: list[NewMessage]) -> bool:
+    """Whether a send is large, makes many copies, or has to wait for one that does."""
+    if isinstance(entity, Topic):
+        return entity.held is not None or entity.hands_out_long(messages)
+    return len(messages) > SEND_STEP_MESSAGES
 
 
-def sending(host: NamespaceHost, topic: Topic, messages: list[NewMessage], sent: Callable[[Facts], None]) -> Work:
-    """Send to a topic in steps, after any send in progress; `sent` gets the facts that make the send durable."""
+def sending(
+    host: NamespaceHost, entity: Queue | Topic, messages: list[NewMessage], sent: Callable[[Facts], None]
+) -> Work:
+    """Send in steps; `sent` gets the facts that make the send durable."""
+    if isinstance(entity, Topic):
+        yield from _handing_out(host, entity, messages, sent)
+        return
+    commits = host.commits
+    batch = LargeSend(entity, messages, host.clock.now_ms())
+    yield from batch.steps(commits.facts)
+    facts = commits.facts
+    batch.finish(facts)
+    sent(facts)
+    commits.request()
+
+
+def _handing_out(host: NamespaceHost, topic: Topic, messages: list[NewMessage], sent: Callable[[Facts], None]) -> Work:
+    """Send to a topic after any send in progress."""
     commits = host.commits
     while topic.held is not None:
         yield topic.held
@@ -37,20 +57,29 @@ def sending(host: NamespaceHost, topic: Topic, messages: list[NewMessage], sent:
         for _ in batch.steps(lambda: commits.facts):
             commits.request_if_needed()
             yield None
-        facts = commits.facts
-        batch.finish(facts)
+        batch.finish(commits.facts)
     except Exception:
         # Its mark stays, so the next start removes the copies. Let the others continue.
         host.let_go(topic)
         raise
-    sent(facts)
-    facts.then.append((host.let_go, topic))
+    yield from durable(host)
+    yield from batch.show()
+    sent(commits.facts)
+    host.let_go(topic)
     commits.request()
+
+
+def durable(host: NamespaceHost) -> Work:
+    """Wait until the open facts are on disk."""
+    waiting: list[Work] = []
+    host.commits.facts.then.append((host.slices.resume, waiting))
+    host.commits.request()
+    yield waiting
 
 
 async def send(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMessage]) -> None:
     """Send. When this returns, everything is in the open facts or already written."""
-    if not isinstance(entity, Topic) or not takes_long(entity, messages):
+    if not takes_long(entity, messages):
         entity.send(messages, host.clock.now_ms(), host.commits.facts)
         return
     done: asyncio.Future[None] = host.loop.create_future()
@@ -58,9 +87,9 @@ async def send(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMes
     await done
 
 
-def _told(host: NamespaceHost, topic: Topic, messages: list[NewMessage], done: asyncio.Future[None]) -> Work:
+def _told(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMessage], done: asyncio.Future[None]) -> Work:
     try:
-        yield from sending(host, topic, messages, lambda facts: facts.then.append((_resolve, done)))
+        yield from sending(host, entity, messages, lambda facts: facts.then.append((_resolve, done)))
     except Exception as error:
         # Whatever the error is, a caller waits for it.
         if not done.done():

@@ -46,6 +46,11 @@ class Slices:
         # Whether the next slice is scheduled.
         self._scheduled = False
 
+    @property
+    def busy(self) -> bool:
+        """Whether any work could take a step."""
+        return bool(self._works)
+
     def over(self) -> bool:
         """Whether this turn's slice is used up; pass the rest of the work to `start`."""
         now_s = self._now_s()

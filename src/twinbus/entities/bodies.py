@@ -42,6 +42,15 @@ class Bodies:
         facts.bodies[BODY_KEY.pack(number)] = body
         return number
 
+    def reserve(self, count: int, facts: Facts) -> int:
+        """Set aside numbers for bodies that are written later, if at all; return the first."""
+        first = self._last + 1
+        self._last += count
+        if self._last > self._reserved:
+            self._reserved = self._last
+            facts.rows[Table.META, META_BODIES] = NUMBER.pack(self._reserved)
+        return first
+
     def size(self, size: int) -> int:
         """The same number, as one object shared by all bodies of that size."""
         found = self._sizes.get(size)

@@ -1,16 +1,16 @@
 """Delivers a batch to many subscriptions over several commits, and still as a whole or not at all.
 
-1. The first commit writes the bodies and a mark that names them. The next ones write the copies, one subscription at a
-   time, so that rows are neighbours in the store. The last one removes the mark. A restart that finds a mark deletes
-   the bodies it names and every copy of them.
-2. No copy is visible before the last commit is durable.
+1. The first commit writes a mark that names the bodies, the next ones write the bodies and the copies, one subscription
+   at a time, so that rows are neighbours in the store. The last one removes the mark. A restart that finds a mark
+   deletes the bodies it names and every copy of them.
+2. No copy is visible before the last commit is durable. Then the subscriptions show theirs one by one.
 3. The topic is held meanwhile: later sends to it wait, so every subscription sees all messages in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.store.facts import Facts, Table
 
@@ -23,12 +23,16 @@ from .sweep import deleted_rows, mark_deleted
 
 if TYPE_CHECKING:
     from .commons import Commons
+    from .queue import Queue
     from .subscription import Subscription
     from .topic import Topic
     from .views import StoredView
 
     # The messages a subscription gets, each with its filter view, and the rule choice for each.
     _Copies = tuple[list[Choice], list[tuple[Relayed, StoredView]]]
+
+# What is called when facts are durable.
+Calls = list[tuple[Callable[[Any], None], Any]]
 
 # Copies per step.
 _COPIES: Final = 50
@@ -57,8 +61,7 @@ class FanOut:
 
     def steps(self, facts: Callable[[], Facts]) -> Iterator[None]:
         """Everything except the last commit. `facts` returns the facts that are open at each step."""
-        self._store(facts())
-        yield None
+        yield from self._store(facts)
         bodies = self._commons.bodies
         plan = yield from self._selected()
         for subscription, (choices, originals) in plan.items():
@@ -74,7 +77,7 @@ class FanOut:
                 yield None
 
     def finish(self, facts: Facts) -> None:
-        """The last commit: these facts make the batch durable, and then visible."""
+        """The last commit: these facts make the batch durable, and `show` then makes it visible."""
         last = self._last
         for table, key in last.deletes:
             facts.delete(table, key)
@@ -87,31 +90,40 @@ class FanOut:
                 seq = topic.accept(new, self._now_ms, facts)
                 if topic.duplicates is not None:
                     topic.duplicates.add(new.message_id, seq, self._now_ms, facts)
-        gone = {
-            part.arrivals.durable: part
-            for subscription in self._touched
-            if subscription.queue.deleted
-            for part in subscription.queue.parts
-        }
+        last.then = self.without_deleted([each.queue for each in self._touched], last.then, facts)
+
+    def without_deleted(self, queues: Iterable[Queue], then: Calls, facts: Facts) -> Calls:
+        """The calls that show messages, without those of queues deleted meanwhile: their rows are swept."""
+        gone = {part.arrivals.durable: part for queue in queues if queue.deleted for part in queue.parts}
         sweep = self._commons.sweep
-        for show, copies in last.then:
+        for show, messages in then:
             if show in gone:
-                facts.then.append((sweep.add, index_rows(gone[show].entity_id, iter(copies))))
-            else:
-                facts.then.append((show, copies))
+                facts.then.append((sweep.add, index_rows(gone[show].entity_id, iter(messages))))
         for part in gone.values():
-            # Its own mark may already be removed while copies of this batch remain.
+            # Its own mark may already be removed while these rows remain.
             mark_deleted(part.entity_id, facts)
             facts.then.append((sweep.add, deleted_rows(part.entity_id)))
+        return [(show, messages) for show, messages in then if show not in gone]
 
-    def _store(self, facts: Facts) -> None:
-        """Number the messages and write their bodies, all in one step so that the numbers are contiguous."""
+    def show(self) -> Iterator[None]:
+        """Make the batch visible, a subscription at a time. Call this when the last commit is durable."""
+        for show, copies in self._last.then:
+            show(copies)
+            yield None
+
+    def _store(self, facts: Callable[[], Facts]) -> Iterator[None]:
+        """Number the messages and write their bodies. The numbers are contiguous, because the mark names a range."""
         topic = self.topic
         commons = self._commons
         now_ms = self._now_ms
         duplicates = topic.duplicates
-        first = last = 0
-        for new in self._messages:
+        body = commons.bodies.reserve(len(self._messages), facts())
+        if self._messages:
+            self._mark = META_PENDING + NUMBER.pack(body)
+            facts().rows[Table.META, self._mark] = NUMBER.pack(body + len(self._messages) - 1)
+        for at, new in enumerate(self._messages):
+            if at % _COPIES == 0:
+                yield None
             if new.ping:
                 topic.pings += 1
                 continue
@@ -120,21 +132,19 @@ class FanOut:
             if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
                 self._scheduled.append(new)
                 continue
-            seq = topic.numbers.next(facts)
+            opened = facts()
+            seq = topic.numbers.next(opened)
             if duplicates is not None:
                 duplicates.add(new.message_id, seq, now_ms, self._last)
             view = commons.views.of_new(new)
             expires_ms = expires_at(new.ttl_ms, topic.settings.default_ttl_ms, now_ms)
             view.place(seq, now_ms, expires_ms)
-            last = commons.bodies.store(new.body, facts)
-            first = first or last
+            opened.bodies[BODY_KEY.pack(body)] = new.body
             size = commons.bodies.size(new.size)
             self._originals.append(
-                (Relayed(0, last, size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None), view)
+                (Relayed(0, body, size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None), view)
             )
-        if first:
-            self._mark = META_PENDING + NUMBER.pack(first)
-            facts.rows[Table.META, self._mark] = NUMBER.pack(last)
+            body += 1
 
     def _selected(self) -> Generator[None, None, dict[Subscription, _Copies]]:
         """Which subscription gets which messages. A subscription created meanwhile gets none."""

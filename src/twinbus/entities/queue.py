@@ -232,7 +232,7 @@ class Queue:
     ) -> list[int]:
         """Accept messages for later and return their sequence numbers; a duplicate gets that of the first message.
         `reserved` are numbers handed out for them before."""
-        return schedule_messages(self, messages, now_ms, facts, reserved)
+        return schedule_messages(self, self.accept, messages, now_ms, facts, reserved)
 
     def cancel(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
         """Remove scheduled messages: all of them or none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.errors import MessageNotFoundError
@@ -15,12 +15,33 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 
+# Accepts one checked message with a number that was reserved for it, or 0, and returns its number.
+Accept = Callable[[NewMessage, int, Facts, int], int]
+
+
 def schedule_messages(
-    entity: Queue | Topic, messages: Sequence[NewMessage], now_ms: int, facts: Facts, reserved: Sequence[int]
+    entity: Queue | Topic,
+    accept: Accept,
+    messages: Sequence[NewMessage],
+    now_ms: int,
+    facts: Facts,
+    reserved: Sequence[int],
 ) -> list[int]:
     """Accept messages and return their sequence numbers; a duplicate gets that of the first message."""
     entity.check_send(messages)
     entity.accessed_ms = now_ms
+    return place(entity, accept, messages, now_ms, facts, reserved)
+
+
+def place(
+    entity: Queue | Topic,
+    accept: Accept,
+    messages: Sequence[NewMessage],
+    now_ms: int,
+    facts: Facts,
+    reserved: Sequence[int] = (),
+) -> list[int]:
+    """The same for messages that were checked."""
     duplicates = entity.duplicates
     numbers: list[int] = []
     for at, new in enumerate(messages):
@@ -30,7 +51,7 @@ def schedule_messages(
             continue
         seq = None if duplicates is None else duplicates.find(new.message_id, now_ms)
         if seq is None:
-            seq = entity.accept(new, now_ms, facts, reserved[at] if reserved else 0)
+            seq = accept(new, now_ms, facts, reserved[at] if reserved else 0)
             if duplicates is not None:
                 duplicates.add(new.message_id, seq, now_ms, facts)
         numbers.append(seq)

@@ -208,7 +208,7 @@ class Topic:
         if self.held is not None and self.duplicates is not None:
             # The message it may duplicate is not on disk yet.
             raise ServerBusyError(f"The topic '{self.path}' is handing out a large batch. Try again later.")
-        return schedule_messages(self, messages, now_ms, facts, reserved)
+        return schedule_messages(self, self.keep, messages, now_ms, facts, reserved)
 
     def cancel(self, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
         """Remove scheduled messages: all of them or none."""
@@ -222,17 +222,11 @@ class Topic:
 
     def accept(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
         """Copy a checked message to the subscriptions, or keep it until it is due; return its number in the topic."""
-        scheduled = new.scheduled_ms is not None and new.scheduled_ms > now_ms
-        seq = reserved if reserved and scheduled else self.numbers.next(facts)
+        if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
+            return self.keep(new, now_ms, facts, reserved)
+        seq = self.numbers.next(facts)
         bodies = self._commons.bodies
         size = bodies.size(new.size)
-        if new.scheduled_ms is not None and scheduled:
-            expires_ms = expires_at(new.ttl_ms, self.settings.default_ttl_ms, new.scheduled_ms)
-            body = bodies.store(new.body, facts)
-            message = QueuedMessage(seq, body, size, new.scheduled_ms, expires_ms, SCHEDULED, 0, None, None)
-            self.messages.take_in(message, facts)
-            self._arrivals.add(message, facts)
-            return seq
         view = self._commons.views.of_new(new)
         expires_ms = expires_at(new.ttl_ms, self.settings.default_ttl_ms, now_ms)
         view.place(seq, now_ms, expires_ms)
@@ -241,6 +235,18 @@ class Topic:
             body = bodies.store(new.body, facts)
             original = Relayed(0, body, size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None)
             self._hand_out(original, choices, view, now_ms, facts)
+        return seq
+
+    def keep(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
+        """Keep a checked message for its time. If that has come, a tick makes the copies, a bounded number at once."""
+        seq = reserved or self.numbers.next(facts)
+        at_ms = now_ms if new.scheduled_ms is None else max(new.scheduled_ms, now_ms)
+        expires_ms = expires_at(new.ttl_ms, self.settings.default_ttl_ms, at_ms)
+        bodies = self._commons.bodies
+        body = bodies.store(new.body, facts)
+        message = QueuedMessage(seq, body, bodies.size(new.size), at_ms, expires_ms, SCHEDULED, 0, None, None)
+        self.messages.take_in(message, facts)
+        self._arrivals.add(message, facts)
         return seq
 
     def check_relay(self, message: Relayed, view: StoredView) -> None:

@@ -73,7 +73,7 @@ class Facts:
     __slots__ = ("bodies", "deletes", "index", "rows", "then")
 
     def __init__(self) -> None:
-        # New bodies by `body_key`, ascending. The store adds the checksums.
+        # New bodies by `body_key`, ascending unless a large batch was accepted in steps. The store adds the checksums.
         self.bodies: dict[bytes, bytes] = {}
         # New or changed index rows by `index_key`: opaque values.
         self.index: dict[bytes, bytes] = {}

@@ -132,17 +132,16 @@ class Publisher:
         if event.state is not None:
             self._send_in_transaction(event, messages)
             return None
-        topic = self._topic
-        if topic is not None and takes_long(topic, messages):
-            return self._hand_out(event, messages, topic)
+        if takes_long(self.queue, messages):
+            return self._send_in_steps(event, messages)
         facts = self._host.commits.facts
         self.queue.send(messages, now_ms, facts)
         self._sent_by(event, messages, facts)
         return None
 
-    def _hand_out(self, event: Transfer, messages: list[NewMessage], topic: Topic) -> Work:
+    def _send_in_steps(self, event: Transfer, messages: list[NewMessage]) -> Work:
         try:
-            yield from sending(self._host, topic, messages, partial(self._sent_by, event, messages))
+            yield from sending(self._host, self.queue, messages, partial(self._sent_by, event, messages))
         except REFUSED as error:
             self._reject(event, error)
 

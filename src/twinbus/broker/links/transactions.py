@@ -23,8 +23,10 @@ from twinbus.amqp.states import (
     state_rejected,
 )
 from twinbus.amqp.types import Described
+from twinbus.broker.links.long_commit import LongCommit
 from twinbus.broker.links.settlement import check, held_bytes, kind_of, settle_all
 from twinbus.broker.metering.meter import Meter
+from twinbus.broker.sending import durable
 from twinbus.broker.slices import Work
 from twinbus.entities.account import Account
 from twinbus.entities.message import NewMessage
@@ -132,17 +134,30 @@ class Transaction:
         for token in tokens:
             self._settlements[token] = (queue, state)
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether a topic makes so many copies that `begin_commit` is to be used."""
+        return any(isinstance(target, Topic) and target.hands_out_long(sent) for target, sent in self._sends.items())
+
+    def begin_commit(self, now_ms: int, steady_ms: int) -> LongCommit:
+        """Start a commit in steps, or raise without having done anything."""
+        self._check(steady_ms)
+        return LongCommit(self._settlements, self._sends, self._schedules, now_ms)
+
     def commit(self, now_ms: int, steady_ms: int, facts: Facts) -> None:
         """Do everything, or raise without having done anything."""
-        if steady_ms > self.deadline_ms:
-            raise ArgumentError(TOO_LATE_TEXT)
-        for target in (*self._sends, *self._schedules):
-            target.check_send(self._waiting(target))
+        self._check(steady_ms)
         settle_all(self._settlements, now_ms, facts)
         for target, messages in self._sends.items():
             target.send(messages, now_ms, facts)
         for target, numbered in self._schedules.items():
             target.schedule(list(numbered), now_ms, facts, list(numbered.values()))
+
+    def _check(self, steady_ms: int) -> None:
+        if steady_ms > self.deadline_ms:
+            raise ArgumentError(TOO_LATE_TEXT)
+        for target in (*self._sends, *self._schedules):
+            target.check_send(self._waiting(target))
 
     def held(self) -> list[Work] | None:
         """The list in which to wait if one of its topics is held; otherwise None."""
@@ -269,7 +284,7 @@ class ControlLink:
         except (ServiceError, ProtocolError) as error:
             session.settle(event.delivery_id, state_rejected(host.tracker.wire_error(error)))
             return None
-        if transaction.held() is None:
+        if transaction.held() is None and not transaction.takes_long:
             self._commit(transaction, event.delivery_id)
             return None
         return self._commit_later(transaction, event.delivery_id)
@@ -278,7 +293,36 @@ class ControlLink:
         """Commit after a topic's large batch: what is sent now comes after it."""
         while (held := transaction.held()) is not None:
             yield held
-        self._commit(transaction, delivery_id)
+        if transaction.takes_long:
+            yield from self._commit_in_steps(transaction, delivery_id)
+        else:
+            self._commit(transaction, delivery_id)
+
+    def _commit_in_steps(self, transaction: Transaction, delivery_id: int) -> Work:
+        host = self._connection.host
+        commits = host.commits
+        try:
+            work = transaction.begin_commit(host.clock.now_ms(), host.clock.steady_ms())
+        except ServiceError as error:
+            self._refuse(transaction, delivery_id, error)
+            return
+        if transaction.timer is not None:
+            transaction.timer.cancel()
+        try:
+            for _ in work.steps(lambda: commits.facts):
+                commits.request_if_needed()
+                yield None
+            work.finish(commits.facts)
+        except Exception:
+            # The marks stay, so the next start undoes it. Let the others continue.
+            for topic in work.topics:
+                host.let_go(topic)
+            raise
+        yield from durable(host)
+        yield from work.show()
+        for topic in work.topics:
+            host.let_go(topic)
+        self._answer_after(transaction, delivery_id, commits.facts)
 
     def _commit(self, transaction: Transaction, delivery_id: int) -> None:
         host = self._connection.host
@@ -286,11 +330,18 @@ class ControlLink:
         try:
             transaction.commit(host.clock.now_ms(), host.clock.steady_ms(), facts)
         except ServiceError as error:
-            text = f"The transaction was rolled back: {error.text}"
-            rollback = AmqpError("amqp:transaction:rollback", host.tracker.text(text)[0], None)
-            self._roll_back([transaction])
-            self._link.session.settle(delivery_id, state_rejected(rollback))
+            self._refuse(transaction, delivery_id, error)
             return
+        self._answer_after(transaction, delivery_id, facts)
+
+    def _refuse(self, transaction: Transaction, delivery_id: int, error: ServiceError) -> None:
+        text = f"The transaction was rolled back: {error.text}"
+        rollback = AmqpError("amqp:transaction:rollback", self._connection.host.tracker.text(text)[0], None)
+        self._roll_back([transaction])
+        self._link.session.settle(delivery_id, state_rejected(rollback))
+
+    def _answer_after(self, transaction: Transaction, delivery_id: int, facts: Facts) -> None:
+        host = self._connection.host
         transaction.count(host.meter)
         _end(transaction)
         facts.then.append((self._committed, delivery_id))
