@@ -35,7 +35,7 @@ _TLS_HANDSHAKE = 0x16
 _HEADER_WAIT_S = 0.02
 _BACKLOG = 1024
 # Accepted per turn, so that a rush of new clients does not starve the others.
-_ACCEPTS_PER_TURN = 64
+_ACCEPTS_PER_TURN = 16
 # When the process is out of descriptors, retrying at once is pointless.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _EXHAUSTED_WAIT_S = 1.0
