@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from twinbus.amqp import (
@@ -31,7 +35,7 @@ from twinbus.errors import PeerLimitError
 from twinbus.limits import FIRST_DELIVERY_ID, INCOMING_WINDOW_TRANSFERS
 
 from .pair import Pair, frames_in, named, of
-from .raw import attach, begin, flow, opened, put
+from .raw import attach, begin, detach, flow, opened, put
 
 
 def test_server_ids_are_consecutive_over_all_links() -> None:
@@ -182,6 +186,28 @@ def test_answers_behind_a_closed_window_are_bounded(monkeypatch: pytest.MonkeyPa
     assert event.error is not None
     assert event.error.condition == "amqp:resource-limit-exceeded"
     assert engine.frames_behind == 0
+
+
+def test_links_that_leave_behind_a_closed_window_cost_no_look_at_all_that_waits() -> None:
+    looks = 0
+
+    class Watched(deque[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    engine = opened(frame_bytes_max=512)
+    put(engine, begin(0, window=10))
+    links = crowd(engine, 30)
+    put(engine, flow(0, 1, 0))
+    session = links[0].session
+    session.waiting = Watched()
+    links[0].send(b"x" * 600_000, tag=b"t", settled=True)
+    put(engine, b"".join(detach(0, handle) for handle in range(1, 30)))
+    assert (looks, len(session.waiting)) == (0, 30)
+    put(engine, detach(0, 0))
+    assert (looks, len(session.waiting), session.waiting_bytes) == (1, 0, 0)
 
 
 def test_answers_that_waited_for_the_window_count_no_more() -> None:
