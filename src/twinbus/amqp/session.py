@@ -87,6 +87,8 @@ class Session:
         self.incoming_left = INCOMING_WINDOW_TRANSFERS
         # Output queued behind a closed window or a large delivery; True marks frames that use up the window.
         self.waiting: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
+        # Links with a large delivery or a mark in `waiting`, maybe more: emptied when nothing waits.
+        self.waiting_links: set[Link] = set()
         # Bytes in `waiting`; also counted in the connection's total.
         self.waiting_bytes = 0
         # Links that had messages to send while the peer's window was closed; they get a Credit event when it opens.
@@ -268,6 +270,7 @@ class Session:
     def write_large(self, delivery: LargeDelivery) -> None:
         """Write a delivery step by step, as fast as the output is taken."""
         self.waiting.append(delivery)
+        self.waiting_links.add(delivery.link)
         self._count_waiting(delivery.left)
         self.write_waiting()
 
@@ -276,6 +279,7 @@ class Session:
         mark = Mark(link, context)
         if self.waiting:
             self.waiting.append(mark)
+            self.waiting_links.add(link)
         else:
             self.connection.mark(mark)
 
@@ -310,6 +314,7 @@ class Session:
                 self._count_waiting(-len(frame))
                 self.connection.write(frame)
             waiting.popleft()
+        self.waiting_links.clear()
 
     def unstalled(self) -> list[Link]:
         """Return the stalled links that can send again, if the window is open and nothing is queued."""
@@ -346,8 +351,10 @@ class Session:
 
     def drop_large(self, link: Link) -> None:
         """The peer detached a link: drop the rest of its large deliveries and its marks."""
-        if not self.waiting:
+        # Most links have nothing there, and thousands of them may leave while thousands of frames wait.
+        if link not in self.waiting_links:
             return
+        self.waiting_links.discard(link)
         kept: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
         for entry in self.waiting:
             if isinstance(entry, LargeDelivery) and entry.link is link:
@@ -451,6 +458,7 @@ class Session:
             frames_behind = sum(type(entry) is tuple and not entry[1] for entry in self.waiting)
             self.connection.frames_behind -= frames_behind
         self.waiting.clear()
+        self.waiting_links.clear()
         self._count_waiting(-self.waiting_bytes)
         self.stalled = {}
         self.flow_links = []
