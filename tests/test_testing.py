@@ -51,7 +51,7 @@ def test_namespaces_are_worlds_of_their_own() -> None:
         send(broker.connection_string("FABRIKAM"), "orders", "theirs")
         assert receive(broker.connection_string("contoso"), "orders") == []
         assert receive(broker.connection_string("fabrikam"), "orders") == ["theirs"]
-        with pytest.raises(ValueError, match="Say which namespace: contoso, fabrikam"):
+        with pytest.raises(ValueError, match="Choose a namespace: contoso, fabrikam"):
             broker.connection_string()
         with pytest.raises(ValueError, match="no namespace 'nobody'"):
             broker.connection_string("nobody")

@@ -312,12 +312,12 @@ class Broker:
         names = [each.name for each in self._config.namespaces]
         if namespace is None:
             if len(names) != 1:
-                raise ValueError(f"Say which namespace: {', '.join(names)}.")
+                raise ValueError(f"Choose a namespace: {', '.join(names)}.")
             return names[0]
         for name in names:
             if name.lower() == namespace.lower():
                 return name
-        raise ValueError(f"There is no namespace {namespace!r}; there is {', '.join(names)}.")
+        raise ValueError(f"There is no namespace {namespace!r}; choose one of {', '.join(names)}.")
 
     def _add_queues(self, queues: Queues | Mapping[str, Queues]) -> None:
         if isinstance(queues, str):

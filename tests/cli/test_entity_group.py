@@ -142,9 +142,9 @@ def test_the_life_of_a_rule(bus: Broker, done: Done, json_of: Any, twinbus: Comm
     ("options", "code", "problem"),
     [
         (["--sql", "a = 1", "--correlation", "to=x"], 2, "A rule has one filter"),
-        (["--correlation", "colour=red"], 2, "--property for your own"),
+        (["--correlation", "colour=red"], 2, "or --property for your own"),
         (["--correlation", "to"], 2, "write name=text"),
-        (["--property", "n:=text"], 2, "after := stands a number"),
+        (["--property", "n:=text"], 2, "after := must be a number"),
         (["--sql", "a = ="], 1, "twinbus: "),
     ],
 )
@@ -255,5 +255,5 @@ def test_policies_of_azure_are_refused_before_anybody_is_asked(twinbus: Command)
     text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=c2VjcmV0"
     code, out, err = twinbus("policy", "list", "-c", text)
     assert (code, out) == (1, "")
-    assert "It is for Twinbus namespaces." in err
+    assert "it needs a Twinbus namespace." in err
     assert json.dumps("c2VjcmV0") not in err

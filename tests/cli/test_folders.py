@@ -107,7 +107,7 @@ def test_a_compact_copy_serves_as_the_original_did(command: Command, data: Path)
 def test_a_folder_without_data_says_so(command: Command, tmp_path: Path) -> None:
     code, _, err = command("check", tmp_path)
     assert code == 2
-    assert f"There is no data of Twinbus in {tmp_path}" in err
+    assert f"There is no Twinbus data in {tmp_path}" in err
     with pytest.raises(ConfigError):
         namespaces_in(tmp_path / "nowhere")
 

@@ -148,8 +148,8 @@ def test_lines_that_come_by_a_pipe_are_sent_as_they_come(bus: Broker, process: P
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "Line 2 is no JSON"),
-        ("[]", "Line 2 is no JSON object"),
+        ("{", "Line 2 is not JSON"),
+        ("[]", "Line 2 is not a JSON object"),
         ('{"bdy": 1}', "Line 2 has the unknown field 'bdy'. Did you mean 'body'?"),
         ('{"body_value": 1}', "which cannot be sent"),
         ('{"body_base64": "%"}', "body_base64 is not valid base64"),
@@ -172,7 +172,7 @@ def test_a_line_that_is_none_says_which(twinbus: Command, tmp_path: Path, line: 
         (["x", "--ttl", "soon"], "is not a duration"),
         (["x", "--schedule", "tomorrow"], "write a duration such as 10m, or"),
         (["x", "--property", "alone"], "write name=text"),
-        (["x", "--lines", "f"], "bodies and ids of its own"),
+        (["x", "--lines", "f"], "--lines cannot be combined"),
         (["--lines", "nowhere"], "There is no file nowhere"),
     ],
 )
@@ -222,7 +222,7 @@ def test_one_message_is_shown_and_gone(bus: Broker, done: Done, twinbus: Command
     assert heading.split()[:2] == ["#1", "one"]
     assert (kind, own, body, end) == ("  content-type: text/plain", '  region = "eu"', "hello", "\n")
     assert counts(bus, "orders") == (0, 0)
-    assert twinbus("receive", "orders", "--wait", "100ms") == (0, "", "No message came from orders.\n")
+    assert twinbus("receive", "orders", "--wait", "100ms") == (0, "", "No messages received from orders.\n")
 
 
 def test_bodies_alone(done: Done) -> None:
@@ -316,12 +316,12 @@ def test_subscriptions_by_name_and_by_path(bus: Broker, done: Done, twinbus: Com
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--delete", "--then", "defer"], "--then has nothing left to do"),
-        (["--reason", "x"], "go with --then dead-letter"),
-        (["--then", "abandon", "--all"], "needs --max"),
+        (["--delete", "--then", "defer"], "--delete and --then cannot be combined"),
+        (["--reason", "x"], "need --then dead-letter"),
+        (["--then", "abandon", "--all"], "with --max, not --all"),
         (["--dead", "--then", "dead-letter"], "cannot be dead-lettered again"),
-        (["--session", "a", "--any-session"], "give one of them"),
-        (["--deferred", "1", "--follow"], "do not go with it"),
+        (["--session", "a", "--any-session"], "--any-session cannot be combined"),
+        (["--deferred", "1", "--follow"], "--deferred cannot be combined"),
         (["--wait", "long"], "is not a duration"),
     ],
 )
@@ -461,7 +461,7 @@ def test_nothing_to_see(twinbus: Command) -> None:
 def test_purge_asks_first(bus: Broker, twinbus: Command, done: Done, monkeypatch: pytest.MonkeyPatch) -> None:
     done("send", "orders", "x", "--count", "3")
     code, _, err = twinbus("purge", "orders")
-    assert (code, err) == (2, "twinbus: Delete 3 messages of orders? Nobody can be asked here: pass --yes.\n")
+    assert (code, err) == (2, "twinbus: Delete 3 messages of orders? There is no terminal to ask on: pass --yes.\n")
     for answer, code, left in ((b"n\n", 1, 3), (b"y\n", 0, 0)):
         terminal = Input(answer)
         monkeypatch.setattr(terminal, "isatty", lambda: True)

@@ -62,7 +62,7 @@ def test_sessions_move_one_after_the_other(bus: Broker, done: Done, lines_of: Li
 def test_mistakes_are_told_before_anything_moves(bus: Broker, twinbus: Command, done: Done, verb: str) -> None:
     done("send", "orders", "x")
     code, _, err = twinbus(verb, "orders", "ORDERS")
-    assert (code, "name another entity" in err) == (2, True)
+    assert (code, "choose another destination" in err) == (2, True)
     bus.create_queue(QueueSettings(path="once", requires_duplicate_detection=True))
     code, _, err = twinbus(verb, "orders", "once")
     assert (code, "--new-ids" in err) == (2, True)

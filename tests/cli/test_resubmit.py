@@ -103,7 +103,7 @@ def test_ids_that_the_queue_knows_are_refused_before_anything_is_lost(
     dead(done, 2, "once")
     code, _, err = twinbus("resubmit", "once")
     assert code == 2
-    assert "say --new-ids, or --keep-ids" in err
+    assert "pass --new-ids, or --keep-ids" in err
     assert counts(bus, "once") == (0, 2)
     names = [each["message_id"] for each in lines_of("peek", "once", "--dead")]
     assert done("resubmit", "once", "--new-ids") == "2 dead letters of once resubmitted to once.\n"
@@ -133,7 +133,7 @@ def test_a_key_that_cannot_know_must_say(
         assert ran("receive", "orders", "--then", "dead-letter")[0] == 0
         code, _, err = ran("resubmit", "orders")
         assert code == 2
-        assert "say --new-ids or --keep-ids" in err
+        assert "pass --new-ids or --keep-ids" in err
         assert ran("resubmit", "orders", "--keep-ids")[0] == 0
         assert counts(bus, "orders") == (1, 0)
         # The other message commands need no further rights either.
@@ -149,7 +149,7 @@ def test_a_destination_that_refuses_leaves_them_dead(bus: Broker, done: Done, tw
     code, out, err = twinbus("resubmit", "orders", "--to", "shut", "--json")
     assert code == 1
     assert json.loads(out)["resubmitted"] == 0
-    assert "3 stay dead: " in err
+    assert "3 dead letters not resubmitted: " in err
     assert counts(bus, "orders") == (0, 3)
     # They are not locked: the next attempt receives them at once.
     assert done("resubmit", "orders") == "3 dead letters of orders resubmitted to orders.\n"
@@ -208,7 +208,7 @@ def test_what_somebody_else_holds_stays_and_the_command_ends(bus: Broker, done: 
         assert held.wait(30)
         code, out, err = twinbus("resubmit", "orders", "--number", "1")
         assert (code, out) == (1, "0 dead letters of orders resubmitted to orders.\n")
-        assert err == "1 stay dead: somebody else holds them.\n"
+        assert err == "1 dead letter not resubmitted: locked by another receiver.\n"
     finally:
         ended.set()
         holder.join()

@@ -35,7 +35,7 @@ def test_by_option_file_and_ready_file(
 ) -> None:
     monkeypatch.delenv("TWINBUS_CONNECTION_STRING")
     problem = one_line(twinbus(*asking), 2)
-    assert "Give --connection-string, set TWINBUS_CONNECTION_STRING" in problem
+    assert "No broker given: pass --connection-string" in problem
     file = tmp_path / "connection"
     file.write_text(bus.connection_string() + "\n")
     assert twinbus(*asking, "-c", bus.connection_string())[0] == 0

@@ -72,7 +72,7 @@ async def test_what_a_credential_raises() -> None:
 
 
 def test_what_is_no_credential() -> None:
-    with pytest.raises(TypeError, match="object is no credential"):
+    with pytest.raises(TypeError, match="object is not a credential"):
         credential_tokens(object())
 
 

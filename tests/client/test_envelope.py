@@ -168,7 +168,7 @@ def with_properties(**aliases: Any) -> bytes:
         (with_properties(x_ms_path="q", x_twinbus_restore="!"), "not base64"),
         (with_properties(x_ms_path="q", x_twinbus_restore="AAAA"), "cannot be decoded"),
         (with_properties(x_ms_path="q", x_twinbus_restore=7), "must be a string"),
-        (with_properties(x_ms_path="q", x_twinbus_packed="rar"), "not known"),
+        (with_properties(x_ms_path="q", x_twinbus_packed="rar"), "unknown packing"),
         (with_properties(x_ms_path="q", x_twinbus_packed="zlib"), "cut off"),
         (b"\x00", "cannot be decoded"),
     ],

@@ -26,7 +26,7 @@ def test_many_failures_do_no_harm() -> None:
 
 
 def test_pauses_that_do_not_grow() -> None:
-    with pytest.raises(ValueError, match="do not grow"):
+    with pytest.raises(ValueError, match="must be above 0 and at most"):
         Backoff(0, 10)
 
 

@@ -117,5 +117,5 @@ async def test_a_service_that_does_not_say_which_session() -> None:
         return False
 
     async with Script(on_event) as server, server.client() as client:
-        with pytest.raises(InternalError, match="which session"):
+        with pytest.raises(InternalError, match="did not name the accepted session"):
             await client.accept_session("q")

@@ -72,5 +72,5 @@ def test_a_disk_that_is_too_slow_fails_the_copy_alone(tmp_path: Path, monkeypatc
     facts = Facts()
     facts.bodies[body_key(1)] = b"x" * 11
     copy.put(facts)
-    with pytest.raises(StoreError, match="More was sent"):
+    with pytest.raises(StoreError, match="too slow for the current load"):
         copy.finish()

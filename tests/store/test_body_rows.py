@@ -27,7 +27,7 @@ def test_a_changed_bit_is_noticed(at: int) -> None:
         read_bodies(rows.get, [2, 1])
 
 
-@pytest.mark.parametrize(("row", "text"), [(None, "Body 1 is not in"), (b"abc", "Body 1 is cut short")])
+@pytest.mark.parametrize(("row", "text"), [(None, "Body 1 is not in"), (b"abc", "Body 1 is truncated")])
 def test_a_missing_and_a_short_row_are_named(row: bytes | None, text: str) -> None:
     with pytest.raises(DamagedBodyError, match=text):
         read_bodies(lambda key: row, [1])

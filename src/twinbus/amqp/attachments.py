@@ -82,7 +82,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
     if handle in session.links:
         raise HandleInUseError(f"handle {handle} is in use by the link {session.links[handle].name!r}")
     if session.connection.link_count >= session.connection.links_max:
-        raise PeerLimitError(f"this connection has no more than {session.connection.links_max} links now")
+        raise PeerLimitError(f"this connection may have at most {session.connection.links_max} links")
     we_send = fields[2]
     if session.connection.client:
         link = asked_for(session, name, we_send)
@@ -100,7 +100,7 @@ def on_attach(session: Session, data: bytes, offset: int, end: int, events: list
         link.delivery_count = frames.uint_field(fields, 9, "attach.initial-delivery-count", 0) & MASK
     account = session.connection.link_account
     if account is not None and not account.take(end - offset + LINK_OBJECT_BYTES):
-        raise PeerLimitError("the links of this connection, or of all, take too many bytes")
+        raise PeerLimitError("the links of this connection, or of all connections, take too many bytes")
     session.links[handle] = link
     session.left.discard(handle)
     session.connection.link_count += 1

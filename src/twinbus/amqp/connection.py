@@ -352,7 +352,7 @@ class Connection:
         if self.remote_open is not None:
             limit = min(limit, self.remote_open.channel_max)
         if channel > limit:
-            raise PeerLimitError(f"a connection has no more than {limit + 1} sessions")
+            raise PeerLimitError(f"a connection may have at most {limit + 1} sessions")
         session = Session(self, channel)
         self.own_channels[channel] = session
         self.write(
@@ -576,7 +576,7 @@ class Connection:
         if channel in self.channels:
             raise IllegalStateError(f"a session has already begun on channel {channel}")
         if len(self.channels) >= self.sessions_max:
-            raise PeerLimitError(f"this connection has no more than {self.sessions_max} sessions now")
+            raise PeerLimitError(f"this connection may have at most {self.sessions_max} sessions")
         remote_channel = frames.uint_field(fields, 0, "begin.remote-channel", -1)
         if self.client:
             session = self.own_channels.get(remote_channel)

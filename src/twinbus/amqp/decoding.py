@@ -79,7 +79,7 @@ def _decode(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
         start = offset + 2
         end = start + buf[offset + 1]
         if end > len(buf):
-            raise DecodeError("a value is longer than what holds it")
+            raise DecodeError("a value is longer than its container")
         raw = buf[start:end]
         if code == 0xA1:
             return str(raw, "utf-8"), end
@@ -201,7 +201,7 @@ def _decode_variable(code: int, buf: bytes, offset: int) -> tuple[Any, int]:
         start = offset + 4
         end = start + int(_U32.unpack_from(buf, offset)[0])
     if end > len(buf):
-        raise DecodeError("a value is longer than what holds it")
+        raise DecodeError("a value is longer than its container")
     kind = code & 0x0F
     if kind == 0x1:
         return str(buf[start:end], "utf-8"), end
@@ -230,7 +230,7 @@ def _decode_compound(code: int, buf: bytes, offset: int, depth: int) -> tuple[An
     else:
         raise DecodeError(f"0x{code:02x} is not an AMQP type")
     if end > len(buf) or end < start:
-        raise DecodeError("a value is longer than what holds it")
+        raise DecodeError("a value is longer than its container")
     if count > COMPOUND_ITEMS_MAX:
         raise DecodeError(f"a value holds more than {COMPOUND_ITEMS_MAX} items")
     if code >= 0xE0:
@@ -310,7 +310,7 @@ def skip(buf: bytes, offset: int) -> int:
     except (IndexError, struct.error) as error:
         raise DecodeError("a value is cut off") from error
     if end > len(buf):
-        raise DecodeError("a value is longer than what holds it")
+        raise DecodeError("a value is longer than its container")
     return end
 
 

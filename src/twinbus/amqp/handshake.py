@@ -44,7 +44,7 @@ def on_header(connection: Connection, header: bytes, events: list[AmqpEvent]) ->
         if server:
             # AMQP answers a wrong header with the one that is supported.
             connection.put(frames.HEADER_SASL if connection.require_sasl and sasl_next else frames.HEADER_AMQP)
-        connection.finish(AmqpError("amqp:connection:framing-error", "the protocol header is not ours"), events)
+        connection.finish(AmqpError("amqp:connection:framing-error", "the protocol header is not supported"), events)
 
 
 def on_sasl_frame(connection: Connection, data: bytes, start: int, end: int, events: list[AmqpEvent]) -> None:
@@ -69,7 +69,7 @@ def on_sasl_frame(connection: Connection, data: bytes, start: int, end: int, eve
 def on_sasl_answer(connection: Connection, code: int, fields: list[Any], events: list[AmqpEvent]) -> None:
     sasl = connection.sasl
     if sasl is None:
-        raise IllegalStateError("a SASL frame came unasked")
+        raise IllegalStateError("a SASL frame was not expected")
     if code == frames.SASL_MECHANISMS:
         offered = fields[0] if fields else None
         names = list(offered) if isinstance(offered, Array) else [offered]

@@ -222,7 +222,7 @@ class Session:
         while handle in self.own_links:
             handle += 1
         if handle > self.remote_handle_max:
-            raise PeerLimitError(f"the peer takes no more than {self.remote_handle_max + 1} links in a session")
+            raise PeerLimitError(f"the peer accepts at most {self.remote_handle_max + 1} links in a session")
         link = Link(self, name, handle, sender)
         link.source = source
         link.target = target

@@ -70,8 +70,8 @@ def decide(
     if _is_jwt(token_text):
         if jwt is None:
             raise UnauthorizedError(
-                "InvalidIssuer: JSON web tokens are accepted in development mode only, or where the configuration says "
-                "how to check them. Use a shared access signature."
+                "InvalidIssuer: JSON web tokens are accepted only in development mode, or if the namespace is "
+                "configured to verify them. Use a shared access signature."
             )
         rights, expires_s = jwt.verify(token_text, now_s, skew_s)
         return Claim(path_of(audience), rights, expires_s)

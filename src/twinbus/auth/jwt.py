@@ -83,11 +83,11 @@ class JwtVerifier:
             raise UnauthorizedError("MalformedToken: A JSON web token has three parts.")
         header = _object(parts[0])
         if "crit" in header:
-            raise UnauthorizedError("InvalidToken: The token has critical extensions, and none is known.")
+            raise UnauthorizedError("InvalidToken: The token has unsupported critical extensions.")
         self._check_signature(header, f"{parts[0]}.{parts[1]}".encode(), _bytes(parts[2]))
         claims = _object(parts[1])
         if claims.get("iss") != self._issuer:
-            raise UnauthorizedError("InvalidIssuer: The token is of another issuer.")
+            raise UnauthorizedError("InvalidIssuer: The token has another issuer.")
         if not self._is_for_us(claims.get("aud")):
             raise UnauthorizedError("InvalidAudience: The token is for another audience.")
         expires_s = _seconds(claims.get("exp"))
@@ -110,7 +110,7 @@ class JwtVerifier:
             # Keys from PEM files have no id, so any of them may have signed a token that names one.
             candidates = [key for key in candidates if key.id is None]
         if not any(key.check(signature, signed) for key in candidates):
-            raise UnauthorizedError("InvalidSignature: No key that is known here made the token's signature.")
+            raise UnauthorizedError("InvalidSignature: The token's signature matches no configured key.")
 
     def _is_for_us(self, audience: object) -> bool:
         found = audience if isinstance(audience, list) else [audience]
@@ -121,7 +121,7 @@ class JwtVerifier:
         rights = [self._roles.get(each.lower(), frozenset()) for each in found if isinstance(each, str)]
         together = frozenset[Right]().union(*rights)
         if not together:
-            raise UnauthorizedError("InvalidRoles: The token has no role that gives a right here.")
+            raise UnauthorizedError("InvalidRoles: The token has no role that grants a right here.")
         return together
 
 
@@ -132,7 +132,9 @@ def keys_of_jwks(text: str) -> list[JwtKey]:
         usable = [entry for entry in entries if entry.get("use", "sig") == "sig"]
         keys = [key for entry in usable if (key := _jwk(entry)) is not None]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ConfigError("It is no JWKS document: an object with 'keys', each an RSA or P-256 public key.") from None
+        raise ConfigError(
+            "It is not a JWKS document: an object with 'keys', each an RSA or P-256 public key."
+        ) from None
     if not keys:
         raise ConfigError("It has no key for RS256 or ES256.")
     return keys

@@ -98,9 +98,7 @@ class Policies:
         if any(other.name.lower() == policy.name.lower() for other in held):
             raise EntityExistsError(f"The policy {policy.name!r} exists already on {where}.")
         if len(held) >= POLICIES_PER_SCOPE_MAX:
-            raise ArgumentError(
-                f"There are {POLICIES_PER_SCOPE_MAX} policies on {where} already, the most it can have."
-            )
+            raise ArgumentError(f"The maximum of {POLICIES_PER_SCOPE_MAX} policies on {where} is reached.")
         self._by_name.setdefault(policy.name.lower(), []).append(policy)
         self._by_scope[policy.scope] = [*held, policy]
         for key in policy.keys:

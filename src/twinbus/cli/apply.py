@@ -63,7 +63,9 @@ def apply(
     source: Annotated[
         str | None, typer.Option("--from", metavar="NAME", help="Namespace in FILE, if it has several.")
     ] = None,
-    prune: Annotated[bool, typer.Option("--prune", help="Delete what FILE does not have, with its messages.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete entities that are not in FILE, with their messages.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the difference.")] = False,
     yes: Yes = False,
     json: Json = False,

@@ -68,7 +68,7 @@ def answer(broker: ConnectionString, ca_file: Path | None, operation: str, body:
     logging.getLogger("azure").setLevel(logging.CRITICAL)
     asked = _OPERATIONS.get(operation)
     if asked is None:
-        raise UnsupportedError(f"Azure has no such question: {operation}. It is for Twinbus namespaces.")
+        raise UnsupportedError(f"Azure does not support {operation}: it needs a Twinbus namespace.")
     options = {} if ca_file is None else {"connection_verify": str(ca_file)}
     try:
         with ServiceBusAdministrationClient.from_connection_string(broker.format(), **options) as admin:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twinbus.paired.syphon.survey import QueueLook
 
 backlogs = group(
-    """Inspect and repair diverted messages. It lies in the backlog queues of a secondary.
+    """Inspect and repair diverted messages, which are in the backlog queues of a secondary.
 
 \b
 Example:
@@ -203,7 +203,7 @@ def remove_unused(
     from twinbus.paired.syphon import survey
 
     if primary_name is None:
-        raise ConfigError("Whose backlog queues? Give --primary-name NAME; `twinbus backlog list` shows the names.")
+        raise ConfigError("No primary given: pass --primary-name NAME; `twinbus backlog list` shows the names.")
     text = connection_string("secondary", secondary, secondary_file)
 
     async def done() -> tuple[list[str], list[str]]:
@@ -280,7 +280,7 @@ async def _resubmit(client: BusClient, queue: str, to: str | None, count: int | 
         refused = [error for error in outcomes if error is not None]
         if refused:
             receiver.release([*kept, *(one for one, error in zip(ready, outcomes, strict=True) if error is not None)])
-            raise ServiceError(f"{queue} does not take them: {refused[0]}")
+            raise ServiceError(f"{queue} refused them: {refused[0]}")
     # Held until now, or they would have been delivered again and again.
     receiver.release(kept)
     return {"resubmitted": done, "left": len(kept)}

@@ -52,7 +52,7 @@ def backup(
       twinbus backup ./backup-monday --data ./data
     """
     if target is not None and target.azure:
-        raise ConfigError("Azure keeps its messages to itself: a backup is of a Twinbus namespace.")
+        raise ConfigError("Azure namespaces cannot be backed up: this command needs a Twinbus namespace.")
     with _made(to):
         if data is not None:
             _cold(data, to)
@@ -127,7 +127,7 @@ def verified(folder: Path) -> dict[str, CheckReport]:
     found = {name: verify(each, body_of, audit=audit) for name, each in namespaces_in(folder).items()}
     for name, report in found.items():
         if not report.ok:
-            raise StoreError(f"The copy of {name} is not whole. `twinbus check` on the data folder says what is wrong.")
+            raise StoreError(f"The copy of {name} is damaged. `twinbus check` on the data folder says what is wrong.")
     return found
 
 

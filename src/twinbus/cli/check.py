@@ -93,7 +93,7 @@ def _show_copy(to: Path, left_out: dict[str, list[str]]) -> None:
         typer.echo("Everything is in the copy.")
     for name, lines in left_out.items():
         for line in lines:
-            typer.echo(f"{name}: left out or set right: {line}")
+            typer.echo(f"{name}: omitted or corrected: {line}")
 
 
 def _described(name: str, report: CheckReport, left_out: list[str] | None = None) -> dict[str, Any]:

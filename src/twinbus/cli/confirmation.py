@@ -15,7 +15,7 @@ def confirm(question: str) -> None:
     An interrupt at the prompt ends the command like an interrupt anywhere else.
     """
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} Nobody can be asked here: pass --yes.")
+        raise ConfigError(f"{question} There is no terminal to ask on: pass --yes.")
     try:
         agreed = typer.confirm(question)
     except typer.Abort:

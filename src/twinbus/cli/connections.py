@@ -95,7 +95,7 @@ def close(
 def listed(target: TargetNamespace) -> list[dict[str, Any]]:
     """Return all connections, fetched page by page."""
     if target.azure:
-        raise ConfigError("Azure does not list connections: this command asks a Twinbus namespace.")
+        raise ConfigError("Azure does not list connections: this command needs a Twinbus namespace.")
 
     async def asked(node: Management) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -19,7 +19,7 @@ from twinbus.cli.view import show_json, show_table
 from twinbus.errors import ConfigError
 
 contexts = group(
-    """Keep connection strings under names. Commands take them by --context NAME.
+    """Store named connection strings. Use them with --context NAME.
 
 \b
 Example:
@@ -62,7 +62,7 @@ def add(
     else:
         found = find(None, ready_file, namespace, connection_file)
     if ca_file is not None and not ca_file.is_file():
-        raise ConfigError(f"There is no file {ca_file}: --ca-file is a CA's certificate, PEM.")
+        raise ConfigError(f"There is no file {ca_file}: --ca-file needs a CA certificate in PEM format.")
     kept = read_contexts()
     kept["contexts"][name] = {
         "connection_string": found.format(),
@@ -102,7 +102,7 @@ def use(name: Name, json: Json = False) -> None:
     kept = read_contexts()
     kept["use"] = name
     write_contexts(kept)
-    _told(json, _shown(name, kept), f"Commands use context {name}.")
+    _told(json, _shown(name, kept), f"Commands now use context {name}.")
 
 
 @contexts.command()

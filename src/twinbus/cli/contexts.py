@@ -57,7 +57,9 @@ def read_contexts() -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigError(f"{path} is not a file of contexts: mend it, or move it away and add them again.") from None
+        raise ConfigError(
+            f"{path} is not a valid contexts file: repair it, or move it away and add the contexts again."
+        ) from None
     found: dict[str, Any] = kept
     return found
 

@@ -53,7 +53,7 @@ def demo(
     """
     need_sdk()
     if engine not in _ENGINES:
-        raise ConfigError(f"--engine is {engine!r}: it is one of {', '.join(_ENGINES)}.")
+        raise ConfigError(f"--engine {engine!r}: use one of {', '.join(_ENGINES)}.")
     if engine == "spark" or not no_report:
         from twinbus.spark.session import need_pyspark
 

@@ -39,8 +39,8 @@ def find(
             raise ConfigError(f"The file of the connection string cannot be read: {error}.") from None
     if connection_string is None:
         raise ConfigError(
-            "Which broker? Give --connection-string, set TWINBUS_CONNECTION_STRING, give --connection-file or "
-            "--ready-file FILE, or add a context with `twinbus context add`."
+            "No broker given: pass --connection-string, --connection-file or --ready-file FILE, set "
+            "TWINBUS_CONNECTION_STRING, or add a context with `twinbus context add`."
         )
     return ConnectionString.parse(connection_string)
 

@@ -81,7 +81,7 @@ class EntityGroup:
         text = f"List {kind}s with their counts. Sorted by a count, the largest come first."
         add("list", self.list, text, place, self._choices())
         add("show", self.show, f"Show the settings and counts of a {kind}.", self.arguments, {})
-        text = f"Update settings of a {kind}; the others stay. An empty text removes a setting."
+        text = f"Update settings of a {kind}; the others stay. An empty string clears a setting."
         add("update", self.update, text, self.arguments, changes)
         text = f"Show the status of a {kind}, or set it: {self.statuses}."
         add("status", self.status, text, self.arguments, {"new": of.NewStatus})
@@ -174,7 +174,7 @@ class EntityGroup:
 
 def _known(option: str, given: str | None, columns: dict[str, str]) -> None:
     if given is not None and given not in columns:
-        raise ConfigError(f"{option} {given}: it is one of {', '.join(columns)}.{did_you_mean(given, tuple(columns))}")
+        raise ConfigError(f"{option} {given}: use one of {', '.join(columns)}.{did_you_mean(given, tuple(columns))}")
 
 
 def _with_parameters(

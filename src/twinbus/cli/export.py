@@ -53,7 +53,7 @@ def export(
 
     chosen = format or (Format.EMULATOR if output is not None and output.suffix.lower() == ".json" else Format.TOML)
     if show_keys and chosen is Format.EMULATOR:
-        raise ConfigError("The emulator's config.json has no place for keys: --show-keys goes with --format toml.")
+        raise ConfigError("The emulator's config.json cannot hold keys: use --show-keys with --format toml.")
     found = exported(target, show_keys=show_keys)
     text = write_emulator(found) if chosen is Format.EMULATOR else write_toml(found)
     for warning in found.warnings:
@@ -72,7 +72,7 @@ def exported(target: TargetNamespace, *, show_keys: bool = False) -> ExportedNam
     from twinbus.broker.configuration.export_tree import tree_of
 
     if target.azure:
-        raise ConfigError("Azure is not exported: this command reads a Twinbus namespace.")
+        raise ConfigError("Azure namespaces cannot be exported: this command needs a Twinbus namespace.")
 
     async def asked(node: Management) -> ExportedNamespace:
         items: list[dict[str, Any]] = []

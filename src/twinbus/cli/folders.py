@@ -25,7 +25,7 @@ def namespaces_in(folder: Path) -> dict[str, Path]:
         return {folder.name: folder}
     found = {path.name: path for path in sorted(folder.glob("*")) if _has_store(path)}
     if not found:
-        raise ConfigError(f"There is no data of Twinbus in {folder}.")
+        raise ConfigError(f"There is no Twinbus data in {folder}.")
     return found
 
 

@@ -115,7 +115,7 @@ def run(
     if not as_json:
         typer.echo(f"{_told(total)} The tables are in {place}.")
         if total.quarantined:
-            typer.echo(f"{total.quarantined:,} lines are no records: see the table `quarantine`.", err=True)
+            typer.echo(f"{total.quarantined:,} lines are not records: see the table `quarantine`.", err=True)
     elif not follow:
         show_json({**asdict(total), "tables": str(place)})
 
@@ -170,7 +170,7 @@ def _spark_errors() -> Iterator[None]:
     except (Py4JError, PySparkException) as error:
         first = str(error).strip().partition("\n")[0]
         raise StoreError(
-            f"Spark failed, and nothing of the batch in hand was committed: {first} Run it again."
+            f"Spark failed, and nothing of the current batch was committed: {first} Run it again."
         ) from error
 
 

@@ -136,7 +136,7 @@ def _check_secrets(arguments: Sequence[str]) -> None:
     for before, each in zip(("", *arguments), arguments, strict=False):
         named = before in _HOLDERS or each.startswith(tuple(f"{holder}=" for holder in _HOLDERS))
         if any(f"sharedaccess{secret}=" in each.lower() for secret in ("key", "signature")) and not named:
-            raise ConfigError("A connection string stands where none belongs: write --connection-string TEXT.")
+            raise ConfigError("The connection string is misplaced: write --connection-string TEXT.")
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:

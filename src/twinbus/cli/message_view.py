@@ -224,9 +224,9 @@ def message_of(line: str | bytes, number: int, defaults: dict[str, Any]) -> Mess
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"Line {number} is no JSON: {error}.") from None
+        raise ConfigError(f"Line {number} is not JSON: {error}.") from None
     if not isinstance(fields, dict):
-        raise ConfigError(f'Line {number} is no JSON object: write {{"body": "text"}}.')
+        raise ConfigError(f'Line {number} is not a JSON object: write {{"body": "text"}}.')
     for name in fields:
         if name not in (*_SENT, *_BODIES, *_GIVEN):
             if name in ("body_value", "body_hex"):

@@ -132,7 +132,7 @@ def _other(
     if file is not None or context is not None:
         return found_target(None, file, None, None, context, None if context is not None else target.ca_file)
     if path.lower() == to.lower():
-        raise ConfigError(f"{to} is where the messages are: name another entity.")
+        raise ConfigError(f"{to} is both source and destination: choose another destination.")
     return None
 
 

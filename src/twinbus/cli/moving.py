@@ -36,13 +36,13 @@ def ids_of(target: TargetNamespace, destination: str, new_ids: bool | None) -> b
             raise missing
     if new_ids is None and detects is None:
         raise ConfigError(
-            f"Whether {destination} drops repeated message ids cannot be seen with this key, and a dropped copy is "
-            "lost: say --new-ids or --keep-ids."
+            f"This key cannot see whether {destination} has duplicate detection, which drops copies with known ids: "
+            "pass --new-ids or --keep-ids."
         )
     if new_ids is None and detects:
         raise ConfigError(
-            f"{destination} drops messages whose id it knows, and would drop these: say --new-ids, or --keep-ids when "
-            "its window is over."
+            f"{destination} has duplicate detection and would drop these copies: pass --new-ids, or --keep-ids once "
+            "its duplicate window is over."
         )
     return bool(new_ids)
 

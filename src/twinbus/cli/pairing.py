@@ -24,14 +24,14 @@ Primary = Annotated[
     str | None,
     typer.Option(metavar="TEXT", envvar="TWINBUS_PRIMARY", show_envvar=True, help="Connection string of the primary."),
 ]
-PrimaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
+PrimaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="File that contains it.")]
 Secondary = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT", envvar="TWINBUS_SECONDARY", show_envvar=True, help="Connection string of the secondary."
     ),
 ]
-SecondaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds it instead.")]
+SecondaryFile = Annotated[Path | None, typer.Option(metavar="FILE", help="File that contains it.")]
 PrimaryName = Annotated[
     str | None, typer.Option(metavar="NAME", help="Name of the primary in the names of backlog queues.")
 ]
@@ -51,7 +51,7 @@ def connection_string(which: str, text: str | None, file: Path | None) -> str:
             raise ConfigError(f"The file of the {which}'s connection string cannot be read: {error}.") from None
     if not text:
         variable = f"TWINBUS_{which.upper()}"
-        raise ConfigError(f"Which {which}? Give --{which}, set {variable}, or give --{which}-file FILE.")
+        raise ConfigError(f"No {which} given: pass --{which} or --{which}-file FILE, or set {variable}.")
     ConnectionString.parse(text)
     return text
 

@@ -24,7 +24,9 @@ def pairs(option: str, texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip(":"):
-            raise ConfigError(f"{option} {text!r}: write name=text, or name:=5 and name:=true for other than text.")
+            raise ConfigError(
+                f"{option} {text!r}: write name=text for a string, name:=5 for a number or name:=true for a boolean."
+            )
         if name.endswith(":"):
             found[name[:-1]] = _scalar(option, name[:-1], value)
         else:
@@ -38,7 +40,7 @@ def _scalar(option: str, name: str, text: str) -> Any:
     except ValueError:
         value = None
     if not isinstance(value, bool | int | float):
-        raise ConfigError(f"{option} {name}:={text}: after := stands a number, true or false.")
+        raise ConfigError(f"{option} {name}:={text}: the value after := must be a number, true or false.")
     return value
 
 

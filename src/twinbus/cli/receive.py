@@ -141,17 +141,19 @@ def receive(
 
 def _check(wish: Wish, dead: bool) -> None:
     if wish.delete and wish.then is not Then.COMPLETE:
-        raise ConfigError("--delete settles a message as it comes: --then has nothing left to do.")
+        raise ConfigError("--delete and --then cannot be combined: --delete settles messages on delivery.")
     if wish.then is not Then.DEAD_LETTER and (wish.reason is not None or wish.description is not None):
-        raise ConfigError("--reason and --description go with --then dead-letter.")
+        raise ConfigError("--reason and --description need --then dead-letter.")
     if wish.then is Then.ABANDON and wish.count is None:
-        raise ConfigError("What is abandoned comes again at once: --then abandon needs --max, not --all or --follow.")
+        raise ConfigError(
+            "Abandoned messages are redelivered at once: use --then abandon with --max, not --all or --follow."
+        )
     if wish.then is Then.DEAD_LETTER and dead:
         raise ConfigError("A dead letter cannot be dead-lettered again.")
     if wish.session is not None and wish.any_session:
-        raise ConfigError("--session names one, --any-session takes what comes: give one of them.")
+        raise ConfigError("--session and --any-session cannot be combined.")
     if wish.deferred and (wish.any_session or wish.follow):
-        raise ConfigError("--deferred names the messages: --follow and --any-session do not go with it.")
+        raise ConfigError("--deferred cannot be combined with --follow or --any-session.")
 
 
 async def _receive(target: TargetNamespace, wish: Wish, output: Output, stop: work.Stop) -> tuple[ReceiveResult, bool]:
@@ -329,13 +331,13 @@ def _tell(wish: Wish, received: ReceiveResult, interrupted: bool) -> None:
     if received.error is not None:
         left = received.written - received.settled
         raise type(received.error)(
-            f"{left:,} of {received.written:,} messages were written but not settled, and come again: "
+            f"{left:,} of {received.written:,} messages were written but not settled, and will come again: "
             f"{received.error.text}"
         )
     if interrupted or wish.count is None or received.written != wish.count:
         if received.written:
             typer.echo(f"{counted(received.written, 'message')} received from {wish.path}.", err=True)
         elif not interrupted:
-            typer.echo(f"No message came from {wish.path}.", err=True)
+            typer.echo(f"No messages received from {wish.path}.", err=True)
     if interrupted and not wish.follow:
         raise typer.Exit(work.INTERRUPTED)

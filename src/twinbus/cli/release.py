@@ -64,7 +64,9 @@ def release(
     if not dry_run:
         new_ids = moving.ids_of(target, destination, new_ids)
         if not yes:
-            confirm(f"Release the messages of {path} that the stream {claim!r} has claimed? It must not run any more.")
+            confirm(
+                f"Release the messages of {path} that the stream {claim!r} has claimed? The stream must be stopped."
+            )
     result = work.run(lambda stop: _release(target, path, destination, claim, bool(new_ids), dry_run, stop))
     left = result.wanted - result.done
     if json:
@@ -110,7 +112,9 @@ async def _release(
                     ]
                     result.done += len(await moving.moved(receiver, sender, None, ready))
                 except MessageNotFoundError as error:
-                    result.error = MessageNotFoundError(f"{error.text} The stream still runs, or others take them.")
+                    result.error = MessageNotFoundError(
+                        f"{error.text} Is the stream still running, or another receiver?"
+                    )
                     break
                 except ServiceError as error:
                     result.error = error

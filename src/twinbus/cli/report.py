@@ -77,7 +77,7 @@ def report(
     folders = [find_ledger(each) for each in ledger or []]
     place = tables if tables is not None else _beside(folders)
     if not folders and not place.is_dir():
-        raise ConfigError(f"There are no tables in {place}: give --tables DIR, or --ledger DIR to make them.")
+        raise ConfigError(f"There are no tables in {place}: give --tables DIR, or --ledger DIR to create them.")
     need_pyspark()
     # Detect mistakes before Spark takes its time to start.
     times = _times(start, end)
@@ -137,7 +137,7 @@ def _sheet(kept: str) -> Sheet:
     """Return the price sheet that the charges are based on."""
     with suppress(ConfigError):
         return Sheet.load(kept or _SHEET)
-    raise ConfigError(f"The charges are by the price sheet '{kept}', which is a file: give it with --prices FILE.")
+    raise ConfigError(f"The charges are based on the price sheet file '{kept}': pass it with --prices FILE.")
 
 
 def _check(output: Path) -> None:

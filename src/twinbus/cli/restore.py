@@ -74,7 +74,7 @@ def _stores(backup: Path, manifest: str) -> dict[str, int]:
     except OSError as error:
         raise ConfigError(f"{backup} is not a complete backup: {manifest} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigError(f"{backup} is not a backup of Twinbus: {manifest} cannot be understood.") from None
+        raise ConfigError(f"{backup} is not a Twinbus backup: {manifest} is invalid.") from None
     for name, size in stores.items():
         path = backup / name / "data.mdb"
         if not path.is_file() or path.stat().st_size != size:

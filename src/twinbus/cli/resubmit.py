@@ -249,10 +249,10 @@ def _tell(path: str, destination: str, result: ResubmitResult, dry_run: bool, as
     if result.missing:
         typer.echo(f"Not in the dead-letter queue: {', '.join(map(str, result.missing))}.", err=True)
     if result.error is not None:
-        raise type(result.error)(f"{left:,} stay dead: {result.error.text}")
+        raise type(result.error)(f"{counted(left, 'dead letter')} not resubmitted: {result.error.text}")
     if result.interrupted:
         raise typer.Exit(work.INTERRUPTED)
     if left and not dry_run:
-        typer.echo(f"{left:,} stay dead: somebody else holds them.", err=True)
+        typer.echo(f"{counted(left, 'dead letter')} not resubmitted: locked by another receiver.", err=True)
     if result.missing or (left and not dry_run):
         raise typer.Exit(1)

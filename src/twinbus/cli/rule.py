@@ -111,7 +111,7 @@ def _correlation(fields: list[str], properties: list[str]) -> dict[str, Any]:
         chosen["label"] = chosen.pop("subject")
     for field in chosen:
         if field not in FIELDS:
-            raise ConfigError(f"--correlation {field}: it is one of {', '.join(FIELDS)}; --property for your own.")
+            raise ConfigError(f"--correlation {field}: use one of {', '.join(FIELDS)}, or --property for your own.")
     return {**chosen, "properties": pairs("--property", properties)}
 
 

@@ -133,9 +133,9 @@ def send(
     }
     if lines is not None:
         if body is not None or file is not None or count != 1 or message_id is not None:
-            raise ConfigError("--lines has bodies and ids of its own: leave BODY, --file, --message-id, --count out.")
+            raise ConfigError("--lines cannot be combined with BODY, --file, --message-id or --count.")
         if lines != "-" and not Path(lines).is_file():
-            raise ConfigError(f"There is no file {lines}: --lines is a file of JSON lines, or - for the input.")
+            raise ConfigError(f"There is no file {lines}: --lines needs a file of JSON lines, or - for standard input.")
     content = b"" if lines is not None else _body(body, file)
 
     def messages(stop: work.Stop) -> AsyncGenerator[Message, None]:
@@ -226,13 +226,13 @@ def _tell(entity: str, sent: Sent, as_json: bool) -> None:
 
 def _body(text: str | None, file: Path | None) -> bytes:
     if text is not None and file is not None:
-        raise ConfigError("The body is BODY or --file, not both.")
+        raise ConfigError("Pass either BODY or --file, not both.")
     if file is not None:
         return file.read_bytes()
     if text is not None and text != "-":
         return text.encode()
     if text is None and sys.stdin.isatty():
-        raise ConfigError("What is to be sent? Give BODY, --file FILE, --lines FILE, or - for the standard input.")
+        raise ConfigError("No message given: pass BODY, --file FILE, --lines FILE, or - for standard input.")
     return sys.stdin.buffer.read()
 
 

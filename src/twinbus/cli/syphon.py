@@ -147,18 +147,18 @@ def _engine(given: str | None, transport: str, of_spark: dict[str, Any]) -> str:
     from twinbus.paired.syphon.syphon import TRANSPORTS
 
     if transport not in TRANSPORTS:
-        raise ConfigError(f"--transport is {transport!r}: it is one of {', '.join(TRANSPORTS)}.")
+        raise ConfigError(f"--transport {transport!r}: use one of {', '.join(TRANSPORTS)}.")
     if given is not None and given not in ENGINES:
-        raise ConfigError(f"--engine is {given!r}: it is one of {', '.join(ENGINES)}.")
+        raise ConfigError(f"--engine {given!r}: use one of {', '.join(ENGINES)}.")
     asked = [name for name, value in of_spark.items() if value is not None]
     if transport == "sdk":
         if given == "spark" or asked:
-            raise ConfigError("--transport sdk is for --engine local: on Spark, messages go by our own client.")
+            raise ConfigError("--transport sdk needs --engine local: on Spark, the syphon uses our own client.")
         return "local"
     if given == "local" and asked:
         raise ConfigError(f"{asked[0]} is for --engine spark.")
     if given is None and not asked and (lacking := _lacking()):
-        typer.echo(f"{lacking} The syphon runs in this process; --engine local says so, too.", err=True)
+        typer.echo(f"{lacking} The syphon runs in this process, as with --engine local.", err=True)
         return "local"
     if given != "local":
         from twinbus.spark.session import need_pyspark

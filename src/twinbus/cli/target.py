@@ -138,7 +138,7 @@ def connected(
         told = {name: given.pop(name) for name in _OPTIONS}
         ca_file = told.pop("ca_file")
         if ca_file is not None and not ca_file.is_file():
-            raise ConfigError(f"There is no file {ca_file}: --ca-file is a CA's certificate, PEM.")
+            raise ConfigError(f"There is no file {ca_file}: --ca-file needs a CA certificate in PEM format.")
         if unless is not None and given[unless] is not None:
             command(None, **given)  # type: ignore[arg-type]
             return
@@ -210,7 +210,7 @@ def _step(error: ServiceError, text: str, target: TargetNamespace, given: dict[s
         return "Give the CA that issued it with --ca-file; `twinbus trust` shows a broker's."
     if isinstance(error, ConnectionForcedError | OperationTimeoutError):
         if target.azure:
-            return "Is the name right, and the network there?"
+            return "Check the host name and the network."
         if any(mark in text for mark in _STRANGERS):
             return f"Is {port} the right port? `twinbus serve` shows it."
         if "No connection" in text:

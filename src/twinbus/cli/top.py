@@ -42,14 +42,12 @@ _KEYS = {Sort.ACTIVE: "active_messages", Sort.DEAD: "dead_letter_messages", Sort
 @connected
 def top(
     target: TargetNamespace,
-    sort: Annotated[Sort, typer.Option("--sort", "-s", help="What comes first: rate, active, dead, size or name.")] = (
-        Sort.RATE
-    ),
+    sort: Annotated[Sort, typer.Option("--sort", "-s", help="Sort by rate, active, dead, size or name.")] = (Sort.RATE),
     filter: Annotated[
         str | None, typer.Option("--filter", "-f", metavar="TEXT", help="Only entities whose path contains TEXT.")
     ] = None,
-    interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two looks.")] = "2s",
-    once: Annotated[bool, typer.Option("--once", help="Look once and exit.")] = False,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between updates.")] = "2s",
+    once: Annotated[bool, typer.Option("--once", help="Show one update and exit.")] = False,
     json: Json = False,
 ) -> None:
     """Show live rates, depths and connections until Ctrl-C. Rates are averages of the last 5 seconds.
@@ -67,7 +65,7 @@ def top(
     from twinbus.durations import parse_ms
 
     if target.azure:
-        raise ConfigError("Azure does not tell rates: this command asks a Twinbus namespace.")
+        raise ConfigError("Azure does not report rates: this command needs a Twinbus namespace.")
     pause_s = parse_ms(interval) / 1000
     if pause_s <= 0:
         raise ConfigError("--interval must be more than 0.")

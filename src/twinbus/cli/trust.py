@@ -35,12 +35,12 @@ def trust(
 
     file = load_config(config) if config is not None else TomlConfig()
     if file.tls_certificate is not None:
-        text = f"The broker shows its own certificate, {file.tls_certificate}: clients must trust whoever issued it."
+        text = f"The broker uses your own certificate, {file.tls_certificate}: clients must trust its issuer."
         typer.echo(json.dumps({"certificate": str(file.tls_certificate)}) if as_json else text)
         return
     folder = (data or file.data or default_data()).expanduser().absolute()
     if not folder.is_dir():
-        raise ConfigError(f"There is no data folder {folder}. Start the broker once, or name its folder by --data.")
+        raise ConfigError(f"There is no data folder {folder}. Start the broker once, or pass its folder with --data.")
     ca = ensure_ca(folder)
     if as_json:
         typer.echo(json.dumps({"ca": str(ca), "environment": environment(ca)}, indent=2))
@@ -58,13 +58,13 @@ def explained(ca: Path) -> str:
     shown = quote(str(ca))
     return f"""The development CA is {ca}
 
-Clients trust the broker's certificates once they know it. It is good for this broker's data folder only.
+Clients trust the broker's certificates once they know it. It is valid only for this broker's data folder.
 
 Python   ServiceBusClient.from_connection_string(..., connection_verify={str(ca)!r})
          The same for ServiceBusAdministrationClient.
 Node     export NODE_EXTRA_CA_CERTS={shown}
 Go       export SSL_CERT_FILE={shown}
-         It takes the place of the system's list; so it does for curl and everything on OpenSSL.
+         It replaces the system's CAs, also for curl and everything else that uses OpenSSL.
 .NET     On Linux SSL_CERT_FILE as for Go; elsewhere add it to the user's trusted root certificates.
 Java     keytool -importcert -noprompt -alias twinbus -file {shown} -keystore twinbus.p12 -storepass changeit
          java -Djavax.net.ssl.trustStore=twinbus.p12 -Djavax.net.ssl.trustStorePassword=changeit ...

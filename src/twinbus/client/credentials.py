@@ -27,7 +27,7 @@ def credential_tokens(credential: Any) -> TokenSource:
     if getattr(credential, "named_key", None) is not None:
         return NamedKeyTokens(credential)
     raise TypeError(
-        f"{type(credential).__name__} is no credential: give one with get_token, an AzureSasCredential or an "
+        f"{type(credential).__name__} is not a credential: pass one with get_token, an AzureSasCredential or an "
         "AzureNamedKeyCredential."
     )
 

@@ -230,7 +230,7 @@ def _split(entries: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
 
 def _path(own: dict[str, Any]) -> str:
     if PATH not in own:
-        raise EnvelopeError(f"The message has no {PATH}: nobody can tell where it was to go.")
+        raise EnvelopeError(f"The message has no {PATH}, so its destination is unknown.")
     path = _text(own, PATH)
     if not path.strip() or len(path) > ENTITY_PATH_CHARS_MAX:
         raise EnvelopeError(f"{PATH} must be the path of an entity, of 1 to {ENTITY_PATH_CHARS_MAX} characters.")
@@ -300,7 +300,7 @@ def _is_whole(value: Any) -> bool:
 
 def _unpack(payload: bytes, found: Sections, how: Any) -> tuple[bytes, ...]:
     if how != _ZLIB:
-        raise EnvelopeError(f"{PACKED} names a way of packing that is not known.")
+        raise EnvelopeError(f"{PACKED} names an unknown packing.")
     body = b"" if found.body is None else decode_section(payload, found.body)
     unpacking = zlib.decompressobj()
     try:

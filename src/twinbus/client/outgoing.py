@@ -78,7 +78,7 @@ def _annotations(partition_key: str | None, scheduled_ms: int | None) -> bytes:
         try:
             items += (_SCHEDULED, timestamp(scheduled_ms))
         except struct.error as error:
-            raise EncodeError(f"The scheduled time {scheduled_ms} has no place in a timestamp.") from error
+            raise EncodeError(f"The scheduled time {scheduled_ms} is out of range for a timestamp.") from error
     return map_section(MESSAGE_ANNOTATIONS, items)
 
 

@@ -28,7 +28,9 @@ class Backoff:
         draw: Callable[[], float] = random.random,
     ) -> None:
         if not 0 < first_ms <= longest_ms:
-            raise ValueError(f"Pauses from {first_ms} to {longest_ms} ms do not grow.")
+            raise ValueError(
+                f"The first pause of {first_ms} ms must be above 0 and at most the longest of {longest_ms} ms."
+            )
         self._first_ms = first_ms
         self._longest_ms = longest_ms
         # Returns a number from 0 to 1.

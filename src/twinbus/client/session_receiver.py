@@ -56,7 +56,7 @@ class SessionReceiver(Receiver):
     def on_attached(self, link: Link) -> None:
         given = (link.source.filter or {}).get(SESSION_FILTER) if link.source is not None else None
         if not isinstance(given, str):
-            self.fail(InternalError("The service did not say which session it gave."))
+            self.fail(InternalError("The service did not name the accepted session."))
             self._leave()
             return
         self._session_id = given

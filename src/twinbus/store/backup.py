@@ -90,7 +90,7 @@ class FollowingStore:
         with self._lock:
             self._waiting_bytes += _size(facts)
         if self._waiting_bytes > BACKUP_WAITING_BYTES_MAX and self.error is None:
-            self.error = StoreError("More was sent than the disk of the backup takes: try again when less is sent.")
+            self.error = StoreError("The backup's disk is too slow for the current load: try again when less is sent.")
         if self.error is None:
             self._work.put(facts)
 

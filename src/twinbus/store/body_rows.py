@@ -35,7 +35,7 @@ def read_bodies(get: Callable[[bytes], bytes | None], numbers: Sequence[int]) ->
         if value is None:
             raise DamagedBodyError(f"Body {number} is not in the store.")
         if len(value) < _CHECKSUM_BYTES:
-            raise DamagedBodyError(f"Body {number} is cut short.")
+            raise DamagedBodyError(f"Body {number} is truncated.")
         stored = value[_CHECKSUM_BYTES:]
         if crc32(stored) != checksum_of(value)[0]:
             raise DamagedBodyError(f"Body {number} does not match its checksum.")

@@ -104,7 +104,7 @@ def verify(
             with env.begin() as txn:
                 return _verify(txn, tables, body_of, audit, progress or _silent, STORE_FINDINGS_MAX)
         except (lmdb.Error, struct.error) as error:
-            raise StoreCorruptError(f"The store in {folder} is damaged beyond its records: {error}.") from error
+            raise StoreCorruptError(f"The store in {folder} has damaged pages: {error}.") from error
         finally:
             env.close()
     finally:
@@ -128,7 +128,7 @@ def compact(
             report = _verify(txn, tables, body_of, audit, _silent, STORE_FINDINGS_MAX)
             if not report.ok and not report.bad_bodies:
                 raise StoreCorruptError(
-                    f"The store in {folder} has records that make no sense: a compact copy would keep them. "
+                    f"The store in {folder} has inconsistent records, which a compact copy would keep. "
                     "Run `twinbus check` on it, and `twinbus check --repair` for a copy without them."
                 )
         return _all_whole
@@ -296,7 +296,7 @@ def _probe(folder: Path, work: _Work | None) -> None:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         raise StoreCorruptError(
-            f"The store in {folder} is damaged beyond its records: LMDB cannot read one of its pages "
+            f"The store in {folder} has damaged pages: LMDB cannot read one of them "
             f"({signal.Signals(os.WTERMSIG(status)).name}). Restore a backup of the folder."
         )
 

@@ -85,7 +85,7 @@ def test_mistakes_in_the_table(tmp_path: Path, more: str, problem: str) -> None:
         load_config(written(tmp_path, more))
 
 
-@pytest.mark.parametrize(("name", "problem"), [("none.json", "cannot be read"), ("key.pem", "no JWKS document")])
+@pytest.mark.parametrize(("name", "problem"), [("none.json", "cannot be read"), ("key.pem", "not a JWKS document")])
 def test_a_wrong_file_is_named_at_the_start(tmp_path: Path, name: str, problem: str) -> None:
     config = load_config(written(tmp_path, f'jwks = "{name}"\n'))
     with pytest.raises(ConfigError, match=problem) as caught:

@@ -189,7 +189,7 @@ def test_mistakes(broker: Broker, operation: str, body: dict[str, Any], status: 
 def test_a_scope_takes_twelve(broker: Broker) -> None:
     for number in range(POLICIES_PER_SCOPE_MAX - 2):
         asked(broker, "set-policy", name=f"policy-{number}", rights=["Send"])
-    assert "the most it can have" in refused(broker, "set-policy", name="one-more", rights=["Send"])[1]
+    assert "is reached" in refused(broker, "set-policy", name="one-more", rights=["Send"])[1]
     asked(broker, "set-policy", name="on-an-entity", entity="orders", rights=["Send"])
 
 

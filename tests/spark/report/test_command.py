@@ -122,7 +122,7 @@ def test_the_report_of_a_real_outage(tmp_path: Path, browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--tables", "nowhere"], "There are no tables in nowhere: give --tables DIR, or --ledger DIR to make them."),
+        (["--tables", "nowhere"], "There are no tables in nowhere: give --tables DIR, or --ledger DIR to create them."),
         (["--ledger", "nowhere"], "There is no ledger in nowhere"),
         (["--tables", ".", "--from", "noon"], "'noon' is not a time"),
         (
