@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.proof import SUITES, damage
+from tests.proof import SUITES, damage, web
 from tests.proof.disk import DATA
 from tests.proof.suite import Budget
+from twinbus.testing import Broker
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -33,3 +36,11 @@ def test_check_names_a_file_that_fails_in_two_ways(tmp_path: Path) -> None:
     with (tmp_path / DATA).open("r+b") as file:
         file.truncate(1_054_716)
     assert damage.judged(damage.apart(lambda: damage.looked_at(tmp_path))) == "refused"
+
+
+def test_a_request_that_lost_its_end_is_not_waited_for() -> None:
+    """Its head goes on with a header called $E, for which the broker waits longer than the client does."""
+    with Broker() as broker, closing(web.Visitor(broker, random.Random(1))) as visitor:
+        visitor.greet()
+        assert visitor.ask("damaged", b"DELETE /q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n$E") == 0
+        assert visitor.ask("others", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") == 200
