@@ -7,9 +7,11 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
+from aiohttp.web import RequestHandler
 
 from tests.broker.connections.test_listener import cut_after, encrypted, is_cut
 from tests.broker.loops import LOOPS, broker_on
@@ -22,7 +24,7 @@ from twinbus.amqp.types import Symbol
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.auth.sas import sign
 from twinbus.broker import host
-from twinbus.broker.connections import connection, patience
+from twinbus.broker.connections import connection, listener, patience
 from twinbus.broker.connections.attachment import _WaitingLink
 from twinbus.broker.connections.connection import BrokerConnection
 from twinbus.broker.connections.doorway import Doorway
@@ -436,6 +438,32 @@ def test_arrivals_and_waiters_that_are_gone_leave_nothing_for_the_collector(brok
             assert time.monotonic() < deadline
         # The loop may still hold the last one.
         assert left() - before <= 3
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("said", [b"", b"AM", b"AMQP\x02", b"nonsense", b"\x16\x03\x01\x02\x00\x01", b"GET / HT"])
+def test_clients_that_only_look_in_leave_nothing_for_the_collector(
+    broker: Broker, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_MS", STALL_MS)
+    kinds = (listener._Arrival, Doorway, BrokerConnection, RequestHandler)
+
+    def left() -> int:
+        return sum(isinstance(each, kinds) for each in gc.get_objects())
+
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        for _ in range(20):
+            with closing(connected(broker)) as stream:
+                stream.sendall(said)
+        # The first of them may have to wait for a certificate to be made.
+        deadline = time.monotonic() + 60
+        while (found := left() - before) > 3:
+            assert time.monotonic() < deadline, f"{found} are left"
+            time.sleep(0.01)
     finally:
         gc.enable()
 
