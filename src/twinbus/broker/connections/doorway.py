@@ -108,6 +108,10 @@ class Doorway(asyncio.Protocol):
         if not transport.is_closing():
             protocol.data_received(self._head)
 
+    def forget(self) -> None:
+        """The stream ends without us: it never became ours, or is cut."""
+        self._on_end = None
+
     def _end(self) -> None:
         self._transport = None
         on_end, self._on_end = self._on_end, None

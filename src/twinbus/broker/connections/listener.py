@@ -222,6 +222,8 @@ class _Arrival:
                 raise
             # Routine: the peer rejects our certificate or goes away.
             logger.info("a client's TLS handshake failed: %s", error)
+            # The error is part of a cycle inside asyncio: with its frames it would hold us until the collector runs.
+            error.__traceback__ = None
 
     async def _context(self) -> ssl.SSLContext:
         ready = self._certificates.ready()
@@ -242,5 +244,6 @@ class _Arrival:
             self._socket.close()
 
     def _end(self) -> None:
+        self._doorway.forget()
         self._timer.cancel()
         self._arrivals.pop(self, None)
