@@ -50,7 +50,8 @@ class Proxy:
         for _, writer in self._streams:
             writer.transport.abort()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes = b"") -> None:
+        """Forward a connection of which `head` was read already."""
         self._streams.append((reader, writer))
         if self.stalled:
             return
@@ -60,6 +61,7 @@ class Proxy:
             writer.transport.abort()
             return
         self._streams.append((there, back))
+        back.write(head)
         for source, sink in ((reader, back), (there, writer)):
             task = asyncio.create_task(self._forward(source, sink))
             self._tasks.add(task)

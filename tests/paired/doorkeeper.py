@@ -11,12 +11,12 @@ from tests.faults.outages_proxy import Proxy
 
 
 @contextmanager
-def doorkeeper(port: int) -> Iterator[Proxy]:
+def doorkeeper(port: int, kind: type[Proxy] = Proxy) -> Iterator[Proxy]:
     """A proxy before `port`; `strike` freezes it, `heal` lets new connections through."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    proxy = Proxy(port)
+    proxy = kind(port)
     asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(5)
     try:
         yield _OnItsLoop(proxy, loop)  # type: ignore[misc]
