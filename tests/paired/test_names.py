@@ -1,4 +1,4 @@
-"""The name of a namespace whose host has none: it is asked for it, and has one name in the ledger whatever fails first."""
+"""The name of a namespace whose host has none: it tells it itself, and has one name whatever request fails first."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tests.paired.pairs import Pair, call
 from twinbus.ledger import files
 from twinbus.ledger.records import decode
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
+from twinbus.paired._async.namespaces import AsyncPairedNamespace
+from twinbus.paired._async.provision import async_name_of
 
 
 class Forgetful(Proxy):
@@ -45,7 +47,10 @@ def through(pair: Pair, side: str, port: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
-async def test_failed_requests_do_not_rename_a_namespace(pair: Pair, side: str, tmp_path: Path) -> None:
+async def test_failed_requests_do_not_rename_a_namespace(
+    pair: Pair, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinbus.paired.journal.METER_INTERVAL_MS", 20)
     Forgetful.cuts, Forgetful.holding = 2, True
     with doorkeeper(getattr(pair, side).endpoint().port, Forgetful) as door:
         async with pair.sender(
@@ -57,7 +62,7 @@ async def test_failed_requests_do_not_rename_a_namespace(pair: Pair, side: str, 
         ) as sender:
             # Counted before anybody knows the name.
             await call(sender.send_messages, ServiceBusMessage("direct"))
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(0.1)
             Forgetful.holding = False
             await call(sender.paired_client.wait_until_paired)
             assert sender.paired_client.backlog_queues == ["contoso/x-servicebus-transfer/0"]
@@ -68,3 +73,24 @@ async def test_failed_requests_do_not_rename_a_namespace(pair: Pair, side: str, 
     assert {record.namespace for record in records} == {"contoso", "fabrikam"}
     targets = {target for record in records if (target := getattr(record, "target", None))}
     assert targets <= {"fabrikam"}
+
+
+@pytest.mark.parametrize("pair", ["aio"], indirect=True)
+async def test_a_namespace_that_is_away_keeps_the_name_it_told(pair: Pair) -> None:
+    Forgetful.cuts, Forgetful.holding = 0, False
+    with doorkeeper(pair.primary.endpoint().port, Forgetful) as door:
+        text = through(pair, "primary", door.port)["primary"]
+        told, untold = AsyncPairedNamespace.of_string(text), AsyncPairedNamespace.of_string(text)
+        assert await async_name_of(told, {}) == "contoso"
+        Forgetful.cuts = 1000
+        assert await async_name_of(told, {}) == "contoso"
+        assert await async_name_of(untold, {}) == f"localhost-{door.port}"
+        asked, Forgetful.cuts = 1000 - Forgetful.cuts, 1000
+        # A namespace that answers nothing is not asked as often: the time for one answer is the time for all of them.
+        Forgetful.holding = True
+        impatient = {"connection_timeout": 0.3, "read_timeout": 0.3}
+        assert await async_name_of(untold, impatient) == f"localhost-{door.port}"
+        Forgetful.holding = False
+        while Forgetful.cuts == 1000:
+            await asyncio.sleep(0.01)
+        assert 1000 - Forgetful.cuts < asked

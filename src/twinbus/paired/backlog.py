@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -32,8 +32,8 @@ SETTINGS: Final[Mapping[str, Any]] = {
 class Found:
     """Backlog queues there are, and those there are not."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names = list(names)
         # Those of them that were made just now.
         self.made: list[str] = []
         # Queues that could not be had, with the reason.

@@ -180,6 +180,18 @@ class Events:
         # Writes the ledger; None when there is none.
         self.journal = journal
 
+    def rename(self, *, primary: str | None = None, secondary: str | None = None) -> None:
+        """A namespace has told its name."""
+        for old, new in ((self.primary, primary), (self.secondary, secondary)):
+            if self.journal is not None and new is not None:
+                self.journal.rename(old, new)
+        self.primary, self.secondary = primary or self.primary, secondary or self.secondary
+
+    def named(self) -> None:
+        """The namespaces were asked for their names: the ledger need not wait for them any longer."""
+        if self.journal is not None:
+            self.journal.waits_for_names = False
+
     def emit(
         self, kind: Event, *, entity: str = "", queue: str | None = None, cause: str | None = None, count: int = 0
     ) -> None:

@@ -4,6 +4,7 @@ Rules:
 - Whoever counts only adds to a sum; a thread of its own writes the sums once a second, and the rest on closing.
 - Sums that say the same (entity, kind, stage, outcome) are one record an interval, and so are messages diverted or
   syphoned; every other event is a record of its own, with its moment.
+- Nothing is written before the namespaces were asked for their names, so that each has one name in the ledger.
 - The bytes of a direct send are those of its body: the SDK does not tell more, and encoding twice would cost too much.
 """
 
@@ -60,6 +61,10 @@ class Journal:
         self._latencies: dict[tuple[str, str, str], tuple[list[int], list[int]]] = {}
         # Looks at backlog queues, with their moments.
         self._looks: list[tuple[str, str, int, dict[str, int]]] = []
+        # What namespaces are called that were counted under another name before they told theirs.
+        self._names: dict[str, str] = {}
+        # Whether nothing is written yet because one of them may still do so.
+        self.waits_for_names = False
         self._start_ms = clock.now_ms()
         # Held while sums are added to or taken.
         self._lock = threading.Lock()
@@ -79,6 +84,10 @@ class Journal:
     def beside(self, run_id: str, source: LedgerSource) -> Journal:
         """Another one in the same folder, for somebody else's counts."""
         return Journal(self._writer.folder, run_id, self._clock, source)
+
+    def rename(self, old: str, new: str) -> None:
+        """What was counted for the namespace `old` and is not written yet is for `new`."""
+        self._names[old] = new
 
     def operation(
         self,
@@ -165,7 +174,7 @@ class Journal:
                     start_ms=start_ms,
                     end_ms=end_ms,
                     source=self._source,
-                    namespace=key.namespace,
+                    namespace=self._called(key.namespace),
                     entity=key.entity,
                     kind=key.kind,
                     stage=key.stage,
@@ -231,10 +240,10 @@ class Journal:
                 start_ms=start_ms,
                 end_ms=end_ms,
                 source=self._source,
-                namespace=key.namespace,
+                namespace=self._called(key.namespace),
                 entity=key.entity,
                 event=key.event,
-                target=key.target,
+                target=key.target and self._called(key.target),
                 queue=key.queue,
                 cause=key.cause,
                 count=count,
@@ -251,4 +260,8 @@ class Journal:
     def _run(self) -> None:
         self._writer.start()
         while not self._stopping.wait(METER_INTERVAL_MS / 1000):
-            self.flush()
+            if not self.waits_for_names:
+                self.flush()
+
+    def _called(self, namespace: str) -> str:
+        return self._names.get(namespace, namespace)

@@ -61,6 +61,8 @@ class AsyncPairedNamespace:
         bus: Callable[..., BusClient],
     ) -> None:
         self.address = address
+        # Of its host, or what it has told; None while it has not.
+        self.name = address.label
         self.client = client
         self.admin = admin
         # Makes a client of our own, for bulk work: `ca` is a context for TLS, the rest are its options.

@@ -147,16 +147,19 @@ class AsyncBacklogSearch:
             pause_s = min(pause_s * 2, PAIRING_PAUSE_S_MAX)
 
     async def _find(self) -> Found:
-        options = self._options
-        name = options.primary_name or await async_name_of(self._primary, self._primary.admin_options)
-        self._events.primary = name
-        self._events.secondary = await async_name_of(self._secondary, self._secondary.admin_options)
-        names = backlog_names(name, options.backlog_queue_count)
-        if options.create_backlog_queues:
-            return await async_find_queues(self._secondary, names)
-        found = Found()
-        found.names = names
-        return found
+        options, events = self._options, self._events
+        try:
+            name = options.primary_name or await async_name_of(self._primary, self._primary.admin_options)
+            events.rename(primary=name)
+            names = backlog_names(name, options.backlog_queue_count)
+            found = Found(names)
+            if options.create_backlog_queues:
+                found = await async_find_queues(self._secondary, names)
+            if found.names:
+                events.rename(secondary=await async_name_of(self._secondary, self._secondary.admin_options))
+            return found
+        finally:
+            events.named()
 
     def _succeeded(self, found: Found) -> None:
         self.found = found

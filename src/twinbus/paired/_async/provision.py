@@ -12,9 +12,10 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
 
+from twinbus.limits import TRY_TIMEOUT_S_DEFAULT
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired.backlog import SETTINGS, Found
-from twinbus.paired.options import NamespaceAddress, check_name
+from twinbus.paired.options import check_name
 
 
 async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str]) -> Found:
@@ -45,12 +46,15 @@ async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str]) -
 
 async def async_name_of(namespace: AsyncPairedNamespace, options: Mapping[str, Any]) -> str:
     """A namespace's name: of its host, or what it says itself, or where it is."""
-    address: NamespaceAddress = namespace.address
-    if address.label is not None:
-        return address.label
+    if namespace.name is not None:
+        return namespace.name
+    # Another name is another namespace in the ledger and other backlog queues: one failed request must not lead to it.
+    patient = {"retry_total": 3, "retry_backoff_factor": 0.2}
+    patient["timeout"] = options.get("read_timeout", TRY_TIMEOUT_S_DEFAULT)
     try:
-        async with namespace.admin(**{**options, "retry_total": 0}) as admin:
+        async with namespace.admin(**{**options, **patient}) as admin:
             properties = await admin.get_namespace_properties()
-        return check_name(str(properties.name))
+        namespace.name = check_name(str(properties.name))
     except (AzureError, ValueError):
-        return address.plain_name
+        return namespace.address.plain_name
+    return namespace.name

@@ -80,6 +80,11 @@ class PairedServiceBusClient:
             listeners=[on_event] if callable(on_event) else on_event,
             journal=None if ledger is None else Journal(Path(ledger), uuid4().hex, wall_clock),
         )
+        if events.journal is not None:
+            events.journal.waits_for_names = None in (
+                options.primary_name or primary.address.label,
+                secondary.address.label,
+            )
         self._pair = Pair(
             primary,
             secondary,

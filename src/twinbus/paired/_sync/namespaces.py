@@ -49,6 +49,7 @@ class PairedNamespace:
         bus: Callable[..., BusClient],
     ) -> None:
         self.address = address
+        self.name = address.label
         self.client = client
         self.admin = admin
         self.bus = bus

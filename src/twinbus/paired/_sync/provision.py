@@ -7,9 +7,10 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
 
+from twinbus.limits import TRY_TIMEOUT_S_DEFAULT
 from twinbus.paired._sync.namespaces import PairedNamespace
 from twinbus.paired.backlog import SETTINGS, Found
-from twinbus.paired.options import NamespaceAddress, check_name
+from twinbus.paired.options import check_name
 
 
 def find_queues(namespace: PairedNamespace, names: list[str]) -> Found:
@@ -39,12 +40,14 @@ def find_queues(namespace: PairedNamespace, names: list[str]) -> Found:
 
 def name_of(namespace: PairedNamespace, options: Mapping[str, Any]) -> str:
     """A namespace's name: of its host, or what it says itself, or where it is."""
-    address: NamespaceAddress = namespace.address
-    if address.label is not None:
-        return address.label
+    if namespace.name is not None:
+        return namespace.name
+    patient = {"retry_total": 3, "retry_backoff_factor": 0.2}
+    patient["timeout"] = options.get("read_timeout", TRY_TIMEOUT_S_DEFAULT)
     try:
-        with namespace.admin(**{**options, "retry_total": 0}) as admin:
+        with namespace.admin(**{**options, **patient}) as admin:
             properties = admin.get_namespace_properties()
-        return check_name(str(properties.name))
+        namespace.name = check_name(str(properties.name))
     except (AzureError, ValueError):
-        return address.plain_name
+        return namespace.address.plain_name
+    return namespace.name
