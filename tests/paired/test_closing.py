@@ -1,0 +1,122 @@
+"""The end of a client, whatever it does at that moment: sends say why they end, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from tests.paired.doorkeeper import doorkeeper
+from tests.paired.pairs import FAST, Pair, call
+from tests.paired.test_backlog import NOBODY
+from tests.paired.test_secondary_away import through
+from twinbus.paired.registry import OPEN_PAIRS
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goodbyes that nobody answers are given up soon."""
+    for colour in ("_sync", "_async"):
+        monkeypatch.setattr(f"twinbus.paired.{colour}.channel.CLOSE_S", 0.3)
+
+
+async def until_gone(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Threads of ours that are left when they have had their time."""
+    for _ in range(1000):
+        left = [each for each in set(threading.enumerate()) - before if each.name.startswith("twinbus")]
+        if not left:
+            break
+        await asyncio.sleep(0.01)
+    return left
+
+
+async def test_closing_during_a_divert(pair: Pair) -> None:
+    threads, connections = set(threading.enumerate()), pair.connections()
+    client = pair.make(failover_interval=0, backlog_queue_count=1)
+    await call(client.wait_until_paired)
+    sender = client.get_queue_sender("orders")
+    with pair.primary.fault("refusing", "orders"), pair.secondary.fault("silent"):
+        sends = [asyncio.create_task(call(sender.send_messages, ServiceBusMessage("x"), timeout=50)) for _ in range(3)]
+        await pair.until("failed-over")
+        await asyncio.sleep(0.2)
+        assert not any(send.done() for send in sends)
+        await call(client.close)
+        for send in sends:
+            with pytest.raises(ValueError, match="already been shutdown"):
+                await send
+    assert await until_gone(threads) == []
+    for _ in range(1000):
+        if pair.connections() <= connections:
+            break
+        await asyncio.sleep(0.01)
+    assert pair.connections() <= connections
+    await pair.in_backlog(0, names=1)
+
+
+async def test_closing_while_pairing(pair: Pair) -> None:
+    threads = set(threading.enumerate())
+    with doorkeeper(pair.secondary.endpoint().port) as door:
+        door.strike(stall=True)
+        client = pair.make(secondary=through(pair, door.port))
+        waiting = asyncio.create_task(call(client.wait_until_paired))
+        await asyncio.sleep(0.2)
+        await call(client.close)
+        with pytest.raises(Exception, match="still looked for|cannot be paired|No backlog queue"):
+            await waiting
+        assert await until_gone(threads) == []
+
+
+@pytest.mark.parametrize("state", ["pairing", "failed over"])
+async def test_a_client_that_nobody_holds_ends_by_itself(pair: Pair, state: str) -> None:
+    threads = set(threading.enumerate())
+    tasks = set(asyncio.all_tasks())
+    client = pair.package.PairedServiceBusClient.from_connection_strings(
+        pair.primary.connection_string(),
+        NOBODY if state == "pairing" else pair.secondary.connection_string(),
+        **{**FAST, "failover_interval": 0},
+    )
+    sender = client.get_queue_sender("orders")
+    if state == "failed over":
+        with pair.primary.fault("refusing"):
+            await call(sender.send_messages, ServiceBusMessage("x"))
+            dead = weakref.ref(client)
+            del client, sender
+            gc.collect()
+            assert dead() is None
+            assert await until_gone(threads) == []
+            await ours_done(tasks)
+    else:
+        await call(sender.send_messages, ServiceBusMessage("x"))
+        dead = weakref.ref(client)
+        del client, sender
+        gc.collect()
+        assert dead() is None
+        assert await until_gone(threads) == []
+        await ours_done(tasks)
+    assert not [each for each in OPEN_PAIRS.primaries() if each.port == pair.primary.endpoint().port]
+
+
+async def ours_done(before: set[asyncio.Task[object]]) -> None:
+    """Wait for the tasks of the client that are left, at most as long as the threads had."""
+    for _ in range(1000):
+        if not {each for each in set(asyncio.all_tasks()) - before if "_awaited" in repr(each.get_coro())}:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("a task of the client is left")
+
+
+async def test_a_sender_keeps_its_client_alive(pair: Pair) -> None:
+    client = pair.package.PairedServiceBusClient.from_connection_strings(
+        pair.primary.connection_string(), pair.secondary.connection_string(), **{**FAST, "failover_interval": 0}
+    )
+    sender = client.get_queue_sender("orders")
+    del client
+    gc.collect()
+    with pair.primary.fault("refusing", "orders"):
+        await call(sender.send_messages, ServiceBusMessage("diverted"))
+    await call(sender.close)
+    await pair.in_backlog(1)
