@@ -8,6 +8,8 @@ Rules:
 - Making one checks everything and connects nothing; entering it, or the first send, starts the search for the backlog
   queues, which nobody waits for.
 - Senders go on while the primary is down; receivers are the primary's own.
+- One that nobody holds any more, and no sender of it either, ends its work in the background; its connections are like
+  the SDK's, which only closing ends.
 - A namespace that is the primary of an open pair cannot be another's secondary.
 """
 
@@ -19,7 +21,7 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Any, Unpack, cast
 from uuid import uuid4
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from azure.servicebus.aio import ServiceBusSender
 
@@ -110,6 +112,10 @@ class PairedServiceBusClient:
         # Senders that somebody still holds.
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
         OPEN_PAIRS.add(self, primary.address)
+        # A syphon is a service: it goes on until somebody closes it.
+        self._forgotten = None if options.enable_syphon else finalize(self, self._pair.abandon)
+        if self._forgotten is not None:
+            self._forgotten.atexit = False
 
     @classmethod
     def from_connection_strings(
@@ -163,6 +169,8 @@ class PairedServiceBusClient:
 
     async def _end(self, reason: str | None) -> None:
         OPEN_PAIRS.remove(self)
+        if self._forgotten is not None:
+            self._forgotten.detach()
         if not self._pair.forked:
             await self._pair.close(reason, [sender.close for sender in self._senders])
 
@@ -243,6 +251,8 @@ class PairedServiceBusClient:
         )
         pair.diverters.add(diverter)
         sender = PairedServiceBusSender(pair, entity, channels, diverter)
+        # Who holds a sender need not hold its client.
+        sender._client = self
         self._senders.add(sender)
         return sender
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from weakref import WeakSet
 
@@ -209,10 +210,24 @@ class AsyncPair:
         # The SDK's clients close what they have made, and nothing may be made while they do.
         await self.tasks.finish()
         await self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
+        # It may wait a moment for a listener.
+        await async_blocking(self._end_telling)
+
+    def abandon(self) -> None:
+        """Nobody holds it any more. The collector calls this on any thread: nobody is woken, everybody sees it soon."""
+        if self.forked:
+            return
+        self.closed = True
+        self.pairing.abandon()
+        for entity in self.entities:
+            entity.closed = True
+        with suppress(RuntimeError):
+            threading.Thread(target=self._end_telling, name="twinbus-farewell", daemon=True).start()
+
+    def _end_telling(self) -> None:
         if self.events.journal is not None:
             self.events.journal.close()
-        # It may wait a moment for a listener.
-        await async_blocking(self.events.close)
+        self.events.close()
 
     async def end_side(self, side: Side, fault: str | None) -> None:
         """Close one namespace alone; where there is a syphon, the other one has to follow."""

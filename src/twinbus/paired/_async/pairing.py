@@ -86,8 +86,12 @@ class AsyncBacklogSearch:
 
     def end(self) -> None:
         """Search no more."""
-        self._ended = True
+        self.abandon()
         self.changed.pulse()
+
+    def abandon(self) -> None:
+        """Search no more, and wake nobody."""
+        self._ended = True
 
     async def wait(self, seconds: float | None) -> None:
         """Wait for the queues; PairingError when a search fails, or when the time is up."""

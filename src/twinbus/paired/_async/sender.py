@@ -49,6 +49,8 @@ class PairedServiceBusSender:
         diverter: AsyncDiverter,
     ) -> None:
         self._pair = pair
+        # Whoever made it and must not go before it; None when nobody did.
+        self._client: object = None
         self._entity = entity
         # The SDK's senders to the primary, each lent to one send at a time.
         self._channels = channels

@@ -8,7 +8,7 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Any, Unpack, cast
 from uuid import uuid4
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from azure.servicebus import ServiceBusSender
 
@@ -98,6 +98,9 @@ class PairedServiceBusClient:
         )
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
         OPEN_PAIRS.add(self, primary.address)
+        self._forgotten = None if options.enable_syphon else finalize(self, self._pair.abandon)
+        if self._forgotten is not None:
+            self._forgotten.atexit = False
 
     @classmethod
     def from_connection_strings(
@@ -147,6 +150,8 @@ class PairedServiceBusClient:
 
     def _end(self, reason: str | None) -> None:
         OPEN_PAIRS.remove(self)
+        if self._forgotten is not None:
+            self._forgotten.detach()
         if not self._pair.forked:
             self._pair.close(reason, [sender.close for sender in self._senders])
 
@@ -221,6 +226,7 @@ class PairedServiceBusClient:
         )
         pair.diverters.add(diverter)
         sender = PairedServiceBusSender(pair, entity, channels, diverter)
+        sender._client = self
         self._senders.add(sender)
         return sender
 

@@ -42,6 +42,7 @@ class PairedServiceBusSender:
         diverter: Diverter,
     ) -> None:
         self._pair = pair
+        self._client: object = None
         self._entity = entity
         self._channels = channels
         channels.give(channels.make())
