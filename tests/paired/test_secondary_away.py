@@ -43,6 +43,17 @@ async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
     assert await pair.in_primary(1)
 
 
+async def test_a_frozen_secondary_is_not_asked_for_every_queue(pair: Pair) -> None:
+    with doorkeeper(pair.secondary.endpoint().port) as door:
+        door.strike(stall=True)
+        soon = {"connection_timeout": 0.3, "read_timeout": 0.3}
+        async with pair.client(
+            secondary=through(pair, door.port), backlog_queue_count=100, admin_options=soon
+        ) as client:
+            with pytest.raises(PairingError, match="No backlog queue could be found or created"):
+                await call(client.wait_until_paired, timeout=20)
+
+
 async def test_diversion_is_refused_with_the_reason_until_the_pair_is_made(pair: Pair) -> None:
     async with pair.sender(secondary=NOBODY, failover_interval=0) as sender:
         await call(sender.send_messages, ServiceBusMessage("direct"))
