@@ -14,6 +14,7 @@ from tests.paired.doorkeeper import doorkeeper
 from tests.paired.pairs import FAST, Pair, call
 from tests.paired.test_backlog import NOBODY
 from tests.paired.test_secondary_away import through
+from twinbus.paired import PairingError
 from twinbus.paired.registry import OPEN_PAIRS
 
 
@@ -65,7 +66,7 @@ async def test_closing_while_pairing(pair: Pair) -> None:
         waiting = asyncio.create_task(call(client.wait_until_paired))
         await asyncio.sleep(0.2)
         await call(client.close)
-        with pytest.raises(Exception, match="still looked for|cannot be paired|No backlog queue"):
+        with pytest.raises(PairingError, match=r"still looked for|cannot be paired|No backlog queue"):
             await waiting
         assert await until_gone(threads) == []
 

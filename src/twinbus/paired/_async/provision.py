@@ -2,7 +2,7 @@
 
 Rules:
 - Each is looked for first; one that appears in between is as good as one that was there.
-- A secondary that cannot be reached is not asked again for every queue.
+- A secondary that cannot be reached, or does not answer, is not asked again for every queue.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
+from azure.core.exceptions import (
+    AzureError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
 
 from twinbus.limits import TRY_TIMEOUT_S_DEFAULT
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
@@ -33,7 +39,7 @@ async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str]) -
                     except ResourceExistsError:
                         await admin.get_queue(name)
                 found.names.append(name)
-            except ServiceRequestError as error:
+            except (ServiceRequestError, ServiceResponseError) as error:
                 found.failures.update(dict.fromkeys(names[number:], error))
                 break
             except AttributeError:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
+from azure.core.exceptions import (
+    AzureError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
 
 from twinbus.limits import TRY_TIMEOUT_S_DEFAULT
 from twinbus.paired._sync.namespaces import PairedNamespace
@@ -28,7 +34,7 @@ def find_queues(namespace: PairedNamespace, names: list[str]) -> Found:
                     except ResourceExistsError:
                         admin.get_queue(name)
                 found.names.append(name)
-            except ServiceRequestError as error:
+            except (ServiceRequestError, ServiceResponseError) as error:
                 found.failures.update(dict.fromkeys(names[number:], error))
                 break
             except AttributeError:
