@@ -4,20 +4,26 @@ Rules:
 - Messages are encoded by the SDK's own encoder, so that the backlog holds what the primary would have held.
 - The SDK cannot be told to give up an opening or a connection that hangs: its socket is cut instead, and whoever waits
   for it gets an error.
+- The SDK measures how long a send may take by a clock that can be set. Its senders get one that cannot: after a step
+  back they would wait as much longer, whatever the caller's timeout.
 - `tests/paired/test_sdk_internals.py` names what an SDK version has changed.
 """
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from weakref import ref
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._common.utils import transform_outbound_messages
+from azure.servicebus._pyamqp import sender as _sender
+from azure.servicebus._pyamqp.aio import _sender_async
 from azure.servicebus._pyamqp.error import AuthenticationException, TokenAuthFailure
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -26,6 +32,9 @@ T = TypeVar("T")
 
 # The place of the data in the SDK's batch.
 _DATA = 5
+
+for _module in (_sender, _sender_async):
+    _module.time = SimpleNamespace(**{**vars(time), "time": time.monotonic})  # type: ignore[attr-defined]
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
