@@ -62,6 +62,21 @@ async def test_a_hundred_at_once_that_fail_over_together(pair: Pair, mode: str) 
     assert len({message.message_id for each in found.values() for message in each}) == COUNT
 
 
+async def test_a_hundred_that_wait_for_the_backlog_go_to_a_primary_that_is_back(pair: Pair) -> None:
+    async with pair.sender(failover_interval=0, backlog_queue_count=1) as sender:
+        await call(sender.paired_client.wait_until_paired)
+        with pair.secondary.fault("refusing"):
+            with pair.primary.fault("refusing", "orders"):
+                sending = asyncio.create_task(all_at_once(sender, timeout=50))
+                await pair.until("backlog-queue-out")
+                await asyncio.sleep(0.3)
+                assert not sending.done()
+            assert await asyncio.wait_for(sending, 60) == [None] * COUNT
+    found = await pair.in_primary(COUNT)
+    assert len({message.message_id for message in found}) == COUNT
+    await pair.in_backlog(0, names=1)
+
+
 async def test_no_more_connections_than_sends_in_flight(pair: Pair) -> None:
     before = pair.connections()
     async with pair.sender(max_in_flight=3) as sender:

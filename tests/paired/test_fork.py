@@ -1,4 +1,7 @@
-"""Forked workers: ids stay unique, and a client that was connected before the fork refuses to be used after it."""
+"""Forked workers: ids stay unique, and a client that was connected before the fork refuses to be used after it.
+
+Also in the middle of an outage, while other threads or tasks of the parent divert.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from twinbus import paired
 colour, primary, secondary, bundle, ledger = sys.argv[1:]
 package = paired if colour == "sync" else aio
 client = package.PairedServiceBusClient.from_connection_strings(
-    primary, secondary, primary_name="contoso", backlog_queue_count=1, ledger=ledger,
-    admin_options={"connection_verify": bundle},
+    primary, secondary, primary_name="contoso", backlog_queue_count=1, failover_interval=0, retry_total=0,
+    ledger=ledger, admin_options={"connection_verify": bundle},
 )
 sender = client.get_queue_sender("orders")
 
@@ -104,6 +107,69 @@ async def parent():
 asyncio.run(parent())
 """
 
+DIVERTING_SYNC = """
+import threading
+
+def child_sync():
+    try:
+        sender.send_messages(ServiceBusMessage("child"))
+    except PairFaultedError as error:
+        assert "forked" in str(error), error
+    else:
+        raise AssertionError("a child has sent by its parent's connection")
+    client.close()
+
+def work():
+    for _ in range(10):
+        sender.send_messages(AmqpAnnotatedMessage(data_body=b"parent"))
+
+client.wait_until_paired()
+sender.send_messages(ServiceBusMessage("first"))
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+forks = 0
+while forks < 5 and any(thread.is_alive() for thread in threads):
+    joined(forked(child_sync))
+    forks += 1
+assert forks > 1, "the fork was not in the middle"
+for thread in threads:
+    thread.join()
+sender.send_messages(ServiceBusMessage("last"))
+client.close()
+"""
+
+DIVERTING_AIO = """
+async def child():
+    try:
+        await sender.send_messages(ServiceBusMessage("child"))
+    except PairFaultedError as error:
+        assert "forked" in str(error), error
+    else:
+        raise AssertionError("a child has sent by its parent's connection")
+    await client.close()
+
+async def work():
+    for _ in range(10):
+        await sender.send_messages(AmqpAnnotatedMessage(data_body=b"parent"))
+
+async def parent():
+    await client.wait_until_paired()
+    await sender.send_messages(ServiceBusMessage("first"))
+    tasks = [asyncio.create_task(work()) for _ in range(8)]
+    forks = 0
+    while forks < 5 and not all(task.done() for task in tasks):
+        await asyncio.sleep(0.001)
+        joined(forked(lambda: (asyncio._set_running_loop(None), asyncio.run(child()))))
+        forks += 1
+    assert forks > 1, "the fork was not in the middle"
+    await asyncio.gather(*tasks)
+    await sender.send_messages(ServiceBusMessage("last"))
+    await client.close()
+
+asyncio.run(parent())
+"""
+
 
 def run(script: str, colour: str, pair: Pair, ledger: Path) -> None:
     command = [sys.executable, "-c", HEAD + script, colour]
@@ -131,3 +197,12 @@ async def test_a_client_connected_before_a_fork_says_so(pair: Pair, tmp_path: Pa
     colour = colour_of(pair)
     run(SYNC_CHILD if colour == "sync" else AIO_CHILD, colour, pair, tmp_path)
     assert [message.body for message in await pair.in_primary(2)] == [b"parent", b"parent again"]
+
+
+async def test_a_fork_in_the_middle_of_a_divert(pair: Pair, tmp_path: Path) -> None:
+    colour = colour_of(pair)
+    with pair.primary.fault("refusing", "orders"):
+        run(DIVERTING_SYNC if colour == "sync" else DIVERTING_AIO, colour, pair, tmp_path)
+    (found,) = (await pair.in_backlog(82, names=1)).values()
+    assert len({message.message_id for message in found}) == 82
+    assert {message.body for message in found} == {b"first", b"parent", b"last"}

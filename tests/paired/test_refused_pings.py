@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusAuthenticationError
 
 from tests.paired.pairs import Pair, call
+from twinbus.auth.connection_string import ConnectionString
 from twinbus.paired import EntityState, non_transient_error
+from twinbus.testing import Broker
 
 
 async def test_an_entity_deleted_while_failed_over_fails_back(pair: Pair) -> None:
@@ -24,6 +27,25 @@ async def test_an_entity_deleted_while_failed_over_fails_back(pair: Pair) -> Non
         with pytest.raises(MessagingEntityNotFoundError):
             await call(sender.send_messages, ServiceBusMessage("refused"))
         assert sender.paired_client.entity_states == {"orders": EntityState.HEALTHY}
+    await pair.in_backlog(1)
+
+
+async def test_a_key_withdrawn_while_failed_over_fails_back(pair: Pair) -> None:
+    with Broker(["strict"], ["orders"], dev=False, sync=False, allow_faults=True) as strict:
+        text = strict.connection_string()
+        options: dict[str, Any] = {"primary": text, "failover_interval": 0, "ping_refusals": 2}
+        async with pair.sender(**options) as sender:
+            await call(sender.paired_client.wait_until_paired)
+            with strict.fault("refusing", "orders"):
+                await call(sender.send_messages, ServiceBusMessage("diverted"))
+            name = ConnectionString.parse(text).key_name or ""
+            strict.call(lambda server: server.hosts["strict"].keyring.rotate("", name, "primary", 0))
+            await pair.until("failed-back", 20)
+            (cause,) = {event.cause for event in pair.told("failed-back")}
+            assert [event.cause for event in pair.told("ping-refused")] == [cause] * 2
+            with pytest.raises(ServiceBusAuthenticationError):
+                await call(sender.send_messages, ServiceBusMessage("refused"))
+            assert sender.paired_client.entity_states == {"orders": EntityState.HEALTHY}
     await pair.in_backlog(1)
 
 
