@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+from contextlib import suppress
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -75,6 +78,43 @@ async def test_an_opening_that_hangs_is_a_timeout(pair: Pair) -> None:
             await call(channel.open, 0.5)
         assert channel.opened is False
         assert channel.sdk is not first
+
+
+def sockets() -> int:
+    """Sockets of this process: those of the brokers as well, which lose theirs with the peer."""
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sum(link.startswith("socket:") for link in links)
+
+
+@pytest.mark.parametrize("how", ["rest", "leave", "close", "discard", "send"])
+async def test_a_connection_that_broke_is_not_left_to_the_collector(pair: Pair, how: str) -> None:
+    client = pair.make()
+    channel = client._pair.primary_channel("orders")
+    gc.collect()
+    gc.disable()
+    try:
+        before = sockets()
+        await call(channel.open, 20)
+        pair.primary.call(lambda server: server.hosts["contoso"].cut_connections())
+        await asyncio.sleep(0.1)
+        if how == "send":
+            # It fails, and the SDK closes the connection by itself.
+            with pytest.raises(ServiceBusError):
+                await call(channel.sdk.send_messages, ServiceBusMessage("x"), timeout=5)
+            await call(channel.discard)
+        else:
+            await call(getattr(channel, how))
+        for _ in range(500):
+            if sockets() <= before:
+                break
+            await asyncio.sleep(0.01)
+        assert sockets() <= before
+    finally:
+        gc.enable()
+        await call(client.close)
 
 
 async def test_a_pair_that_was_given_up_tells_its_first_reason(pair: Pair) -> None:
