@@ -13,14 +13,17 @@ from typing import NamedTuple
 from outages_load import BACKLOG_QUEUES, SOURCES, WORKERS
 
 SENDERS = WORKERS * len(SOURCES)
-# A sender that has diverted keeps its connections to the backlog: one for each queue that it has used. In the client of
-# threads each connection has a thread that keeps it alive.
-KEPT_MAX = SENDERS * BACKLOG_QUEUES
+# A sender that diverts has a connection for each backlog queue that it has used, until the primary is back. In the
+# client of threads each connection has a thread that keeps it alive.
+DIVERTING_MAX = SENDERS * BACKLOG_QUEUES
 # During an outage each sender has in addition at most one opening that hangs and one connection that is being closed,
 # each entity a ping, for which the same holds.
 HUNG_MAX = 2 * (SENDERS + len(SOURCES))
 # Event loops, listeners and the administration client have a few of their own.
 SPARE = 4
+# The first event starts the thread that tells listeners.
+LISTENING = 1
+MOST = DIVERTING_MAX + HUNG_MAX + SPARE
 SAMPLE_S = 0.05
 SETTLE_TIMEOUT_S = 30.0
 
@@ -36,8 +39,9 @@ class Usage(NamedTuple):
         folder = Path("/proc") / str(process_id)
         return cls(len(os.listdir(folder / "task")), len(os.listdir(folder / "fd")))
 
-    def within(self, base: Usage, spare: int) -> bool:
-        return self.threads <= base.threads + spare and self.descriptors <= base.descriptors + spare
+    def within(self, base: Usage, threads: int, descriptors: int) -> bool:
+        """Whether there are at most so many more than before."""
+        return self.threads <= base.threads + threads and self.descriptors <= base.descriptors + descriptors
 
     def __str__(self) -> str:
         return f"{self.threads}/{self.descriptors}"
@@ -57,9 +61,9 @@ class Account:
     @property
     def good(self) -> bool:
         return (
-            self.most.within(self.before, KEPT_MAX + HUNG_MAX + SPARE)
-            and self.after.within(self.before, KEPT_MAX + SPARE)
-            and self.closed.within(self.opened, 0)
+            self.most.within(self.before, MOST, MOST)
+            and self.after.within(self.before, LISTENING, 0)
+            and self.closed.within(self.opened, 0, 0)
         )
 
     def __str__(self) -> str:
@@ -88,7 +92,7 @@ class Watcher:
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             self.after = Usage.of(self._process_id)
-            if self.after.within(self.before, KEPT_MAX + SPARE) or time.monotonic() > deadline:
+            if self.after.within(self.before, LISTENING, 0) or time.monotonic() > deadline:
                 break
             await asyncio.sleep(SAMPLE_S)
         self.stop()

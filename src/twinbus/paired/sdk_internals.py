@@ -208,6 +208,7 @@ class Connections:
             create(handler, auth)
             clients[:] = [each for each in clients if each._connection is not None]
             clients.append(handler._handler)  # type: ignore[union-attr]
+            _close_for_certain(handler._handler)  # type: ignore[union-attr]
 
         handler._create_handler = create_and_note
 
@@ -222,6 +223,37 @@ class Connections:
                 with suppress(Exception):
                     _cut(connection._transport)
         self._clients.clear()
+
+
+def _close_for_certain(client: Any) -> None:
+    """Have a client close its transport when it is closed: the SDK leaves one that broke to the collector."""
+    made = ref(client)
+    kind = type(client)
+
+    def close() -> None:
+        client: Any = made()
+        connection = client._connection
+        try:
+            kind.close(client)
+        finally:
+            if connection is not None:
+                with suppress(Exception):
+                    connection._transport.close()
+
+    async def close_async() -> None:
+        client: Any = made()
+        connection = client._connection
+        try:
+            await kind.close_async(client)
+        finally:
+            if connection is not None:
+                with suppress(Exception):
+                    await connection._transport.close()
+
+    if hasattr(client, "close_async"):
+        client.close_async = close_async
+    else:
+        client.close = close
 
 
 def _cut(transport: Any) -> None:

@@ -65,7 +65,7 @@ class AsyncChannel:
         self.opened = False
         self.sdk = self._make()
         self._connections = Connections(self.sdk)
-        await self._tasks.leave(lambda: close_all(sdk, connections))
+        await self._tasks.leave(lambda: _close(sdk, connections))
 
     def seen(self, error: Exception) -> Exception:
         """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind
@@ -87,7 +87,12 @@ class AsyncChannel:
     async def close(self) -> None:
         """Close it for good."""
         self.opened = False
-        await async_bounded(CLOSE_S, lambda: close_all(self.sdk, self._connections), self._connections.cut)
+        await _close(self.sdk, self._connections)
+
+
+async def _close(sdk: ServiceBusSender, connections: Connections) -> None:
+    """Say goodbye, but not for long."""
+    await async_bounded(CLOSE_S, lambda: close_all(sdk, connections), connections.cut)
 
 
 async def close_all(handler: ServiceBusSender | ServiceBusReceiver, connections: Connections) -> None:

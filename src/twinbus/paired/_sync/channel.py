@@ -55,7 +55,7 @@ class Channel:
         self.opened = False
         self.sdk = self._make()
         self._connections = Connections(self.sdk)
-        self._tasks.leave(lambda: close_all(sdk, connections))
+        self._tasks.leave(lambda: _close(sdk, connections))
 
     def seen(self, error: Exception) -> Exception:
         """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind
@@ -77,7 +77,12 @@ class Channel:
     def close(self) -> None:
         """Close it for good."""
         self.opened = False
-        bounded(CLOSE_S, lambda: close_all(self.sdk, self._connections), self._connections.cut)
+        _close(self.sdk, self._connections)
+
+
+def _close(sdk: ServiceBusSender, connections: Connections) -> None:
+    """Say goodbye, but not for long."""
+    bounded(CLOSE_S, lambda: close_all(sdk, connections), connections.cut)
 
 
 def close_all(handler: ServiceBusSender | ServiceBusReceiver, connections: Connections) -> None:
