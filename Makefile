@@ -92,6 +92,8 @@ faults: $(STAMP) ## kill the broker under load, mix everything for half an hour,
 	$(BIN)/python tests/faults/kill.py $(ARGS)
 	PYTHONPATH=. $(BIN)/python tests/faults/mixed.py
 	$(BIN)/python tests/faults/outages.py
+	$(BIN)/python tests/faults/outages.py --sync
+	$(BIN)/python tests/faults/frozen.py
 	$(BIN)/python tests/faults/syphon_kill.py
 	$(BIN)/python tests/faults/spark_syphon_kill.py
 	$(BIN)/python tests/faults/spark_stream_kill.py
