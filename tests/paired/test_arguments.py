@@ -155,11 +155,10 @@ def test_uamqp_is_refused() -> None:
 
 
 TYPED = """
-from datetime import timedelta
+from datetime import datetime, timedelta
 from azure.servicebus import ServiceBusMessage, TransportType
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
-from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
-from twinbus.paired import PairedServiceBusClient, PairingOptions, EntityState
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from twinbus.paired import PairedServiceBusClient, PairingOptions
 from twinbus.paired.aio import PairedServiceBusClient as AsyncClient
 
 
@@ -173,7 +172,12 @@ def send(primary: str, secondary: str) -> list[int]:
     ) as client:
         with client.get_queue_sender("orders", client_identifier="me") as sender:
             sender.send_messages(ServiceBusMessage("hello"), timeout=5)
-            return [each.value for each in ()]
+            sender.send_messages([{"body": "a"}, ServiceBusMessage("b"), AmqpAnnotatedMessage(data_body=b"c")])
+            sender.send_messages(sender.create_message_batch())
+            sender.schedule_messages((ServiceBusMessage(str(n)) for n in range(3)), datetime.now())
+        with client.get_subscription_receiver("news", "all", prefetch_count=5, max_wait_time=1) as receiver:
+            receiver.receive_messages()
+            return []
 
 
 async def send_async(primary: str, secondary: str) -> None:
@@ -186,14 +190,19 @@ async def send_async(primary: str, secondary: str) -> None:
 @pytest.mark.timeout(180)
 def test_a_checker_knows_the_names(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.write_text(TYPED.replace("return [each.value for each in ()]", "return []"))
-    bad.write_text(good.read_text().replace("max_in_flight=3", 'max_in_flght=3, failover_interval="x"'))
+    good.write_text(TYPED)
+    text = TYPED.replace("max_in_flight=3", 'max_in_flght=3, failover_interval="x"')
+    text = text.replace("client_identifier=", "client_identifer=").replace("prefetch_count=", "prefetch=")
+    bad.write_text(text.replace("send_messages(sender.create_message_batch())", "send_messages(7)"))
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(good)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout
     done = subprocess.run([*command[:-1], str(bad)], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert 'Unexpected keyword argument "max_in_flght"' in done.stdout
     assert 'Argument "failover_interval"' in done.stdout
+    assert 'Unexpected keyword argument "client_identifer"' in done.stdout
+    assert 'Unexpected keyword argument "prefetch"' in done.stdout
+    assert 'Argument 1 to "send_messages"' in done.stdout
 
 
 def test_tracing_reaches_diverted_messages() -> None:
