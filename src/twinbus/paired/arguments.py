@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from ssl import SSLContext
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 from urllib.parse import quote
 
-from azure.servicebus import TransportType
+from azure.servicebus import ServiceBusReceiveMode, ServiceBusSessionFilter, ServiceBusSubQueue, TransportType
 
 from twinbus.client import tls_context
 from twinbus.limits import SYPHON_CONNECT_TIMEOUT_MS
@@ -72,6 +72,31 @@ class PairedClientArguments(SdkArguments, total=False):
     primary_options: Mapping[str, Any] | None
     secondary_options: Mapping[str, Any] | None
     rng: Random | None
+
+
+class SenderArguments(TypedDict, total=False):
+    """What a sender is told, as the SDK's."""
+
+    client_identifier: str | None
+    socket_timeout: float | None
+
+
+class ReceiverArguments(SenderArguments, total=False):
+    """What a receiver is told, as the SDK's. The renewer is an `AutoLockRenewer` of the client's colour."""
+
+    session_id: str | Literal[ServiceBusSessionFilter.NEXT_AVAILABLE] | None
+    sub_queue: ServiceBusSubQueue | str | None
+    receive_mode: ServiceBusReceiveMode | str
+    max_wait_time: float | None
+    auto_lock_renewer: Any
+    prefetch_count: int
+
+
+class SessionListArguments(TypedDict, total=False):
+    """What a list of sessions is told, as the SDK's."""
+
+    state_updated_after: datetime | None
+    timeout: float | None
 
 
 _OPTIONS = tuple(field.name for field in fields(PairingOptions))

@@ -22,6 +22,10 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from twinbus.client.envelope import RESERVED, clashes
 from twinbus.paired.sdk_internals import batch_like, is_ready, messages_of, shallow_copy, with_content
 
+# One message as the SDK takes it, and what may be sent in one call.
+OutgoingMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
+OutgoingMessages = OutgoingMessage | Iterable[OutgoingMessage]
+
 # A process draws its prefix once and counts on: drawing an id for each message would cost more. A forked child draws
 # another prefix, because its count goes on where its parent's does.
 _prefix = uuid4().hex
@@ -83,7 +87,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
     def __init__(self, like: ServiceBusMessageBatch) -> None:
         self.__dict__.update(like.__dict__)
 
-    def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
+    def add_message(self, message: OutgoingMessage) -> None:
         """Try to add a single message to the batch; MessageSizeExceededError when it does not fit."""
         super().add_message(prepared(message))
 

@@ -34,6 +34,9 @@ from twinbus.paired._async.receiver import PairedServiceBusReceiver
 from twinbus.paired._async.sender import PairedServiceBusSender
 from twinbus.paired.arguments import (
     PairedClientArguments,
+    ReceiverArguments,
+    SenderArguments,
+    SessionListArguments,
     admin_options,
     check_names,
     from_environment,
@@ -176,32 +179,34 @@ class PairedServiceBusClient:
 
     # --- what it makes --------------------------------------------------------------------------------------------
 
-    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedServiceBusSender:
+    def get_queue_sender(self, queue_name: str, **kwargs: Unpack[SenderArguments]) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
         pair = self._pair.live()
         return self._sender(queue_name, lambda: pair.primary.get_queue_sender(queue_name, **kwargs))
 
-    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedServiceBusSender:
+    def get_topic_sender(self, topic_name: str, **kwargs: Unpack[SenderArguments]) -> PairedServiceBusSender:
         """A sender to a topic, with the SDK's options."""
         pair = self._pair.live()
         return self._sender(topic_name, lambda: pair.primary.get_topic_sender(topic_name, **kwargs))
 
-    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
+    def get_queue_receiver(self, queue_name: str, **kwargs: Unpack[ReceiverArguments]) -> PairedServiceBusReceiver:
         """A receiver from a queue of the primary, with the SDK's options."""
         return self._receiver(self._pair.live().receiving.get_queue_receiver(queue_name, **kwargs))
 
     def get_subscription_receiver(
-        self, topic_name: str, subscription_name: str, **kwargs: Any
+        self, topic_name: str, subscription_name: str, **kwargs: Unpack[ReceiverArguments]
     ) -> PairedServiceBusReceiver:
         """A receiver from a subscription of the primary, with the SDK's options."""
         made = self._pair.live().receiving.get_subscription_receiver(topic_name, subscription_name, **kwargs)
         return self._receiver(made)
 
-    def list_queue_sessions(self, queue_name: str, **kwargs: Any) -> Any:
+    def list_queue_sessions(self, queue_name: str, **kwargs: Unpack[SessionListArguments]) -> Any:
         """The sessions of a queue of the primary, as the SDK lists them."""
         return self._pair.live().receiving.list_queue_sessions(queue_name, **kwargs)
 
-    def list_subscription_sessions(self, topic_name: str, subscription_name: str, **kwargs: Any) -> Any:
+    def list_subscription_sessions(
+        self, topic_name: str, subscription_name: str, **kwargs: Unpack[SessionListArguments]
+    ) -> Any:
         """The sessions of a subscription of the primary, as the SDK lists them."""
         return self._pair.live().receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
 

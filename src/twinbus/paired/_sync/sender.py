@@ -17,7 +17,7 @@ from twinbus.paired._sync.diverter import Diverter
 from twinbus.paired.classify import availability_failure, cause_of
 from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
-from twinbus.paired.messages import PairedMessageBatch, prepared
+from twinbus.paired.messages import OutgoingMessages, PairedMessageBatch, prepared
 from twinbus.paired.retries import size_of
 from twinbus.paired.sdk_internals import is_ready
 from twinbus.paired.state import EntityState
@@ -98,7 +98,9 @@ class PairedServiceBusSender:
             return
         self._pair.tasks.together(*[channel.close for channel in self._channels.all], *self._diverter.closings())
 
-    def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
+    def send_messages(
+        self, message: OutgoingMessages | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
         """Send a message, a list or a batch, and wait until it is accepted: by the primary, or by the backlog.
 
         `timeout` is the time for all of it; without one it is 60 seconds or twice the failover interval, whichever is
@@ -118,9 +120,9 @@ class PairedServiceBusSender:
                 if channel.opened:
                     attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
                     if kwargs:
-                        channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)
+                        channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)  # type: ignore[arg-type]
                     else:
-                        channel.sdk.send_messages(message, timeout=attempt_s)
+                        channel.sdk.send_messages(message, timeout=attempt_s)  # type: ignore[arg-type]
                     if not entity.direct:
                         entity.succeeded()
                     if self._journal is not None:
@@ -146,7 +148,7 @@ class PairedServiceBusSender:
             self._count(Kind.SEND, message, OK)
 
     def schedule_messages(
-        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
+        self, messages: OutgoingMessages, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
     ) -> list[int]:
         """Send messages that appear at a time; returns their sequence numbers.
 
