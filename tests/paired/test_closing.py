@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from contextlib import nullcontext
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -81,16 +82,7 @@ async def test_a_client_that_nobody_holds_ends_by_itself(pair: Pair, state: str)
         **{**FAST, "failover_interval": 0},
     )
     sender = client.get_queue_sender("orders")
-    if state == "failed over":
-        with pair.primary.fault("refusing"):
-            await call(sender.send_messages, ServiceBusMessage("x"))
-            dead = weakref.ref(client)
-            del client, sender
-            gc.collect()
-            assert dead() is None
-            assert await until_gone(threads) == []
-            await ours_done(tasks)
-    else:
+    with pair.primary.fault("refusing") if state == "failed over" else nullcontext():
         await call(sender.send_messages, ServiceBusMessage("x"))
         dead = weakref.ref(client)
         del client, sender
@@ -120,4 +112,4 @@ async def test_a_sender_keeps_its_client_alive(pair: Pair) -> None:
     with pair.primary.fault("refusing", "orders"):
         await call(sender.send_messages, ServiceBusMessage("diverted"))
     await call(sender.close)
-    await pair.in_backlog(1)
+    assert await pair.in_backlog(1)
