@@ -223,6 +223,10 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return super().time() + self.stepped_s
 
+    def waits(self, least_s: float) -> int:
+        """How many timers have at least so long to go."""
+        return sum(not each.cancelled() and each.when() - self.time() >= least_s for each in self._scheduled)  # type: ignore[attr-defined]
+
 
 def test_an_idle_hour_is_four_receives_a_queue(tmp_path: Path, primary_broker: Broker) -> None:
     """10 queues: 40 receives an hour, 960 a day; told alike by the broker, the syphon's ledger and its counters."""
@@ -236,12 +240,13 @@ def test_an_idle_hour_is_four_receives_a_queue(tmp_path: Path, primary_broker: B
             syphon = pairing_of(pair, tmp_path / "syphon").syphon(pair.queues)
             running = asyncio.create_task(syphon.run())
             for quarter in range(4):
-                await asyncio.sleep(0.3)
+                # Each queue's receive has begun.
+                await until(lambda: loop.waits(890) >= 10, 60)
                 loop.stepped_s += 890
                 await asyncio.sleep(0.3)
                 assert syphon.tally.total().polls == quarter * 10
                 loop.stepped_s += 10
-                await until(lambda before=quarter: syphon.tally.total().polls >= (before + 1) * 10)
+                await until(lambda before=quarter: syphon.tally.total().polls >= (before + 1) * 10, 60)
             # Let the last receives be given their credit: cut short by the end, they brought nothing and cost nothing.
             await asyncio.sleep(0.3)
             syphon.stop()
