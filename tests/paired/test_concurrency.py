@@ -14,6 +14,8 @@ from tests.paired.pairs import Pair, call, opened
 from twinbus.client import BusClient
 
 COUNT = 100
+# A healthy primary does not fail over because the machine is busy.
+PATIENT: dict[str, Any] = {"try_timeout": 50, "failover_interval": 50}
 
 
 async def all_at_once(sender: Any, **options: Any) -> list[Any]:
@@ -29,7 +31,7 @@ async def all_at_once(sender: Any, **options: Any) -> list[Any]:
 
 
 async def test_a_hundred_at_once_on_a_healthy_primary(pair: Pair) -> None:
-    async with pair.sender() as sender:
+    async with pair.sender(**PATIENT) as sender:
         for _ in range(3):
             assert await asyncio.wait_for(all_at_once(sender), 60) == [None] * COUNT
     found = await pair.in_primary(3 * COUNT)
@@ -37,7 +39,7 @@ async def test_a_hundred_at_once_on_a_healthy_primary(pair: Pair) -> None:
 
 
 async def test_a_hundred_at_once_on_a_cold_sender(pair: Pair) -> None:
-    async with pair.client() as client:
+    async with pair.client(**PATIENT) as client:
         assert await asyncio.wait_for(all_at_once(client.get_queue_sender("orders")), 60) == [None] * COUNT
     await pair.in_primary(COUNT)
 
@@ -79,7 +81,7 @@ async def test_a_hundred_that_wait_for_the_backlog_go_to_a_primary_that_is_back(
 
 async def test_no_more_connections_than_sends_in_flight(pair: Pair) -> None:
     before = pair.connections()
-    async with pair.sender(max_in_flight=3) as sender:
+    async with pair.sender(max_in_flight=3, **PATIENT) as sender:
         assert await asyncio.wait_for(all_at_once(sender), 60) == [None] * COUNT
         assert pair.connections() - before <= 3
     await pair.in_primary(COUNT)
@@ -120,7 +122,7 @@ async def in_primary_at_least(pair: Pair, count: int) -> list[Any]:
 
 async def test_other_senders_are_untouched_by_a_busy_one(pair: Pair) -> None:
     async with (
-        pair.client(max_in_flight=1) as client,
+        pair.client(max_in_flight=1, **PATIENT) as client,
         opened(client.get_queue_sender("orders")) as one,
         opened(client.get_queue_sender("orders")) as two,
     ):
