@@ -74,3 +74,27 @@ def test_operations_are_summed(tmp_path: Path) -> None:
     assert (backlog.stage, backlog.count, backlog.units) == (Stage.TO_BACKLOG, 5, 5)
     assert isinstance(diverted, FailoverEvent)
     assert (diverted.count, diverted.end_ms - diverted.start_ms) == (8, 1_000)
+
+
+def test_a_namespace_that_tells_its_name_has_it_from_the_start(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "run", SteppedClock())
+    journal.waits_for_names = True
+    heard: list[PairedEvent] = []
+    events = Events("localhost-1", "localhost-2", clock=SteppedClock(), listeners=[heard.append], journal=journal)
+    events.emit(Event.FAILED_OVER)
+    events.rename(primary="contoso")
+    assert (events.primary, events.secondary) == ("contoso", "localhost-2")
+    events.rename(secondary="fabrikam")
+    assert (events.primary, events.secondary) == ("contoso", "fabrikam")
+    assert journal.waits_for_names
+    events.named()
+    assert not journal.waits_for_names
+    events.emit(Event.FAILED_BACK)
+    journal.close()
+    events.close()
+    assert {(each.namespace, each.target) for each in records(tmp_path)} == {("contoso", "fabrikam")}  # type: ignore[union-attr]
+    assert [each.primary for each in heard] == ["localhost-1", "contoso"]
+    without = Events("a", "b", clock=SteppedClock(), listeners=[], journal=None)
+    without.rename(primary="c")
+    without.named()
+    assert without.primary == "c"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,3 +151,28 @@ def test_its_thread_begins_with_the_first_count(tmp_path: Path) -> None:
     found = written(journal, tmp_path)
     assert {record.source for record in found} == {LedgerSource.CLIENT, LedgerSource.SYPHON}  # type: ignore[attr-defined]
     assert len({record.id for record in found}) == len(found)  # type: ignore[attr-defined]
+
+
+def test_what_was_counted_under_another_name_is_renamed(journal: Journal, tmp_path: Path) -> None:
+    journal.operation("localhost-1", "q", Kind.SEND, Stage.DIRECT)
+    journal.operation("fabrikam", "q", Kind.SEND, Stage.TO_BACKLOG)
+    journal.event(Event.FAILED_OVER, "localhost-1", "q", target="localhost-2")
+    journal.event(Event.FAILED_BACK, "localhost-1", "q")
+    journal.rename("localhost-1", "contoso")
+    journal.rename("localhost-2", "fabrikam")
+    found = written(journal, tmp_path)
+    assert [record.namespace for record in found] == ["contoso", "fabrikam", "contoso", "contoso"]  # type: ignore[attr-defined]
+    assert [each.target for each in found if isinstance(each, FailoverEvent)] == ["fabrikam", None]
+
+
+def test_nothing_is_written_while_names_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinbus.paired.journal.METER_INTERVAL_MS", 5)
+    journal = Journal(tmp_path, "run", SteppedClock(START_MS))
+    journal.waits_for_names = True
+    journal.operation("a", "q", Kind.SEND, Stage.DIRECT)
+    time.sleep(0.1)
+    assert journal._sums, "still only counted"
+    journal.waits_for_names = False
+    while journal._sums:
+        time.sleep(0.001)
+    assert len(written(journal, tmp_path)) == 1

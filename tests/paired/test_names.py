@@ -13,9 +13,11 @@ from azure.servicebus import ServiceBusMessage
 from tests.faults.outages_proxy import Proxy
 from tests.paired.doorkeeper import doorkeeper
 from tests.paired.pairs import Pair, call
+from twinbus import paired
 from twinbus.ledger import files
 from twinbus.ledger.records import decode
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
+from twinbus.paired import aio
 from twinbus.paired._async.namespaces import AsyncPairedNamespace
 from twinbus.paired._async.provision import async_name_of
 
@@ -94,3 +96,22 @@ async def test_a_namespace_that_is_away_keeps_the_name_it_told(pair: Pair) -> No
         while Forgetful.cuts == 1000:
             await asyncio.sleep(0.01)
         assert 1000 - Forgetful.cuts < asked
+
+
+@pytest.mark.parametrize(
+    ("hosts", "name", "waits"),
+    [
+        (("a.example.net", "b.example.net"), None, False),
+        (("a.example.net", "localhost:1"), None, True),
+        (("localhost:1", "b.example.net"), None, True),
+        (("localhost:1", "b.example.net"), "a", False),
+    ],
+)
+async def test_the_ledger_waits_only_for_names_that_nobody_knows(
+    hosts: tuple[str, str], name: str | None, waits: bool, tmp_path: Path
+) -> None:
+    first, second = (f"Endpoint=sb://{host}/;SharedAccessKeyName=n;SharedAccessKey=k" for host in hosts)
+    for kind in (paired.PairedServiceBusClient, aio.PairedServiceBusClient):
+        client: Any = kind.from_connection_strings(first, second, primary_name=name, ledger=tmp_path)
+        assert client._pair.events.journal.waits_for_names is waits
+        await call(client.close)
