@@ -1,9 +1,10 @@
 """Runs selected tests of the pipeline on other versions of PySpark than the environment's.
 
-    python -m tests.spark.versions [VERSION...] [-- PYTEST ARGUMENTS]
+    python -m tests.spark.versions [--quick | --install] [VERSION...] [-- PYTEST ARGUMENTS]
 
-Each version has a virtual environment in a cache folder with nothing but PySpark in it; everything else comes from the
-environment that this runs in.
+`--quick` is what every change must pass: one test of each way between Spark and us. `--install` only fetches the
+versions, of about 0.4 GB each. Each has a virtual environment in a cache folder with nothing but PySpark in it;
+everything else comes from the environment that this runs in.
 """
 
 from __future__ import annotations
@@ -28,6 +29,17 @@ CHOSEN = (
     "tests/spark/ledger/test_pipeline.py::test_following_takes_what_comes_until_it_is_told_to_stop",
     "tests/spark/report/test_gather.py",
 )
+_SOURCE = "tests/spark/source/test_end_to_end.py"
+_PIPELINE = "tests/spark/ledger/test_pipeline.py"
+# A batch read and a write, filters where there are any, a stream in both modes with its sink, and the ledger's tables.
+QUICK = (
+    f"{_SOURCE}::test_a_batch_read",
+    f"{_SOURCE}::test_filters_by_option",
+    f"{_SOURCE}::test_a_stream_of_a_queue_to_parquet",
+    f"{_SOURCE}::test_a_stream_that_claims_to_a_queue",
+    f"{_SOURCE}::test_properties_keep_their_types_through_spark",
+    f"{_PIPELINE}::test_following_takes_what_comes_until_it_is_told_to_stop",
+)
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -51,14 +63,22 @@ def environment(version: str) -> Path:
 
 def main(arguments: list[str]) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    versions, more = arguments[:split] or list(VERSIONS), arguments[split + 1 :]
+    options = {each for each in arguments[:split] if each.startswith("--")}
+    versions = [each for each in arguments[:split] if each not in options] or list(VERSIONS)
+    if options - {"--quick", "--install"}:
+        raise SystemExit(__doc__)
+    if "--install" in options:
+        for version in versions:
+            environment(version)
+        return 0
+    chosen = arguments[split + 1 :] or (QUICK if options else CHOSEN)
     failed = []
     for version in versions:
         python = environment(version)
         begun = time.monotonic()
         # Older versions leave sockets to the garbage collector.
         quiet = ("-W", "ignore::pytest.PytestUnraisableExceptionWarning")
-        command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *quiet, *(more or CHOSEN)]
+        command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *quiet, *chosen]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         print(f"PySpark {version}: {'failed' if code else 'passed'} in {time.monotonic() - begun:.0f} s", flush=True)
         if code:
