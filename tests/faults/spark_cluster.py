@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,15 +32,16 @@ def environment() -> dict[str, str]:
 
 
 class Cluster:
-    """A context manager; `url` is the master's."""
+    """A context manager; `url` is the master's. `settings` are environment variables of master and workers."""
 
-    def __init__(self, workers: int = 2) -> None:
+    def __init__(self, workers: int = 2, settings: Mapping[str, str] | None = None) -> None:
         # Logs and working folders.
         self._folder = tempfile.TemporaryDirectory(prefix="twinbus-cluster-", ignore_cleanup_errors=True)
         # The master, and then the workers.
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
         self._workers = workers
+        self._settings = dict(settings or {})
 
     def __enter__(self) -> Cluster:
         try:
@@ -84,7 +85,7 @@ class Cluster:
             self._processes.append(
                 subprocess.Popen(
                     [str(script), kind, "--host", "127.0.0.1", *options],
-                    env=environment(),
+                    env={**environment(), **self._settings},
                     stdout=log,
                     stderr=subprocess.STDOUT,
                 )
