@@ -25,11 +25,14 @@ SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_sp
 	$(patsubst %,'$(EXAMPLE)[%]',spark_read.py spark_stream.py spark_state.py spark_database.py) \
 	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
 
+# Those of them that need packages which developers do without.
+HOSTS := tests/spark/test_notebook.py tests/spark/test_connect.py
+
 # A person's work with messages in the console, in a real browser: `make console` runs it, `make test` the others.
 CONSOLE := tests/console/test_messages.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test console spark spark-versions lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
+.PHONY: help setup demo test console spark spark-versions spark-hosts lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -67,8 +70,12 @@ console: $(STAMP) ## run the tests of the console's work with messages, in a rea
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK))
 
-spark-versions: $(STAMP) ## run chosen tests of the pipeline on Spark 4.0, 4.1 and 4.3 (VERSIONS=4.0.0 for one)
+spark-versions: $(STAMP) ## run chosen tests of the pipeline on Spark 4.0, 4.1 and 4.3 (VERSIONS=4.0.0 for one; ARGS=--quick as CI)
 	$(BIN)/python -m tests.spark.versions $(VERSIONS) $(ARGS)
+
+spark-hosts: $(STAMP) ## run the source and the sink in a notebook and over Spark Connect
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,hosts]'
+	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(HOSTS))
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .
