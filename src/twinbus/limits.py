@@ -28,28 +28,30 @@ ANSWER_BYTES_PROCESS_MAX: Final = 192 * 1024 * 1024
 TRANSACTION_BYTES_MAX: Final = 128 * 1024 * 1024  # messages in open transactions of one connection
 TRANSACTION_BYTES_NAMESPACE_MAX: Final = 384 * 1024 * 1024
 TRANSACTION_BYTES_PROCESS_MAX: Final = 512 * 1024 * 1024
-ATTACH_BYTES_MAX: Final = 16 * 1024  # of an attach frame
-ATTACH_BYTES_USUAL: Final = 1024  # of a larger one only what is needed is kept
+ATTACH_BYTES_MAX: Final = 16 * 1024  # per attach frame
+ATTACH_BYTES_USUAL: Final = 1024  # of larger attach frames only the necessary parts are kept
 LINK_BYTES_MAX: Final = 64 * 1024 * 1024  # links, sessions and tokens of one connection
 LINK_BYTES_NAMESPACE_MAX: Final = 256 * 1024 * 1024
 LINK_BYTES_PROCESS_MAX: Final = 384 * 1024 * 1024
-LINK_OBJECT_BYTES: Final = 3 * 1024  # what a link, a session or a token takes besides what the client says of it
-SESSION_STATES_BYTES_MAX: Final = 256 * 1024 * 1024  # states of one entity's sessions, and 1 KiB for each session
+LINK_OBJECT_BYTES: Final = 3 * 1024  # memory of a link, session or token, besides what the client sends
+SESSION_STATES_BYTES_MAX: Final = 256 * 1024 * 1024  # states of one entity's sessions, plus 1 KiB per session
 SESSION_STATES_BYTES_NAMESPACE_MAX: Final = 384 * 1024 * 1024
 SESSION_STATES_BYTES_PROCESS_MAX: Final = 512 * 1024 * 1024
-CHANGES_BYTES_MAX: Final = 256 * 1024 * 1024  # properties changed on one entity's messages, without 512 bytes of each
+CHANGES_BYTES_MAX: Final = (
+    256 * 1024 * 1024
+)  # properties changed on one entity's messages, beyond 512 bytes per message
 CHANGES_BYTES_NAMESPACE_MAX: Final = 384 * 1024 * 1024
 CHANGES_BYTES_PROCESS_MAX: Final = 512 * 1024 * 1024
-DUPLICATE_IDS_BYTES_MAX: Final = 512 * 1024 * 1024  # message ids that one entity remembers, 320 bytes more for each
+DUPLICATE_IDS_BYTES_MAX: Final = 512 * 1024 * 1024  # message ids that one entity remembers, plus 320 bytes each
 DUPLICATE_IDS_BYTES_NAMESPACE_MAX: Final = 768 * 1024 * 1024
 DUPLICATE_IDS_BYTES_PROCESS_MAX: Final = 1024 * 1024 * 1024
-FRAMES_BEHIND_MAX: Final = 20_000  # of a connection: answers that wait behind a transfer for the peer's window
+FRAMES_BEHIND_MAX: Final = 20_000  # answers of one connection queued behind transfers for the peer's window
 HEARTBEAT_INTERVAL_MS_MIN: Final = 250
 INCOMING_WINDOW_TRANSFERS: Final = 5_000
 UNSETTLED_DELIVERIES_MAX: Final = 10_000
 WRITE_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024  # unread responses; above this, the peer's further requests wait
 WRITE_BUFFER_BYTES_HIGH: Final = 1024 * 1024  # unread messages; above this, further messages stay in their queues
-WRITTEN_LOOK_MS: Final = 10  # how often a full socket is checked for deliveries that are settled once written
+WRITTEN_LOOK_MS: Final = 10  # how often a full socket is checked for messages that leave their queue once written
 OUTPUT_STEP_BYTES: Final = 512 * 1024  # step in which a large message is written to the socket
 IDLE_TIMEOUT_MS: Final = 240_000
 SENDER_CREDIT: Final = 1_000
@@ -145,9 +147,7 @@ PEEK_MESSAGES_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 768 * 1024
 BATCH_DELETE_MESSAGES_MAX: Final = 500
 SEQUENCE_NUMBERS_MAX: Final = 4_500
-SETTLEMENTS_BYTES_MAX: Final = (
-    8 * 1024 * 1024
-)  # properties to modify of all messages that a call or transaction settles
+SETTLEMENTS_BYTES_MAX: Final = 8 * 1024 * 1024  # modified properties in all settlements of a call or transaction
 SESSIONS_PAGE_MAX: Final = 100
 EXPORT_PAGE_ITEMS: Final = 200  # each at most a few kilobytes
 RULES_PAGE_MAX: Final = 100
@@ -319,7 +319,7 @@ SYPHON_SLOTS_MAX: Final = 32  # concurrent tasks per backlog queue
 SYPHON_FAILING_TOLD_MAX: Final = 1_000  # failing destinations passed on to the next round
 BACKLOG_LOOK_S: Final = 60.0  # how often a running syphon records the size of the backlog
 BACKLOG_LOOK_TIMEOUT_S: Final = 15.0
-PAIR_CLOSE_S: Final = 5.0  # after one namespace of a pair is closed, time to close the other
+PAIR_CLOSE_S: Final = 5.0  # after one namespace of a pair is closed or faulted, time to close the other
 
 # --- plan and report --------------------------------------------------------------------------------------------------
 PLAN_COUNT_MAX: Final = 1_000_000  # clients, senders, entities, queues

@@ -590,7 +590,9 @@ class Connection:
         frames.needed_uint_field(fields, 3, "begin.outgoing-window")
         session.remote_handle_max = frames.uint_field(fields, 4, "begin.handle-max", 0xFFFFFFFF)
         if self.link_account is not None and not self.link_account.take(LINK_OBJECT_BYTES):
-            raise PeerLimitError("the sessions and links of this connection, or of all, take too many bytes")
+            raise PeerLimitError(
+                "the sessions and links of this connection, or of all connections, take too many bytes"
+            )
         self.channels[channel] = session
         session.phase = after(SESSION_TRANSITIONS, session.phase, BEGIN)
         if not self.client:

@@ -87,7 +87,7 @@ class Session:
         self.incoming_left = INCOMING_WINDOW_TRANSFERS
         # Output queued behind a closed window or a large delivery; True marks frames that use up the window.
         self.waiting: deque[tuple[bytes, bool] | LargeDelivery | Mark] = deque()
-        # Links with a large delivery or a mark in `waiting`, maybe more: emptied when nothing waits.
+        # Links that may have a large delivery or a mark in `waiting`; cleared when nothing waits.
         self.waiting_links: set[Link] = set()
         # Bytes in `waiting`; also counted in the connection's total.
         self.waiting_bytes = 0
@@ -351,7 +351,7 @@ class Session:
 
     def drop_large(self, link: Link) -> None:
         """The peer detached a link: drop the rest of its large deliveries and its marks."""
-        # Most links have nothing there, and thousands of them may leave while thousands of frames wait.
+        # Most links have none, and thousands of links may detach while thousands of frames wait.
         if link not in self.waiting_links:
             return
         self.waiting_links.discard(link)
