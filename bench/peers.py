@@ -214,7 +214,9 @@ def main() -> int:
             print(f"{peer.name} is warm after {len(warmed[peer.name])} loads", flush=True)
         for number in range(options.rounds):
             for case in cases:
-                for peer in peers:
+                # Each has every place in turn: what ran before leaves its traces in caches and on the disk.
+                first = number % len(peers)
+                for peer in peers[first:] + peers[:first]:
                     if case.phase == "single" and not peer.confirms:
                         continue
                     figures = measure(loader, peer, case, options.messages)
