@@ -51,6 +51,8 @@ from twinbus.limits import (
 )
 
 _HEAD: Final = Struct(">IBBH").unpack_from
+# Input of more bytes is not joined to the frame it completes.
+_JOINED_BYTES_MAX: Final = 4_096
 
 
 class Role(enum.Enum):
@@ -181,6 +183,12 @@ class Connection:
         self.held_bytes = 0
         # Bytes to have before parsing is worth another try.
         self.needed = 0
+        # The most frames that one `receive` reads; 0 for all. The owner sets it to do something else in between.
+        self.frames_max = 0
+        # Whether `receive` stopped there: call it with no bytes to go on.
+        self.more = False
+        # How much of the first of `held` is read already.
+        self.held_from = 0
         # When the peer was last heard; None before the first tick.
         self.heard_ms: int | None = None
         # When the next heartbeat is due; None if none is scheduled.
@@ -213,16 +221,31 @@ class Connection:
         events: list[AmqpEvent] = []
         if self.closed and self.phase != FRAMES:
             return events
+        start = self.held_from
+        self.held_from = 0
+        self.more = False
+        first = b""
         if self.held_bytes:
-            self.held.append(data)
-            self.held_bytes += len(data)
+            if data:
+                self.held.append(data)
+                self.held_bytes += len(data)
             if self.held_bytes < self.needed:
                 return events
-            data = b"".join(self.held)
+            missing = self.needed - self.held_bytes + len(data)
+            # With 8 bytes needed it is not known yet where the frame ends.
+            if self.phase == FRAMES and len(data) > _JOINED_BYTES_MAX and self.needed > 8 and 0 < missing < len(data):
+                # Only the frame that had been begun is put together, not all that came behind it.
+                self.held[-1] = data[:missing]
+                first = b"".join(self.held)
+                start = missing
+            else:
+                data = b"".join(self.held) if len(self.held) > 1 else self.held[0]
             self.held = []
             self.held_bytes = 0
         try:
-            used = self._read_frames(data, 0, events) if self.phase == FRAMES else self._read(data, events)
+            if first:
+                self._read_frames(first, 0, events)
+            used = self._read_frames(data, start, events) if self.phase == FRAMES else self._read(data, events)
         except ProtocolError as error:
             self._fail(error, events)
             return events
@@ -231,7 +254,12 @@ class Connection:
             return events
         rest = len(data) - used
         if rest and self.phase != OVER:
-            self.held = [data[used:]]
+            if self.more:
+                # Not copied: there may be many such steps.
+                self.held = [data]
+                self.held_from = used
+            else:
+                self.held = [data[used:]]
             self.held_bytes = rest
         return events
 
@@ -318,6 +346,7 @@ class Connection:
         self.channels = {}
         self.own_channels = {}
         self.held = []
+        self.more = False
         self.held_bytes = 0
         self.out = []
         self.output_bytes = 0
@@ -476,9 +505,15 @@ class Connection:
             offset += length
 
     def _read_frames(self, data: bytes, offset: int, events: list[AmqpEvent]) -> int:
-        """Read all complete frames; return the number of bytes used."""
+        """Read all complete frames, or `frames_max` of them; return the number of bytes used."""
         size = len(data)
+        left = self.frames_max or -1
         while size - offset >= 8:
+            if left == 0:
+                self.more = True
+                self.needed = 0
+                return offset
+            left -= 1
             length, doff, kind, channel = _HEAD(data, offset)
             if length > self.frame_bytes_max or length < 8:
                 raise FramingError(f"a frame of {length} bytes is outside 8 to {self.frame_bytes_max}")

@@ -50,9 +50,11 @@ class Handover:
         self.prepared = prepared
         # Whether the loop waits for `finished`; otherwise the thread schedules `_done`.
         self.waited_for = waited_for
-        # Released by the thread if the loop waits.
-        self.finished = threading.Lock()
-        self.finished.acquire()
+        # Released by the thread if the loop waits; None if it does not.
+        self.finished: threading.Lock | None = None
+        if waited_for:
+            self.finished = threading.Lock()
+            self.finished.acquire()
         # The thread sets this last, when the two fields below are valid.
         self.over = False
         # Why the commit failed, or None.
@@ -157,12 +159,12 @@ class CommitLoop:
             self.facts = Facts()
             self._answer(facts)
             return
-        crowded = self.crowded or self.full
+        rows = len(facts.bodies) + len(facts.index) + len(facts.rows) + len(facts.deletes)
+        crowded = rows >= COMMIT_ROWS_MAX or self.pending_bytes > PENDING_BYTES_MAX
         self.facts = Facts()
         self._running = facts
         self.pending_bytes = 0
         self._began_s = time.perf_counter()
-        rows = len(facts.bodies) + len(facts.index) + len(facts.rows) + len(facts.deletes)
         self.rows.observe(rows)
         try:
             prepared = self._store.begin(facts)
@@ -175,7 +177,7 @@ class CommitLoop:
         self._work.put(handover)
         if crowded and self.on_relief is not None:
             self.on_relief()
-        if waits:
+        if handover.finished is not None:
             handover.finished.acquire(timeout=QUICK_S)
             # In this order: the thread sets `over` before it checks `waited_for`.
             handover.waited_for = False
@@ -193,7 +195,7 @@ class CommitLoop:
         if handover is None:
             return False
         handover.commit()
-        if handover.waited_for:
+        if handover.waited_for and handover.finished is not None:
             handover.finished.release()
             return True
         assert self._loop is not None
@@ -244,10 +246,12 @@ class CommitLoop:
                 except Exception:
                     logger.exception("answering after a commit failed")
                 answers.popleft()
+            if not answers:
+                break
             now_s = time.perf_counter()
             if not ends_s:
                 ends_s = now_s + SLICE_MS / 1000
-            elif now_s >= ends_s and answers and self._loop is not None:
+            elif now_s >= ends_s and self._loop is not None:
                 self._loop.call_soon(self._answer_on)
                 return
         self._rest()
@@ -262,7 +266,8 @@ class CommitLoop:
                 self._idle.set()
 
     def _waiting(self) -> bool:
-        return not self.facts.empty or bool(self.facts.then)
+        facts = self.facts
+        return bool(facts.then) or not facts.empty
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True

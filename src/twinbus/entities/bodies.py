@@ -78,4 +78,7 @@ class Bodies:
                 else:
                     del self.references[number]
                 return
-        facts.delete(_BODIES, BODY_KEY.pack(number))
+        # As in `Facts.delete`; a call for each message would be felt.
+        key = BODY_KEY.pack(number)
+        facts.bodies.pop(key, None)
+        facts.deletes.append((_BODIES, key))

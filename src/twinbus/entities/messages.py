@@ -284,7 +284,10 @@ class Messages:
     def remove(self, message: QueuedMessage, facts: Facts) -> None:
         """Remove a message and release its body."""
         self.leave(message)
-        facts.delete(_INDEX, KEY.pack(self._entity_id, message.seq))
+        # As in `Facts.delete`; a call for each message would be felt.
+        key = KEY.pack(self._entity_id, message.seq)
+        facts.index.pop(key, None)
+        facts.deletes.append((_INDEX, key))
         self._bodies.release(message.body_number, facts)
 
     def note_gone(self, message: QueuedMessage) -> None:

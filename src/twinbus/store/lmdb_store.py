@@ -256,7 +256,7 @@ class Store:
             if facts.deletes:
                 delete = txn.delete
                 for table, key in facts.deletes:
-                    delete(key, db=tables[table])
+                    delete(key, b"", tables[table])
             if facts.bodies:
                 self._put_bodies(txn, facts.bodies)
             if facts.index:

@@ -35,6 +35,7 @@ from twinbus.broker.connections.description import describe_connection, trim_ope
 from twinbus.broker.connections.event_routes import route
 from twinbus.broker.connections.patience import Patience, drop_unsent, unsent_bytes
 from twinbus.broker.faults import FaultyStream
+from twinbus.broker.links.session_answers import SessionAnswers
 from twinbus.broker.links.transactions import ConnectionTransactions
 from twinbus.broker.memory import Memory, MemoryKind
 from twinbus.broker.nodes.requests import ReplyLinks
@@ -47,7 +48,7 @@ from twinbus.errors import (
 )
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
-    INPUT_STEP_BYTES,
+    INPUT_STEP_FRAMES,
     LINKLESS_TIMEOUT_MS,
     LINKS_PER_CONNECTION_MAX,
     PARTIAL_BYTES_MAX,
@@ -88,6 +89,7 @@ class BrokerConnection(asyncio.Protocol):
         # How many more bytes a peer without a token may send; None once it has one or needs none.
         self._stranger_bytes: int | None = None
         self.memory = Memory(host.memory)
+        self.engine.frames_max = INPUT_STEP_FRAMES
         self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
         self.engine.link_account = self.memory[MemoryKind.LINKS]
         self.claims = ConnectionClaims(host, self.memory[MemoryKind.LINKS])
@@ -185,10 +187,12 @@ class BrokerConnection(asyncio.Protocol):
             self._unparsed += data
             return
         try:
-            if len(data) <= INPUT_STEP_BYTES:
-                self._handle(engine.receive(data))
-            else:
-                self._receive_much(data)
+            self._handle(engine.receive(data))
+            while engine.more and not self._behind:
+                if self.host.slices.over():
+                    self._fall_behind(None, [])
+                else:
+                    self._handle(engine.receive(b""))
         except Exception as error:
             self.close(self.host.tracker.wire_error(error))
         self.flush()
@@ -196,17 +200,6 @@ class BrokerConnection(asyncio.Protocol):
             self._patience.half(engine.held_bytes, len(data))
         if self.host.commits.crowded:
             self.host.hold_back(self)
-
-    def _receive_much(self, data: bytes) -> None:
-        """Parse in pieces, because many small frames take long."""
-        for at in range(0, len(data), INPUT_STEP_BYTES):
-            self._handle(self.engine.receive(data[at : at + INPUT_STEP_BYTES]))
-            rest = data[at + INPUT_STEP_BYTES :]
-            if rest and (self._behind or self.host.slices.over()):
-                self._unparsed += rest
-                if not self._behind:
-                    self._fall_behind(None, [])
-                return
 
     def _handle(self, events: list[AmqpEvent]) -> None:
         if self._behind:
@@ -229,9 +222,9 @@ class BrokerConnection(asyncio.Protocol):
         try:
             if work is not None:
                 yield from work
-            while backlog or self._unparsed:
+            while backlog or self._unparsed or self.engine.more:
                 if not backlog:
-                    piece, self._unparsed = self._unparsed[:INPUT_STEP_BYTES], self._unparsed[INPUT_STEP_BYTES:]
+                    piece, self._unparsed = self._unparsed, b""
                     backlog.extend(self.engine.receive(piece))
                 events = [backlog.popleft() for _ in range(min(len(backlog), SLICE_EVENTS))]
                 while events:
@@ -432,10 +425,10 @@ class BrokerConnection(asyncio.Protocol):
             self._set_deadline(0)
         link = event.link
         self._links.add(link)
-        # The session lists its links, so that ending one of many need not search all of them.
-        if link.session.context is None:
-            link.session.context = set()
-        link.session.context.add(link)
+        session = link.session
+        if session.context is None:
+            session.context = SessionAnswers(self, session)
+        session.context.links.add(link)
         if self._attachment is not None:
             self._attachment.attach(link)
             trim(link)
@@ -444,7 +437,7 @@ class BrokerConnection(asyncio.Protocol):
         self._leave(event.link, orderly=True)
 
     def _on_ended(self, event: Ended) -> None:
-        self._leave_links(True, list(event.session.context or ()))
+        self._leave_links(True, list(event.session.context.links) if event.session.context is not None else [])
 
     def _on_begun(self, event: Begun) -> None:
         pass
@@ -583,8 +576,12 @@ class BrokerConnection(asyncio.Protocol):
         # A peer that leaves right after its last message was written has received it.
         self.look_at_marks()
         self._links.discard(link)
-        if link.session.context is not None:
-            link.session.context.discard(link)
+        session = link.session
+        if session.context is not None:
+            session.context.links.discard(link)
+            if not session.context.links:
+                # They refer to each other: only the garbage collector could free them.
+                session.context = None
         if self._attachment is not None:
             self._attachment.forget(link)
         owner = link.context

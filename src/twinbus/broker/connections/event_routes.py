@@ -26,6 +26,7 @@ def route(
     Stops after an event that starts long work, which is returned, and when `over` says so; returns how many events
     are done."""
     count = 0
+    total = len(events)
     for event in events:
         count += 1
         if isinstance(event, Transfer):
@@ -43,6 +44,6 @@ def route(
                     owner.on_disposed(delivery_id, tag, state, settled)
         else:
             others[type(event)](event)
-        if count % SLICE_EVENTS == 0 and over():
+        if count % SLICE_EVENTS == 0 and count < total and over():
             break
     return count, None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.states import (
-    STATE_ACCEPTED,
     Accepted,
     AmqpError,
     State,
@@ -15,7 +14,7 @@ from twinbus.amqp.states import (
     encode_state,
     state_rejected,
 )
-from twinbus.broker.links.delivery_run import DeliveryRun
+from twinbus.broker.links.session_answers import SessionAnswers
 from twinbus.broker.links.settlement import kind_of, settle
 from twinbus.broker.messages.damage import UNREADABLE, put_aside, whole
 from twinbus.broker.messages.stored import render
@@ -42,6 +41,7 @@ class Consumer:
     """Credit in, locked messages out, settlements back."""
 
     __slots__ = (
+        "_answers",
         "_clock",
         "_commits",
         "_completed",
@@ -50,7 +50,6 @@ class Consumer:
         "_meter",
         "_poll_start",
         "_received",
-        "_run",
         "_taken",
         "connection",
         "deleting",
@@ -98,8 +97,7 @@ class Consumer:
         # Messages sent, and messages completed.
         self._received = self._meter.counter(Kind.RECEIVE)
         self._completed = self._meter.counter(Kind.COMPLETE)
-        # The latest completions that are answered together; None before the first.
-        self._run: DeliveryRun | None = None
+        self._answers: SessionAnswers = link.session.context
         # The delivery count when the peer last issued credit; if it has not grown, that was an empty poll.
         self._poll_start = 0
 
@@ -219,10 +217,7 @@ class Consumer:
                 self.queue.complete(tag, now_ms, facts)
                 self._completed.count += 1
                 if not settled:
-                    run = self._run
-                    if run is None or not run.takes(facts, delivery_id):
-                        self._run = run = DeliveryRun(facts, delivery_id)
-                        facts.then.append((self._answer_accepted, run))
+                    self._answers.complete(delivery_id, facts)
             elif isinstance(state, TransactionalState):
                 transaction = self.connection.transactions.get(state.txn_id)
                 transaction.settle(self.queue, tag, state.outcome, now_ms, forgotten=settled)
@@ -240,13 +235,6 @@ class Consumer:
                 self._answer((delivery_id, state_rejected(wire_error)))
             return
         commits.request()
-
-    def _answer_accepted(self, run: DeliveryRun) -> None:
-        run.facts = None
-        self.link.session.answer_all(run.first, run.last, STATE_ACCEPTED)
-        self.connection.flush_soon()
-        if self.connection.crowded:
-            self.connection.make_room()
 
     def _answer(self, answer: tuple[int, bytes]) -> None:
         self.link.session.answer(answer[0], answer[1])

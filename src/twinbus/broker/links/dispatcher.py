@@ -149,13 +149,14 @@ class Dispatcher(Senders):
         if self._waiters:
             self._serve_waiters(now_ms)
         line = self._line
+        available = self.queue.messages.available
         left = RUN
         while line and left > 0:
             consumer = next(iter(line))
             sent = _fed(consumer, now_ms, facts)
             left -= sent
             if consumer.room() > 0:
-                if sent > 0:
+                if sent > 0 and (consumer.session is not None or len(available)):
                     if host.slices.over():
                         left = 0
                     continue

@@ -15,7 +15,7 @@ from twinbus.amqp.states import (
     state_rejected,
     state_transactional,
 )
-from twinbus.broker.links.delivery_run import DeliveryRun
+from twinbus.broker.links.session_answers import SessionAnswers
 from twinbus.broker.messages.intake import BATCH_FORMAT
 from twinbus.broker.sending import sending, takes_long
 from twinbus.broker.slices import Work
@@ -47,13 +47,13 @@ class Publisher:
     error."""
 
     __slots__ = (
+        "_answers",
         "_clock",
         "_commits",
         "_connection",
         "_host",
         "_intake",
         "_meter",
-        "_run",
         "_senders",
         "_sent",
         "_store",
@@ -77,13 +77,11 @@ class Publisher:
         self._topic = self.queue if isinstance(self.queue, Topic) else None
         self._meter = host.meter.entity(self.queue.path)
         self._sent = self._meter.counter(Kind.SEND)
-        # The latest deliveries that are accepted together; None before the first.
-        self._run: DeliveryRun | None = None
+        self._answers: SessionAnswers = link.session.context
 
     def on_transfer(self, event: Transfer) -> Work | None:
         payload = event.payload
         facts = self._commits.facts
-        run = self._run
         try:
             queue = self.queue
             settings = queue.settings
@@ -95,6 +93,7 @@ class Publisher:
                     f"the limit ({settings.max_message_bytes} bytes) currently allowed on the link."
                 )
             # Checked once per commit: a run exists only if there was room.
+            run = self._answers.sent
             if (run is None or run.facts is not facts) and self._store.full:
                 raise QuotaExceededError(
                     "The disk that holds this namespace is full: receive messages or make room, then retry."
@@ -148,7 +147,6 @@ class Publisher:
     def _sent_by(self, event: Transfer, messages: list[NewMessage], facts: Facts) -> None:
         """Count accepted messages, and answer once they are on disk."""
         commits = self._commits
-        run = self._run
         if len(messages) == 1 and not messages[0].ping:
             sent = self._sent
             sent.count += 1
@@ -157,9 +155,8 @@ class Publisher:
                 sent.steps += (event.size - 1) // OPERATION_STEP_BYTES
         else:
             self._meter.add_sends(messages)
-        if not event.settled and (run is None or not run.takes(facts, event.delivery_id)):
-            self._run = run = DeliveryRun(facts, event.delivery_id)
-            facts.then.append((self.accept, run))
+        if not event.settled:
+            self._answers.accept(event.delivery_id, facts)
         commits.pending_bytes += event.size
         commits.request()
 
@@ -171,12 +168,6 @@ class Publisher:
         if not event.settled:
             self.link.session.settle(event.delivery_id, state_transactional(state.txn_id, STATE_ACCEPTED))
             self._connection.flush_soon()
-
-    def accept(self, run: DeliveryRun) -> None:
-        """Answer `accepted`: the messages are on disk."""
-        run.facts = None
-        self.link.session.dispose(run.first, run.last, STATE_ACCEPTED, True)
-        self._connection.flush_soon()
 
     def _reject(self, event: Transfer, error: Exception) -> None:
         if isinstance(error, UnicodeDecodeError | IndexError):

@@ -68,6 +68,9 @@ _HEADERS_MAX = 4_096
 
 _UINT = Struct(">I").pack
 
+# Of a larger message the tail is copied once, into what is sent; for a smaller one a view would cost more.
+_COPIED_BYTES_MAX = 8_192
+
 
 def _header(flags: int, priority: int, ttl: int, delivery_count: int) -> bytes:
     durable = flags & DURABLE_MASK
@@ -88,7 +91,12 @@ def render(stored: bytes, message: QueuedMessage, token: bytes | None = None) ->
     if message.changes is not None:
         stored = changed(stored, message.changes)
     _version, flags, priority, ttl, pairs, pairs_bytes, delivery_pairs, delivery_bytes = _unpack_head(stored)
-    tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
+    tail_at = HEAD_BYTES + pairs_bytes + delivery_bytes
+    tail: bytes | memoryview
+    if len(stored) > _COPIED_BYTES_MAX:
+        tail = memoryview(stored)[tail_at:]
+    else:
+        tail = stored[tail_at:]
     relayed = isinstance(message, Relayed)
     if relayed and message.expires_ms is not None:
         # Another entity may have a shorter time to live than the one it was sent to.
@@ -98,7 +106,7 @@ def render(stored: bytes, message: QueuedMessage, token: bytes | None = None) ->
             flags = flags | TTL_LONG if lives_ms >= TTL_ABSENT else flags & ~TTL_LONG
             ttl = min(lives_ms, TTL_ABSENT)
             times = {CREATION: timestamp(message.enqueued_ms), ABSOLUTE_EXPIRY: timestamp(message.expires_ms)}
-            tail = with_properties(tail, times)
+            tail = with_properties(bytes(tail), times)
     key = (flags, priority, ttl, message.delivery_count)
     header = _HEADERS.get(key)
     if header is None:
