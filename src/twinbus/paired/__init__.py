@@ -1,6 +1,6 @@
-"""Paired namespaces over the official SDK: sends go on, into the secondary, while the primary is down.
+"""Paired namespaces on top of the official SDK: while the primary is down, sends go to the secondary.
 
-`PairedServiceBusClient` takes the place of `azure.servicebus.ServiceBusClient`; its asyncio twin is in `.aio`.
+`PairedServiceBusClient` replaces `azure.servicebus.ServiceBusClient`; its asyncio twin is in `.aio`.
 """
 
 from twinbus.ledger.words import Event

@@ -1,8 +1,7 @@
-"""What a paired client may be told, by name: typed, so that an editor completes it and a checker checks it.
+"""The arguments of a paired client by name, typed so that editors can complete and checkers can check them.
 
-Rules:
-- The SDK's own options go to the clients of both namespaces, and as far as they apply to administration.
-- A name that nobody knows is refused with the nearest one: the SDK would ignore it.
+- The SDK's options go to the clients of both namespaces and, as far as they apply, to administration.
+- An unknown name is an error that suggests the nearest one, because the SDK would ignore it.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from twinbus.paired.events import Listener
 from twinbus.paired.options import PairingOptions
 from twinbus.spelling import did_you_mean
 
-# Names of environment variables begin so.
+# Prefix of the environment variables.
 _PREFIX = "TWINBUS_"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 class SdkArguments(TypedDict, total=False):
-    """What the SDK's clients of both namespaces are told."""
+    """Options of the SDK's clients of both namespaces."""
 
     retry_total: int
     retry_backoff_factor: float
@@ -50,7 +49,7 @@ class SdkArguments(TypedDict, total=False):
 
 
 class PairedClientArguments(SdkArguments, total=False):
-    """What `PairedServiceBusClient` takes by name: see `docs/paired.md`."""
+    """The keyword arguments of `PairedServiceBusClient`; see `docs/paired.md`."""
 
     options: PairingOptions
     backlog_queue_count: int
@@ -75,14 +74,14 @@ class PairedClientArguments(SdkArguments, total=False):
 
 
 class SenderArguments(TypedDict, total=False):
-    """What a sender is told, as the SDK's."""
+    """A sender's options, as in the SDK."""
 
     client_identifier: str | None
     socket_timeout: float | None
 
 
 class ReceiverArguments(SenderArguments, total=False):
-    """What a receiver is told, as the SDK's. The renewer is an `AutoLockRenewer` of the client's colour."""
+    """A receiver's options, as in the SDK. The renewer is the sync or the async `AutoLockRenewer`, like the client."""
 
     session_id: str | Literal[ServiceBusSessionFilter.NEXT_AVAILABLE] | None
     sub_queue: ServiceBusSubQueue | str | None
@@ -93,7 +92,7 @@ class ReceiverArguments(SenderArguments, total=False):
 
 
 class SessionListArguments(TypedDict, total=False):
-    """What a list of sessions is told, as the SDK's."""
+    """The options of listing sessions, as in the SDK."""
 
     state_updated_after: datetime | None
     timeout: float | None
@@ -104,7 +103,7 @@ _SDK = tuple(SdkArguments.__annotations__)
 
 
 def check_names(given: Mapping[str, Any]) -> None:
-    """TypeError for a name that nobody knows."""
+    """Raise TypeError for an unknown name."""
     known = PairedClientArguments.__annotations__
     for name in given:
         if name not in known:
@@ -114,20 +113,20 @@ def check_names(given: Mapping[str, Any]) -> None:
 
 
 def pairing_options(given: Mapping[str, Any]) -> PairingOptions:
-    """The options of the pair: `options`, and what was given by name beside them."""
+    """The options of the pair: `options`, overridden by those given by name."""
     named = {name: given[name] for name in _OPTIONS if name in given}
     return replace(given.get("options") or PairingOptions(), **named)
 
 
 def sdk_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes to the SDK's clients."""
+    """The options for the SDK's clients."""
     return {name: given[name] for name in _SDK if name in given}
 
 
 def admin_options(given: Mapping[str, Any], side: str, timeout_s: float) -> dict[str, Any]:
-    """What goes to the administration client of the `primary` or the `secondary`."""
+    """The options for the administration client of the `primary` or the `secondary`."""
     ours = {**sdk_options(given), **(given.get(f"{side}_options") or {})}
-    # The search for the backlog queues is repeated as a whole.
+    # No retries here: the search for the backlog queues is repeated as a whole.
     found: dict[str, Any] = {"connection_timeout": timeout_s, "read_timeout": timeout_s, "retry_total": 0}
     same = ("retry_total", "retry_backoff_factor", "retry_backoff_max", "connection_verify", "user_agent")
     found |= {name: ours[name] for name in (*same, "logging_enable", "custom_endpoint_address") if name in ours}
@@ -138,7 +137,7 @@ def admin_options(given: Mapping[str, Any], side: str, timeout_s: float) -> dict
 
 
 def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client of our own is told, by the options of one of the SDK: a CA, WebSocket, another address, a proxy."""
+    """Options of our own client, derived from the SDK's: a CA, WebSocket, another address, a proxy."""
     found: dict[str, Any] = {"timeout_ms": SYPHON_CONNECT_TIMEOUT_MS}
     verify = options.get("connection_verify")
     if isinstance(verify, str):
@@ -146,7 +145,7 @@ def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
     address, transport = options.get("custom_endpoint_address"), options.get("transport_type")
     if address is not None:
         found["address"] = address
-    # To the SDK another address means WebSocket, unless it is told otherwise.
+    # In the SDK another address implies WebSocket, unless the transport is given.
     if transport is TransportType.AmqpOverWebsocket or (address is not None and transport is None):
         found["websocket"] = True
     if options.get("http_proxy"):
@@ -155,7 +154,7 @@ def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the environment (TWINBUS_FAILOVER_INTERVAL, ...); those that are given count for more."""
+    """Options from the environment (TWINBUS_FAILOVER_INTERVAL, ...); given arguments override them."""
     found: dict[str, Any] = {}
     preset = os.environ.get(f"{_PREFIX}PAIRING", "default").lower()
     if preset not in ("default", "responsive"):
@@ -170,7 +169,7 @@ def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def variable(name: str) -> str:
-    """A variable that must be set."""
+    """A required variable."""
     text = os.environ.get(_PREFIX + name, "").strip()
     if not text:
         raise ValueError(f"{_PREFIX}{name} is not set: it must hold a connection string.")
@@ -193,7 +192,7 @@ def _value(name: str, kind: Any, text: str) -> Any:
 
 
 def proxy_url(settings: Mapping[str, Any]) -> str:
-    """The URL of a proxy, by the SDK's `http_proxy`, in which the SDK's asyncio client needs a scheme."""
+    """The URL of a proxy from the SDK's `http_proxy` settings; the SDK's asyncio client needs a scheme."""
     user = settings.get("username")
     login = f"{quote(user, safe='')}:{quote(settings.get('password') or '', safe='')}@" if user else ""
     return f"http://{login}{settings['proxy_hostname'].removeprefix('http://')}:{settings['proxy_port']}"

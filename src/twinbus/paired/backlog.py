@@ -1,9 +1,8 @@
-"""The backlog queues' settings, and what came of looking for them.
+"""The settings of backlog queues, and the result of looking for them.
 
-Rules:
-- A queue that exists is used as it is, whatever its settings; nothing is ever deleted.
-- One that is made gets exactly the settings below; everything else is left to the service.
-- If some cannot be had, the others do; with none, there is no pair.
+- An existing queue is used as it is, whatever its settings; nothing is ever deleted.
+- A new queue gets exactly the settings below; everything else is left to the service.
+- If some cannot be found or created, the others are used; without any, there is no pair.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 from twinbus.limits import BACKLOG_QUEUE_MEGABYTES, LOCK_DURATION_MS_DEFAULT, MAX_DELIVERY_COUNT_MAX
 from twinbus.paired.errors import PairingError
 
-# The longest duration that the service knows; its own "never".
+# The service's longest duration, which means "never".
 _NEVER: Final = "P10675199DT2H48M5.4775807S"
 
 SETTINGS: Final[Mapping[str, Any]] = {
@@ -30,17 +29,17 @@ SETTINGS: Final[Mapping[str, Any]] = {
 
 
 class Found:
-    """Backlog queues there are, and those there are not."""
+    """Backlog queues that exist, and those that could not be had."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names = list(names)
-        # Those of them that were made just now.
+        # Those that were created just now.
         self.made: list[str] = []
-        # Queues that could not be had, with the reason.
+        # Queues that could not be found or created, with the reason.
         self.failures: dict[str, Exception] = {}
 
     def check(self, secondary: str) -> None:
-        """Raise when there is none."""
+        """Raise if there is none."""
         if not self.names:
             name, error = next(iter(self.failures.items()))
             failure = PairingError(
@@ -52,7 +51,7 @@ class Found:
             raise failure
 
     def report(self, secondary: str) -> str:
-        """What to say about those that could not be had."""
+        """A warning about the queues that could not be had."""
         some = ", ".join(f"'{name}' ({type(error).__name__})" for name, error in self.failures.items())
         return (
             f"{len(self.failures)} of {len(self.names) + len(self.failures)} backlog queues could not be found or "
@@ -61,6 +60,6 @@ class Found:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """Whether the secondary may answer otherwise in a moment: it is away or busy, and has refused nothing."""
+    """Whether another try may succeed: the secondary is unreachable or busy, but has not refused anything."""
     status = getattr(error, "status_code", None)
     return status is None or status in (408, 429) or status >= 500

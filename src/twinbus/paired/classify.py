@@ -1,12 +1,11 @@
-"""Whose fault an error is: the primary's, which may lead to a failover, or the caller's own, which never does.
+"""Classifies errors: those of the primary may lead to a failover, those of the caller never do.
 
-Rules:
-- The exception's type decides, never the SDK's `retryable` flag: that is true for authentication errors as well.
-- The SDK makes an authentication error of every refused token, or a connection error where a custom endpoint is used.
-  There the status of the answer decides: for an entity that does not exist it is 404.
-- The SDK has no types for internal errors and for bad arguments; both are plain `ServiceBusError`. There the AMQP
-  condition decides, or the type of what was wrapped.
-- A policy is a function from an exception to a bool; `availability_failure` is the one used unless another is given.
+- The exception's type decides, never the SDK's `retryable` flag, which is also true for authentication errors.
+- The SDK raises an authentication error for every refused token (a connection error if a custom endpoint is used).
+  There the status of the answer decides: it is 404 if the entity does not exist.
+- The SDK has no types for internal errors and bad arguments; both are plain `ServiceBusError`. There the AMQP condition
+  decides, or the type of the wrapped error.
+- A policy is a function from an exception to a bool; the default is `availability_failure`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from twinbus.paired.sdk_internals import condition_of, failed_to_connect, refuse
 
 Policy = Callable[[BaseException], bool]
 
-# Time-outs, links and connections, DNS and TLS (all of them OSError), and busy beyond the SDK's own retries.
+# Timeouts, links and connections, DNS and TLS (all of them OSError), and busy beyond the SDK's retries.
 _UNAVAILABLE: Final = (
     OperationTimeoutError,
     ServiceBusConnectionError,
@@ -42,7 +41,7 @@ _UNAVAILABLE: Final = (
     EOFError,
 )
 
-# Conditions of plain errors that say that the call itself is wrong.
+# Conditions of plain errors that mean that the call itself is wrong.
 _CALLERS: Final = frozenset(
     {
         "amqp:not-allowed",
@@ -64,7 +63,7 @@ _CALLERS: Final = frozenset(
     }
 )
 
-# What the old SDK called transient. A TimeoutException was none of its messaging errors, and led to a failover.
+# What the old SDK called transient. Its TimeoutException was not a messaging error and led to a failover.
 _TRANSIENT: Final = (
     ServiceBusConnectionError,
     ServiceBusCommunicationError,
@@ -72,12 +71,12 @@ _TRANSIENT: Final = (
 )
 
 
-# Answers to a token that may be another in a moment; so may all from 500 on.
+# Statuses of a refused token that may change; so may all from 500 on.
 _TEMPORARY: Final = frozenset({408, 429})
 
 
 def availability_failure(error: BaseException) -> bool:
-    """Whether the entity is unavailable, as far as this error tells."""
+    """Whether this error means that the entity is unavailable."""
     refusal = refused_token(error)
     if refusal is not None:
         return _is_temporary(refusal[0])
@@ -91,18 +90,18 @@ def availability_failure(error: BaseException) -> bool:
     inner = error.inner_exception
     if inner is None or isinstance(inner, _UNAVAILABLE):
         return True
-    # What fails in the making of a message, or in a credential, is the caller's; an AMQP failure without a condition
-    # is the peer's.
+    # An error while creating a message or in a credential is the caller's; an AMQP failure without a condition is the
+    # peer's.
     return not isinstance(inner, ValueError | TypeError | LookupError | ArithmeticError | AzureError)
 
 
 def non_transient_error(error: BaseException) -> bool:
-    """The literal reading of the old documentation: every messaging error that is not transient, and time-outs."""
+    """The old documentation taken literally: every messaging error that is not transient, and timeouts."""
     return isinstance(error, TimeoutError | ServiceBusError) and not isinstance(error, _TRANSIENT)
 
 
 def exact(error: Exception) -> Exception:
-    """The error itself, or for a token refused for good one whose type and text say why."""
+    """The error itself; for a permanently refused token, one whose type and text say why."""
     refusal = refused_token(error)
     if refusal is None or _is_temporary(refusal[0]):
         return error
@@ -114,15 +113,15 @@ def exact(error: Exception) -> Exception:
 
 
 def of_the_message(error: BaseException) -> bool:
-    """Whether the message itself is at fault, so that no other queue would take it either."""
+    """Whether the message itself is at fault, so that no other queue would accept it either."""
     if isinstance(error, OSError):
-        # A certificate that is not trusted is a ValueError to Python.
+        # In Python an untrusted certificate is a ValueError.
         return False
     return isinstance(error, MessageSizeExceededError | ValueError | TypeError)
 
 
 def cause_of(error: BaseException) -> str:
-    """The condition, or the class's name: what a ledger may hold, because neither can hold a secret."""
+    """The condition or the class name: safe for a ledger, because neither can contain a secret."""
     return condition_of(error) or type(error).__name__
 
 

@@ -1,9 +1,8 @@
-"""An entity of the primary, as all senders of a paired client share it.
+"""An entity of the primary, shared by all senders of a paired client.
 
-Rules:
-- `direct` is all that a send on a healthy entity looks at.
-- Every change wakes those who wait; a failover and a fail-back are told to the world, once each.
-- One watcher runs for an entity that is not healthy: it waits for the interval to pass, then pings.
+- A send to a healthy entity checks only `direct`.
+- Every change wakes the waiting sends; a failover and a fail-back each emit one event.
+- One watcher runs while the entity is not healthy: it waits for the interval to pass, then pings.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ S = TypeVar("S", bound=AsyncSignal | Signal)
 
 
 class PairedEntity(Generic[S]):
-    """EntityState, timer, and who waits for what."""
+    """The state, the timer, and the waiting sends of an entity."""
 
     def __init__(
         self,
@@ -36,7 +35,7 @@ class PairedEntity(Generic[S]):
         events: Events,
         on_trouble: Callable[[PairedEntity[S]], None],
     ) -> None:
-        # Its path in the primary, as the first sender spelled it.
+        # Spelled as by the first sender.
         self.path = path
         # Whether a send may simply go to the primary.
         self.direct = True
@@ -45,13 +44,13 @@ class PairedEntity(Generic[S]):
         self._machine = FailoverMachine(round(interval_s * 1000), clock)
         self._events = events
         self._on_trouble = on_trouble
-        # What the last failure was, for those who ask why it failed over.
+        # The last failure, reported as the cause of a failover.
         self._cause: str | None = None
         self._watched = False
         self.closed = False
-        # Why nothing may be sent any more; None while it may.
+        # Why nothing can be sent any more; None while it can.
         self.fault: str | None = None
-        # Senders of the sync client live in threads of their own.
+        # Senders of the sync client run in their own threads.
         self._lock = threading.Lock()
 
     @property
@@ -60,7 +59,7 @@ class PairedEntity(Generic[S]):
 
     @property
     def failed_over(self) -> bool:
-        """Whether the primary is not to be tried; looks at the time, too."""
+        """Whether the primary must not be tried; also checks the time."""
         machine = self._machine
         if machine.state is EntityState.SUSPECT:
             self.elapse()
@@ -68,12 +67,12 @@ class PairedEntity(Generic[S]):
 
     @property
     def left_s(self) -> float | None:
-        """What is left of the interval; None while the timer does not run."""
+        """What is left of the interval; None if the timer is not running."""
         left_ms = self._machine.left_ms()
         return None if left_ms is None else left_ms / 1000
 
     def succeeded(self) -> None:
-        """The primary has accepted something for this entity."""
+        """The primary accepted something for this entity."""
         if self._machine.state is EntityState.SUSPECT:
             with self._lock:
                 changed = self._machine.succeeded()
@@ -81,7 +80,7 @@ class PairedEntity(Generic[S]):
                 self.refresh()
 
     def failed(self, error: BaseException) -> None:
-        """An availability failure."""
+        """Record an availability failure."""
         with self._lock:
             self._cause = cause_of(error)
             changed = self._machine.failed()
@@ -96,7 +95,7 @@ class PairedEntity(Generic[S]):
             self._on_trouble(self)
 
     def elapse(self) -> None:
-        """The interval may be over."""
+        """Check whether the interval is over."""
         with self._lock:
             changed = self._machine.elapse()
         if changed:
@@ -104,7 +103,7 @@ class PairedEntity(Generic[S]):
             self.refresh()
 
     def pinged(self) -> None:
-        """The primary has accepted a ping."""
+        """The primary accepted a ping."""
         with self._lock:
             changed = self._machine.pinged()
         if changed:
@@ -112,7 +111,7 @@ class PairedEntity(Generic[S]):
             self.refresh()
 
     def refused(self, cause: str) -> None:
-        """The primary has refused pings for good: callers are to get its error."""
+        """The primary rejects pings permanently: callers must get its error."""
         with self._lock:
             changed = self._machine.refused()
         if changed:
@@ -120,7 +119,7 @@ class PairedEntity(Generic[S]):
             self.refresh()
 
     def unwatch(self) -> bool:
-        """The watcher asks whether it may go."""
+        """Called by the watcher: whether it may end."""
         with self._lock:
             if self._machine.state is EntityState.HEALTHY or self.closed:
                 self._watched = False
@@ -128,14 +127,14 @@ class PairedEntity(Generic[S]):
             return False
 
     def refresh(self) -> None:
-        """Something has changed that `direct` depends on."""
+        """Recompute `direct`, and wake the waiting sends."""
         self.direct = (
             self._machine.state is EntityState.HEALTHY and not self.trail and not self.closed and self.fault is None
         )
         self.changed.pulse()
 
     def close(self, fault: str | None = None) -> None:
-        """No more sends; with a reason, they are told."""
+        """Allow no more sends; with a reason, they raise it."""
         self.closed = True
         self.fault = self.fault or fault
         self.refresh()

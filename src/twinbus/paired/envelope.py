@@ -1,10 +1,9 @@
-"""The SDK's messages into the backlog.
+"""Puts the SDK's messages into the backlog.
 
-Rules:
-- A message is encoded by the SDK itself, as it would have been for the primary; the rewrite works on those bytes
-  (`twinbus.client.envelope`), and they go to the backlog as the data of a batch, which the SDK sends as they are.
-- All messages of one call go in one delivery: all are in the backlog, or none is.
-- What does not fit is packed first; if it still does not fit, the error says by how much and nothing is sent.
+- The SDK itself encodes a message, as it would for the primary. The rewrite (`twinbus.client.envelope`) works on those
+  bytes, and they go to the backlog as the data of a batch, which the SDK sends unchanged.
+- All messages of one call go in one delivery: all of them are in the backlog, or none.
+- If they do not fit, they are packed; if they still do not fit, the error says by how much, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = [
 
 
 def sessions(message: Any) -> set[str]:
-    """The session ids of anything that a sender takes."""
+    """The session ids in anything that a sender accepts."""
     if isinstance(message, ServiceBusMessageBatch):
         return {each.session_id for each in messages_of(message) if each.session_id is not None}
     if isinstance(message, list):
@@ -62,7 +61,7 @@ def sessions(message: Any) -> set[str]:
 
 
 def fill(batch: ServiceBusMessageBatch, payloads: Sequence[bytes], path: str) -> int:
-    """Put messages for `path` into an empty batch of a backlog queue; returns how many bytes it has then."""
+    """Put messages for `path` into an empty batch of a backlog queue; returns the batch's size in bytes."""
     wrapped = [wrap(payload, path) for payload in payloads]
     size = batch.size_in_bytes + sum(map(_cost, wrapped))
     if size > batch.max_size_in_bytes:
@@ -81,7 +80,7 @@ def fill(batch: ServiceBusMessageBatch, payloads: Sequence[bytes], path: str) ->
 
 
 def _cost(payload: bytes) -> int:
-    """What a message takes in a batch: itself and the head of a data section."""
+    """The size of a message in a batch, including its data section header."""
     return len(payload) + (5 if len(payload) < 256 else 8)
 
 

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 class PairingError(ServiceBusError):
     """No backlog queue could be found or created in the secondary."""
 
-    # Whether another try may succeed without anybody doing anything about it.
+    # Whether another try may succeed without intervention.
     temporary = True
 
 
@@ -23,4 +23,4 @@ class PairFaultedError(ServiceBusError):
 
 
 class MessageInBacklogError(ServiceBusError):
-    """The message is on its way through the backlog and cannot be reached by its number."""
+    """The message is on its way through the backlog and cannot be addressed by its number."""

@@ -1,10 +1,9 @@
-"""What befalls a pair, told three ways: to callbacks, to the log, and to the ledger.
+"""Events of a pair, reported to callbacks, to the log and to the ledger.
 
-Rules:
-- Listeners hear every event, in order, on a thread of their own: no send waits for one. One that fails is logged and
-  disturbs nobody; one that hangs loses events, not the sender's time.
-- The log has a line for each, with the event's word; what happens often (diverted, syphoned) is there at debug level.
-- No event holds a text that somebody else wrote: causes are conditions or names of classes.
+- Listeners get every event, in order, on their own thread: no send waits for them. A listener that fails is logged and
+  affects nobody; one that hangs loses events, not the sender's time.
+- The log has one line per event; frequent ones (diverted, syphoned) are at debug level.
+- No event contains text from elsewhere: causes are conditions or class names.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LEVELS = {
     Event.DIVERTED: logging.DEBUG,
     Event.SYPHONED: logging.DEBUG,
     Event.DEAD_LETTERED: logging.ERROR,
-    # The warning with the whole reason is written where it is known; an event holds no text of somebody else.
+    # The full reason is logged as a warning where it is known; an event contains no text from elsewhere.
     Event.PAIRING_FAILED: logging.INFO,
     Event.PING_REFUSED: logging.WARNING,
 }
@@ -44,7 +43,7 @@ _LEVELS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairedEvent:
-    """One event: `entity` is the primary's, `queue` the backlog queue, `count` messages."""
+    """One event: `entity` is the primary's, `queue` is the backlog queue, `count` is in messages."""
 
     kind: Event
     at_ms: int
@@ -68,22 +67,22 @@ Listener = Callable[[PairedEvent], Any]
 
 
 class Listeners:
-    """Calls listeners one event after the other, on a thread of its own: no send waits for them.
+    """Calls listeners with one event after the other, on its own thread, so that no send waits for them.
 
-    What a listener returns is awaited: on the event loop that the event came from, or on one for it alone.
+    A returned coroutine is awaited on the event loop that the event came from, or on a loop of its own.
     """
 
     def __init__(self, listeners: Iterable[Listener]) -> None:
         self._listeners = list(listeners)
-        # Events, each with its loop; a threading.Event stands for "so far everything was told", None for the end.
+        # Events with their loops; a threading.Event marks a flush, None the end.
         self._waiting: queue.Queue[tuple[PairedEvent, asyncio.AbstractEventLoop | None] | threading.Event | None]
         self._waiting = queue.Queue(EVENTS_WAITING_MAX)
-        # Calls them; None before the first event.
+        # None before the first event.
         self._thread: threading.Thread | None = None
         # Guards the thread's start.
         self._lock = threading.Lock()
         self._closed = False
-        # Whether the log was told that events are dropped.
+        # Whether dropped events were already logged.
         self._dropping = False
 
     def tell(self, event: PairedEvent) -> None:
@@ -108,7 +107,7 @@ class Listeners:
                     self._thread.start()
 
     def flush(self, seconds: float) -> bool:
-        """Whether everything so far was told in that time."""
+        """Whether all events so far were delivered within that time."""
         if self._thread is None:
             return True
         told = threading.Event()
@@ -116,7 +115,7 @@ class Listeners:
         return told.wait(seconds)
 
     def close(self, seconds: float) -> None:
-        """Tell the rest, if that takes no longer, and end."""
+        """Deliver the remaining events, within the given time, and stop."""
         self._closed = True
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -148,7 +147,7 @@ def _begin(made: Coroutine[Any, Any, None], kind: Event, loop: asyncio.AbstractE
     try:
         asyncio.run_coroutine_threadsafe(heard, loop)
     except RuntimeError:
-        # The loop is closed: nobody will await them.
+        # The loop is closed, so nobody will await them.
         heard.close()
         made.close()
         raise
@@ -162,7 +161,7 @@ async def _heard(made: Coroutine[Any, Any, None], kind: Event) -> None:
 
 
 class Events:
-    """Tells everybody who wants to know."""
+    """Reports events to listeners, log and ledger."""
 
     def __init__(
         self,
@@ -177,18 +176,18 @@ class Events:
         self.secondary = secondary
         self._clock = clock
         self.listeners = listeners if isinstance(listeners, Listeners) else Listeners(listeners)
-        # Writes the ledger; None when there is none.
+        # Writes the ledger, if there is one.
         self.journal = journal
 
     def rename(self, *, primary: str | None = None, secondary: str | None = None) -> None:
-        """A namespace has told its name."""
+        """Use the names that the namespaces have reported."""
         for old, new in ((self.primary, primary), (self.secondary, secondary)):
             if self.journal is not None and new is not None:
                 self.journal.rename(old, new)
         self.primary, self.secondary = primary or self.primary, secondary or self.secondary
 
     def named(self) -> None:
-        """The namespaces were asked for their names: the ledger need not wait for them any longer."""
+        """The namespaces were asked for their names, so the ledger need not wait any longer."""
         if self.journal is not None:
             self.journal.waits_for_names = False
 
@@ -213,9 +212,9 @@ class Events:
         self.listeners.tell(event)
 
     def flush(self, seconds: float) -> bool:
-        """Whether listeners have heard everything so far, or do in that time."""
+        """Whether listeners get all events so far within that time."""
         return self.listeners.flush(seconds)
 
     def close(self) -> None:
-        """Tell listeners the rest."""
+        """Deliver the remaining events."""
         self.listeners.close(_FAREWELL_S)

@@ -1,11 +1,10 @@
 """The paired client's ledger: every operation with its stage, and the events of the pair.
 
-Rules:
-- Whoever counts only adds to a sum; a thread of its own writes the sums once a second, and the rest on closing.
-- Sums that say the same (entity, kind, stage, outcome) are one record an interval, and so are messages diverted or
-  syphoned; every other event is a record of its own, with its moment.
+- Callers only add to sums; a thread writes the sums once a second, and the rest on closing.
+- Operations with the same entity, kind, stage and outcome are one record per interval, and so are diverted or syphoned
+  messages. Every other event is a record of its own, with its time.
 - Nothing is written before the namespaces were asked for their names, so that each has one name in the ledger.
-- The bytes of a direct send are those of its body: the SDK does not tell more, and encoding twice would cost too much.
+- The bytes of a direct send are those of its body: the SDK does not tell more, and encoding twice would be too slow.
 """
 
 from __future__ import annotations
@@ -43,30 +42,30 @@ class _Occasion(NamedTuple):
 
 
 class Journal:
-    """Sums, and the thread that writes them."""
+    """The sums, and the thread that writes them."""
 
     def __init__(self, folder: Path, run_id: str, clock: Clock, source: LedgerSource = LedgerSource.CLIENT) -> None:
         self._source = source
         self._clock = clock
-        # Appends to the files; used by the journal's thread, and by `close` after it.
+        # Used by the journal's thread, and by `close` after it.
         self._writer = LedgerWriter(folder, source, run_id, clock)
         # Operations, bytes and units of this interval.
         self._sums: dict[_Operation, list[int]] = {}
-        # Messages of the frequent events of this interval.
+        # Messages of the frequent events in this interval.
         self._occasions: dict[_Occasion, int] = {}
-        # The other events, with their moments.
+        # Other events, with their times.
         self._moments: list[tuple[_Occasion, int, int]] = []
-        # By namespace, entity and backlog queue: how many messages of this interval were so long under way, by bucket;
-        # and the sum and the longest of their times.
+        # Times through the backlog in this interval, by namespace, entity and backlog queue: counts by bucket, and the
+        # sum and maximum.
         self._latencies: dict[tuple[str, str, str], tuple[list[int], list[int]]] = {}
-        # Looks at backlog queues, with their moments.
+        # Measurements of backlog queues, with their times.
         self._looks: list[tuple[str, str, int, dict[str, int]]] = []
-        # What namespaces are called that were counted under another name before they told theirs.
+        # Old name -> new name of namespaces that were counted before they reported their name.
         self._names: dict[str, str] = {}
-        # Whether nothing is written yet because one of them may still do so.
+        # Whether writing waits because a namespace may still report its name.
         self.waits_for_names = False
         self._start_ms = clock.now_ms()
-        # Held while sums are added to or taken.
+        # Guards the sums.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         # Writes once a second; None before the first count.
@@ -74,19 +73,19 @@ class Journal:
 
     @property
     def started(self) -> bool:
-        """Whether anything was counted yet."""
+        """Whether anything has been counted."""
         return self._thread is not None
 
     def renew(self) -> None:
-        """This is a forked child, and nothing was counted yet: its records need ids of their own."""
+        """Called in a forked child before anything was counted: its records need their own ids."""
         self._writer = LedgerWriter(self._writer.folder, self._source, uuid4().hex, self._clock)
 
     def beside(self, run_id: str, source: LedgerSource) -> Journal:
-        """Another one in the same folder, for somebody else's counts."""
+        """Another journal in the same folder, for another source."""
         return Journal(self._writer.folder, run_id, self._clock, source)
 
     def rename(self, old: str, new: str) -> None:
-        """What was counted for the namespace `old` and is not written yet is for `new`."""
+        """Attribute to `new` what was counted for the namespace `old` and is not written yet."""
         self._names[old] = new
 
     def operation(
@@ -100,7 +99,7 @@ class Journal:
         count: int = 1,
         size_bytes: int = 0,
     ) -> None:
-        """Count messages of one call, which share its bytes."""
+        """Count the messages of one call, which share its bytes."""
         key = _Operation(namespace, entity, kind, stage, outcome)
         units = max(count, units_of(size_bytes))
         with self._lock:
@@ -135,13 +134,13 @@ class Journal:
             self._start()
 
     def latency(self, namespace: str, entity: str, queue: str, times_ms: Iterable[int]) -> None:
-        """How long messages for the entity were under way through a backlog queue."""
+        """Record how long messages for the entity took through a backlog queue."""
         with self._lock:
             buckets, (total, longest) = self._latencies.setdefault(
                 (namespace, entity, queue), ([0] * (len(LATENCY_BOUNDS_MS) + 1), [0, 0])
             )
             for time_ms in times_ms:
-                # The bounds are powers of two: this is the first that is not less.
+                # The bounds are powers of two, so this is the first that is not less.
                 buckets[min(max(time_ms - 1, 0).bit_length(), len(LATENCY_BOUNDS_MS))] += 1
                 total += time_ms
                 longest = max(longest, time_ms)
@@ -150,7 +149,7 @@ class Journal:
             self._start()
 
     def backlog(self, namespace: str, queue: str, **numbers: int) -> None:
-        """What lies in a backlog queue now: `depth`, `depth_bytes`, `oldest_ms`, `dead`."""
+        """Record the state of a backlog queue: `depth`, `depth_bytes`, `oldest_ms`, `dead`."""
         with self._lock:
             self._looks.append((namespace, queue, self._clock.now_ms(), numbers))
         if self._thread is None:

@@ -1,11 +1,10 @@
-"""What callers give to a sender, made ready: names checked, ids set.
+"""Prepares messages for sending: checks names and sets ids.
 
-Rules:
-- A property name that the backlog needs is refused on every send, not only in a failover.
-- A message without an id gets one before its first attempt: a send whose outcome is in doubt is repeated, and only an
-  id shows that it is the same. It is set on a copy, because the caller may send the object again as another message.
-  (The SDK gives its own messages an id; an annotated message may have none.)
-- What the SDK would refuse is passed on to it, so that the error is the SDK's own.
+- A property name that the backlog needs is rejected on every send, not only during a failover.
+- A message without an id gets one before its first attempt: a send with an unknown outcome is repeated, and only an id
+  shows that it is the same message. The id is set on a copy, because the caller may send the object again as another
+  message. (The SDK gives its own messages an id; an annotated message may have none.)
+- What the SDK would reject is passed on to it, so that the error is the SDK's own.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from twinbus.client.envelope import RESERVED, clashes
 from twinbus.paired.sdk_internals import batch_like, is_ready, messages_of, shallow_copy, with_content
 
-# One message as the SDK takes it, and what may be sent in one call.
+# A message that the SDK accepts, and what one call can send.
 OutgoingMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 OutgoingMessages = OutgoingMessage | Iterable[OutgoingMessage]
 
-# A process draws its prefix once and counts on: drawing an id for each message would cost more. A forked child draws
-# another prefix, because its count goes on where its parent's does.
+# A process generates a prefix once and counts up, because generating an id per message would cost more. A forked child
+# generates a new prefix, because its counter continues where its parent's does.
 _prefix = uuid4().hex
 _numbers = count(1)
 
 
 def next_message_id() -> str:
-    """An id that no other message has, in any thread, process or forked child."""
+    """A unique id across threads, processes and forked children."""
     return f"{_prefix}{next(_numbers):012x}"
 
 
@@ -47,7 +46,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def prepared(message: Any) -> Any:
-    """The message, list or batch as it is sent; ValueError for a property name that is taken."""
+    """The message, list or batch ready for sending; raises ValueError for a reserved property name."""
     if is_ready(message, RESERVED):
         return message
     if isinstance(message, ServiceBusMessage):
@@ -65,13 +64,13 @@ def prepared(message: Any) -> Any:
         except TypeError:
             return message
     if isinstance(message, Iterable):
-        # A generator can be read only once, and there may be more than one attempt.
+        # A generator can be read only once, and there may be several attempts.
         return [each if is_ready(each, RESERVED) else prepared(each) for each in message]
     return message
 
 
 def _check_names(raw: AmqpAnnotatedMessage) -> None:
-    """ValueError for application properties with names that cannot be used."""
+    """Raise ValueError for application properties with reserved names."""
     found = ", ".join(repr(name) for name in clashes(raw.application_properties or ()))
     if not found:
         return
@@ -82,13 +81,13 @@ def _check_names(raw: AmqpAnnotatedMessage) -> None:
 
 
 class PairedMessageBatch(ServiceBusMessageBatch):
-    """The SDK's batch, whose messages are made ready when they are added."""
+    """The SDK's batch, which prepares messages as they are added."""
 
     def __init__(self, like: ServiceBusMessageBatch) -> None:
         self.__dict__.update(like.__dict__)
 
     def add_message(self, message: OutgoingMessage) -> None:
-        """Try to add a single message to the batch; MessageSizeExceededError when it does not fit."""
+        """Add a message to the batch; raises MessageSizeExceededError if it does not fit."""
         super().add_message(prepared(message))
 
 
@@ -100,7 +99,7 @@ def _prepared_batch(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
         _check_names(each.raw_amqp_message)
     if all(each.message_id is not None for each in messages):
         return batch
-    # An id takes room, and the caller has filled the batch without it.
+    # An id takes room that the caller did not leave in the batch.
     room_bytes = 64 * len(messages)
     ready = batch_like(batch, batch.max_size_in_bytes + room_bytes)
     for each in messages:

@@ -1,9 +1,8 @@
-"""What a pair is told: the options and their ranges, the two namespaces, and the name of the primary.
+"""The options of a pair and their ranges, the addresses of the namespaces, and the name of the primary.
 
-Rules:
-- Everything is checked here, before any connection is made, and a refusal is a ValueError with the value and the range.
-- Times are seconds; a `timedelta` is taken as well.
-- A host that has labels gives the primary its name; one that has none (`localhost`, an address) does not.
+- Everything is checked before any connection is made; the ValueError names the value and the range.
+- Times are seconds; a `timedelta` is accepted as well.
+- A host name with several labels gives the primary its name; one without (`localhost`, an address) does not.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from twinbus.limits import (
 )
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
-# What a connection string with UseDevelopmentEmulator=true means when it has no port.
+# The port of a connection string with UseDevelopmentEmulator=true and no port.
 EMULATOR_PORT: Final = 5672
-# AMQP by TLS, and WebSocket and administration: the service's own, which nobody has to write.
+# The service's ports for AMQP over TLS, WebSocket and administration, which may be omitted.
 _USUAL_PORTS = frozenset({5671, 443})
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -49,12 +48,12 @@ _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 class PairingOptions:
     """The options of a pair.
 
-    `hold_sends=False` raises while the timer runs, as the old SDK did. `session_order` keeps the order inside a session
-    across a failover. `max_in_flight` is how many sends one sender may have under way at once, each by a connection of
-    its own; the others wait. `try_timeout` bounds one attempt to send. `backlog_pause` is how long a backlog queue that
-    failed is left alone. `create_backlog_queues=False` takes the backlog queues for granted: nothing is looked up or
-    created, and the secondary's credential needs no Manage right. After `ping_refusals` pings in a row that the primary
-    refuses (no such entity, unauthorised), the entity fails back; 0 for never.
+    `hold_sends=False` raises while the timer runs, as the old SDK did. `session_order` keeps the order within a session
+    across a failover. `max_in_flight` limits the concurrent sends of one sender, each on its own connection; the others
+    wait. `try_timeout` limits one attempt to send. `backlog_pause` is how long a failed backlog queue is not used.
+    `create_backlog_queues=False` assumes that the backlog queues exist: nothing is looked up or created, and the
+    secondary's credential needs no Manage right. After `ping_refusals` pings in a row that the primary rejects (no such
+    entity, unauthorised), the entity fails back; 0 for never.
     """
 
     backlog_queue_count: int = BACKLOG_QUEUES_DEFAULT
@@ -72,7 +71,7 @@ class PairingOptions:
 
     @classmethod
     def responsive(cls) -> PairingOptions:
-        """For callers who cannot wait a minute: an entity fails over after 5 s, and is pinged every 5 s."""
+        """For callers that cannot wait a minute: an entity fails over after 5 s and is pinged every 5 s."""
         return cls(failover_interval=5, ping_primary_interval=5, try_timeout=3, backlog_pause=10)
 
     def __post_init__(self) -> None:
@@ -101,25 +100,25 @@ class PairingOptions:
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not math.isfinite(seconds) or not least <= seconds <= most:
             raise ValueError(f"{name} is {value!r}: it must be from {least:g} to {most:g} seconds.")
-        # The dataclass is frozen for its users, not for its own making.
+        # The dataclass is frozen, but this is still its construction.
         object.__setattr__(self, name, float(seconds))
 
     @property
     def send_timeout(self) -> float:
-        """What a send has that brings no timeout of its own: long enough to outlast the interval."""
+        """The default timeout of a send, long enough to outlast the interval."""
         return max(PAIRED_SEND_TIMEOUT_S_MIN, 2 * self.failover_interval)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceAddress:
-    """Where a namespace is: `port` None is the service's usual one."""
+    """A namespace's address; a `port` of None is the service's default."""
 
     host: str
     port: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> NamespaceAddress:
-        """From `host`, `host:port`, or a URL with either."""
+        """Parse `host`, `host:port`, or a URL with either."""
         try:
             parts = urlsplit(text if "//" in text else f"//{text}")
             host, port = parts.hostname, parts.port
@@ -131,13 +130,13 @@ class NamespaceAddress:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """The same for the same namespace, however it is spelled."""
+        """Equal for the same namespace, however it is spelled."""
         host = self.host.rstrip(".").lower()
         return "localhost" if host in _HERE else host, None if self.port in _USUAL_PORTS else self.port
 
     @property
     def label(self) -> str | None:
-        """The first label of the host name; None for a host that has no labels."""
+        """The first label of the host name; None if it has only one, or is an address."""
         host = self.host.rstrip(".")
         try:
             ipaddress.ip_address(host)
@@ -148,13 +147,13 @@ class NamespaceAddress:
 
     @property
     def plain_name(self) -> str:
-        """`<host>-<port>`, for a namespace that has no better name."""
+        """`<host>-<port>`, for a namespace without a better name."""
         host = re.sub(r"[^A-Za-z0-9.-]+", "-", self.host).strip("-.") or "localhost"
         return host if self.port is None else f"{host}-{self.port}"
 
 
 def check_pair(primary: NamespaceAddress, secondary: NamespaceAddress, paired: Iterable[NamespaceAddress] = ()) -> None:
-    """Refuse a pair that is none; `paired` are the primaries of the pairs there are."""
+    """Raise for an invalid pair; `paired` are the primaries of the open pairs."""
     if primary.key == secondary.key:
         raise ValueError(
             f"The secondary {secondary.host!r} is the primary itself: a pair needs two different namespaces."
@@ -167,7 +166,7 @@ def check_pair(primary: NamespaceAddress, secondary: NamespaceAddress, paired: I
 
 
 def check_name(name: str) -> str:
-    """The primary's name as it may stand in the names of backlog queues."""
+    """Check that the primary's name can be part of backlog queue names, and return it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > PRIMARY_NAME_CHARS_MAX:
         raise ValueError(
             f"primary_name is {name!r}: it must have 1 to {PRIMARY_NAME_CHARS_MAX} letters, digits, '.', '_' and '-', "

@@ -1,4 +1,4 @@
-"""What a receiver of ours does not show: pings. The service drops them; some other broker may deliver them."""
+"""Recognises pings, which our receivers hide. The service drops them; other brokers may deliver them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The open pairs of this process.
 
-Rules:
-- A secondary that is itself paired can be refused without asking anybody.
-- In a forked child every client of its parent is told, because it shares the parent's sockets and has lost its threads.
+- A secondary that is itself the primary of a pair can be rejected without asking a server.
+- In a forked child every client of the parent is told, because it shares the parent's sockets and has lost its threads.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from twinbus.paired.options import NamespaceAddress
 
 
 class ForkedClient(Protocol):
-    """A client that can be told that it now lives in a forked child."""
+    """A client that can be told that it is now in a forked child."""
 
     def _forked(self) -> None: ...
 
 
 class Registry:
-    """Paired clients that are open, with their primaries. A client that nobody holds any more is no pair."""
+    """Open paired clients with their primaries. A client that is no longer referenced does not count."""
 
     def __init__(self) -> None:
         self._primaries: WeakKeyDictionary[ForkedClient, NamespaceAddress] = WeakKeyDictionary()
-        # Clients may be made in any thread.
+        # Clients may be created in any thread.
         self._lock = threading.Lock()
 
     def add(self, client: ForkedClient, primary: NamespaceAddress) -> None:
@@ -42,7 +41,7 @@ class Registry:
             return list(self._primaries.values())
 
     def forked(self) -> None:
-        """This is a forked child: its parent may have held the lock, and the clients are the parent's."""
+        """Called in a forked child: the parent may have held the lock, and the clients are the parent's."""
         self._lock = threading.Lock()
         for client in list(self._primaries):
             client._forked()

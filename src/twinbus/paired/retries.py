@@ -1,10 +1,9 @@
-"""How long things may take, and how often they are tried.
+"""Timeouts and retries of a send.
 
-Rules:
-- A send has the caller's time, or one that outlasts the interval. One attempt has a part of it, small enough that a
-  caller whose time outlasts the interval still has some left for the backlog.
-- Inside one attempt the SDK's own retries are made, by its settings. A link that broke is tried again at once first:
-  the service takes idle links down, and that is no failure.
+- A send has the caller's timeout, or one that outlasts the interval. One attempt gets a part of it, small enough that a
+  caller whose timeout outlasts the interval has time left for the backlog.
+- Within one attempt the SDK's own retries are made, by its settings. A broken link is first retried at once: the
+  service closes idle links, and that is not a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from twinbus.paired.sdk_internals import data_body
 
 
 class Retries:
-    """Times and counts, out of the options of the pair and of the SDK."""
+    """Timeouts and retries from the options of the pair and of the SDK."""
 
     def __init__(
         self,
@@ -33,9 +32,9 @@ class Retries:
         retry_mode: str = "exponential",
     ) -> None:
         self._options = options
-        # How often a try is repeated inside one attempt.
+        # Retries within one attempt.
         self._total = retry_total
-        # Seconds of the first pause, before doubling.
+        # The first pause in seconds, before doubling.
         self._factor = retry_backoff_factor
         self._most = retry_backoff_max
         # "exponential" or "fixed".
@@ -61,7 +60,7 @@ class Retries:
         return min(try_s, total_s, max(spare_s / 2, TRY_TIMEOUT_S_MIN))
 
     def pause_s(self, error: BaseException, tries: int) -> float | None:
-        """How long to wait after so many failed tries; None when the attempt is over."""
+        """How long to wait after this many failed tries; None if the attempt is over."""
         if tries > self._total or not availability_failure(error):
             return None
         if tries == 1 and not isinstance(error, ServiceBusServerBusyError | OperationTimeoutError | TimeoutError):
@@ -71,7 +70,7 @@ class Retries:
 
 
 def size_of(message: Any) -> tuple[int, int]:
-    """How many messages, and the bytes of their bodies as far as they show without encoding them."""
+    """The number of messages, and the size of their bodies as far as known without encoding."""
     if isinstance(message, ServiceBusMessageBatch):
         return len(message), message.size_in_bytes
     if isinstance(message, list):

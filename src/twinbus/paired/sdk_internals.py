@@ -1,12 +1,11 @@
-"""What the paired client knows of the SDK's inside. No other file uses what the SDK does not document.
+"""What the paired client knows about the SDK's internals. No other file uses undocumented parts of the SDK.
 
-Rules:
-- Messages are encoded by the SDK's own encoder, so that the backlog holds what the primary would have held.
-- The SDK cannot be told to give up an opening or a connection that hangs: its socket is cut instead, and whoever waits
-  for it gets an error.
-- The SDK measures how long a send may take by a clock that can be set. Its senders get one that cannot: after a step
-  back they would wait as much longer, whatever the caller's timeout.
-- `tests/paired/test_sdk_internals.py` names what an SDK version has changed.
+- The SDK's own encoder encodes messages, so that the backlog contains what the primary would have contained.
+- The SDK cannot be told to give up a hanging open or connection. Instead its socket is cut, and whoever waits for it
+  gets an error.
+- The SDK measures a send's timeout with the wall clock. Its senders get the monotonic clock instead: otherwise, after
+  the wall clock is set back, they would wait that much longer than the caller's timeout.
+- `tests/paired/test_sdk_internals.py` shows what a new SDK version has changed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 T = TypeVar("T")
 
-# The place of the data in the SDK's batch.
+# The index of the data in the SDK's batch.
 _DATA = 5
 
 for _module in (_sender, _sender_async):
@@ -41,7 +40,7 @@ for _module in (_sender, _sender_async):
 
 
 def encoded(message: Any) -> list[bytes]:
-    """The encoded messages of anything that a sender of the SDK takes."""
+    """The encoded messages of anything that an SDK sender accepts."""
     if isinstance(message, ServiceBusMessageBatch):
         return [bytes(each) for each in message._message[_DATA]]
     ready = transform_outbound_messages(message, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message)
@@ -54,9 +53,9 @@ def encoded(message: Any) -> list[bytes]:
 
 
 def is_ready(message: Any, reserved: frozenset[Any]) -> bool:
-    """Whether it is a message that has an id and no application property with a reserved name.
+    """Whether it is a message with an id and without reserved application property names.
 
-    By its attributes: its public properties are calls, which would cost a healthy send more than all the rest.
+    Uses attributes, because the public properties are calls, which would cost a healthy send more than all the rest.
     """
     if type(message) is not ServiceBusMessage:
         return False
@@ -68,31 +67,31 @@ def is_ready(message: Any, reserved: frozenset[Any]) -> bool:
 
 
 def with_content(message: ServiceBusMessage, raw: AmqpAnnotatedMessage) -> ServiceBusMessage:
-    """The same message with another content; the original stays as it is."""
+    """A copy of the message with another content."""
     copied = shallow_copy(message)
     copied._raw_amqp_message = raw
     return copied
 
 
 def shallow_copy(original: T) -> T:
-    """What copy.copy does, in a third of its time, which a healthy send would feel."""
+    """Like copy.copy, but three times as fast, which matters to a healthy send."""
     copied = object.__new__(type(original))
     copied.__dict__.update(original.__dict__)
     return copied
 
 
 def data_body(raw: AmqpAnnotatedMessage) -> Any:
-    """The data sections of a message as they were given; None for another kind of body."""
+    """The data sections of a message as given; None for another kind of body."""
     return getattr(raw, "_data_body", None)
 
 
 def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage]:
-    """The messages that were added to a batch."""
+    """The messages in a batch."""
     return batch._messages
 
 
 def extend(batch: ServiceBusMessageBatch, payloads: Iterable[bytes], size_bytes: int) -> None:
-    """Add encoded messages to a batch, which has so many bytes then."""
+    """Add encoded messages to a batch, which then has this size."""
     added = list(payloads)
     batch._message[_DATA].extend(added)
     batch._size = size_bytes
@@ -110,15 +109,15 @@ def batch_like(batch: ServiceBusMessageBatch, max_size_in_bytes: int) -> Service
 
 
 def failed_to_connect(error: BaseException) -> bool:
-    """Whether a WebSocket could not be had: the SDK calls some reasons for that a failed authentication."""
+    """Whether a WebSocket could not be opened: the SDK reports some causes as failed authentication."""
     cause = getattr(error, "inner_exception", None)
     return isinstance(cause, AuthenticationException) and isinstance(cause.inner_error, Exception)
 
 
 def refused_token(error: BaseException) -> tuple[int, str | None] | None:
-    """Status and text of the answer, for an error of the SDK that a refused token has caused; else None."""
+    """Status and text of the answer if the SDK error was caused by a refused token; otherwise None."""
     cause = getattr(error, "inner_exception", None)
-    # Without an answer the status is 0, None or no number at all.
+    # Without an answer the status is 0, None, or not a number.
     if not isinstance(cause, TokenAuthFailure) or not isinstance(cause.status_code, int) or cause.status_code < 400:
         return None
     text = cause.status_description
@@ -126,7 +125,7 @@ def refused_token(error: BaseException) -> tuple[int, str | None] | None:
 
 
 def condition_of(error: BaseException) -> str | None:
-    """The AMQP condition that the service gave; None when it gave none."""
+    """The AMQP condition from the service, if any."""
     condition = getattr(error, "_condition", None)
     if condition is None:
         return None
@@ -139,33 +138,33 @@ def condition_of(error: BaseException) -> str | None:
 
 
 def is_running(handler: Any) -> bool:
-    """Whether a sender or receiver of the SDK has its link up, as far as it knows."""
+    """Whether an SDK sender or receiver believes its link is up."""
     return bool(getattr(handler, "_running", False))
 
 
 def is_shut(handler: Any) -> bool:
-    """Whether a sender or receiver of the SDK was closed, by itself or with its client."""
+    """Whether an SDK sender or receiver was closed, by itself or with its client."""
     return bool(handler._shutdown.is_set())
 
 
 def deletes(receiver: Any) -> bool:
-    """Whether what a receiver of the SDK receives is gone from the queue."""
+    """Whether an SDK receiver uses receive-and-delete."""
     return bool(receiver._receive_mode == ServiceBusReceiveMode.RECEIVE_AND_DELETE)
 
 
 class Payloads:
-    """The bytes of messages as they come to an asyncio receiver: the SDK forgets AMQP types when it decodes them."""
+    """The raw bytes of messages arriving at an asyncio receiver: the SDK loses AMQP types when it decodes them."""
 
     def __init__(self, receiver: Any) -> None:
         self._receiver = receiver
         # By delivery tag.
         self._payloads: dict[bytes, bytes] = {}
-        # The pieces of the message that comes just now, and its tag.
+        # The pieces and tag of the message that is arriving.
         self._pieces = bytearray()
         self._tag = b""
 
     async def watch(self) -> None:
-        """Have the link up, and every transfer seen. The SDK makes a new link when one is lost."""
+        """Open the link and watch every transfer. The SDK creates a new link when one is lost."""
         await self._receiver._open()
         link = getattr(getattr(self._receiver, "_handler", None), "_link", None)
         if link is None or getattr(link, "_twinbus_watched", False):
@@ -185,20 +184,20 @@ class Payloads:
         link._twinbus_watched = True
 
     def take(self, message: Any) -> bytes:
-        """The bytes of a message that was received, once."""
+        """Remove and return the bytes of a received message."""
         return self._payloads.pop(bytes(message._delivery_tag), b"")
 
 
 class Connections:
-    """The connections that a sender or receiver of the SDK opens, so that they can be cut."""
+    """The connections that an SDK sender or receiver opens, so that they can be cut."""
 
     __slots__ = ("_clients", "transports")
 
     def __init__(self, handler: Any) -> None:
-        # The SDK forgets a client whose opening failed, and with it a connection that it has not closed.
+        # The SDK forgets a client that failed to open, and with it a connection that it has not closed.
         clients: list[Any] = []
         self._clients = clients
-        # Those of the connections that were cut: cut is not closed.
+        # Connections that were cut, but not closed yet.
         self.transports: list[Any] = []
         made = ref(handler)
         create = type(handler)._create_handler
@@ -213,7 +212,7 @@ class Connections:
         handler._create_handler = create_and_note
 
     def cut(self) -> None:
-        """Cut all of them, without a word to the peer."""
+        """Cut all connections without notifying the peer."""
         for client in self._clients:
             # Ends the thread or task that keeps the connection alive.
             client._shutdown = True
@@ -226,7 +225,7 @@ class Connections:
 
 
 def _close_for_certain(client: Any) -> None:
-    """Have a client close its transport when it is closed: the SDK leaves one that broke to the collector."""
+    """Make a client close its transport when it is closed: the SDK leaves a broken one to the garbage collector."""
     made = ref(client)
     kind = type(client)
 
@@ -265,10 +264,10 @@ def _cut(transport: Any) -> None:
     if hasattr(sock, "get_extra_info"):
         # aiohttp's WebSocket.
         sock = sock.get_extra_info("socket")
-    # The WebSocket of threads has its socket inside.
+    # The threaded WebSocket wraps its socket.
     sock = getattr(sock, "sock", sock)
     if isinstance(sock, socket.socket):
-        # Not the method of a TLS socket, which would take its state from the thread that reads.
+        # Not a TLS socket's own method, which would take its state from the thread that reads.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     elif sock is not None:
         sock.shutdown(socket.SHUT_RDWR)

@@ -1,11 +1,10 @@
-"""The failover machine of one entity, pure: events and a clock in, states out.
+"""The failover state machine of one entity, pure: events and a clock in, states out.
 
-Rules:
-- The machine is the table below. An availability failure starts the timer if none runs, a success anywhere on the
-  entity stops it; when the interval has passed without one, the entity fails over, and only pings bring it back: one
-  that is accepted, or several that are refused.
+- An availability failure starts the timer if it is not running; a success anywhere on the entity stops it. If the
+  interval passes without a success the entity fails over, and only pings bring it back: one that is accepted, or
+  several that are rejected. The table below is the whole machine.
 - With an interval of zero the first failure fails over.
-- Nobody is told here: whoever calls sees by the answer whether the state has changed.
+- Nobody is notified here: the return value tells the caller whether the state changed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from twinbus.clock import Clock
 
 
 class EntityState(StrEnum):
-    """What is known of an entity."""
+    """The state of an entity."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -25,7 +24,7 @@ class EntityState(StrEnum):
 
 
 class StateSignal(StrEnum):
-    """What can happen to it."""
+    """An input of the state machine."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -55,29 +54,29 @@ TABLE: Final[dict[EntityState, dict[StateSignal, EntityState]]] = {
         StateSignal.FAILURE: EntityState.FAILED_OVER,
         StateSignal.ELAPSED: EntityState.FAILED_OVER,
         StateSignal.PINGED: EntityState.HEALTHY,
-        # The primary is there and wants none of it: that is the callers' to hear, not to be diverted for ever.
+        # The primary answers and rejects pings: callers must get that error instead of being diverted forever.
         StateSignal.REFUSED: EntityState.HEALTHY,
     },
 }
 
 
 class FailoverMachine:
-    """The state of one entity and its timer."""
+    """The state and timer of one entity."""
 
     __slots__ = ("_clock", "_interval_ms", "deadline_ms", "failing_since_ms", "state")
 
     def __init__(self, interval_ms: int, clock: Clock) -> None:
         self._interval_ms = interval_ms
-        # Where the time comes from: one that only measures, so that a clock set forward fails nothing over.
+        # A monotonic clock, so that setting the machine's clock causes no failover.
         self._clock = clock
         self.state = EntityState.HEALTHY
-        # When the timer was started; None while it does not run.
+        # When the timer started; None if it is not running.
         self.failing_since_ms: int | None = None
-        # When the interval has passed; None while the timer does not run.
+        # When the interval ends; None if the timer is not running.
         self.deadline_ms: int | None = None
 
     def succeeded(self) -> bool:
-        """Something was accepted by the entity."""
+        """The entity accepted something."""
         return self._move(StateSignal.SUCCESS)
 
     def failed(self) -> bool:
@@ -90,17 +89,17 @@ class FailoverMachine:
         return self._move(StateSignal.PINGED)
 
     def refused(self) -> bool:
-        """The primary answers pings, and refuses them for good."""
+        """The primary answers pings but rejects them permanently."""
         return self._move(StateSignal.REFUSED)
 
     def elapse(self) -> bool:
-        """Time may have passed: fail over if the interval is over."""
+        """Fail over if the interval is over."""
         if self.deadline_ms is None or self._clock.now_ms() < self.deadline_ms:
             return False
         return self._move(StateSignal.ELAPSED)
 
     def left_ms(self) -> int | None:
-        """What is left of the interval; None while the timer does not run."""
+        """What is left of the interval; None if the timer is not running."""
         return None if self.deadline_ms is None else max(self.deadline_ms - self._clock.now_ms(), 0)
 
     def _move(self, signal: StateSignal) -> bool:

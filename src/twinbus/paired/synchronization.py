@@ -1,11 +1,10 @@
-"""Waiting, once for asyncio and once for threads: what the two colours of the paired client do not share.
+"""Waiting, for asyncio and for threads: what the two variants of the paired client do not share.
 
-Rules:
-- Each class exists twice with the same methods; `scripts/unasync.py` turns the one's name into the other's.
-- Nothing waits without a bound that is told to it.
+- Each class exists twice with the same methods; `scripts/unasync.py` turns one name into the other.
+- Nothing waits without a bound.
 - `bounded` gives up on a call that does not return in time: it calls `give_up`, which makes the call fail soon. A task
-  is cancelled as well; a thread cannot be. Only calls that have no effect of their own are made this way.
-- A pool hands over to the one who has waited longest: somebody who asks again at once must not pass the others.
+  is cancelled as well; a thread cannot be. Use it only for calls without side effects.
+- A pool serves the longest waiter first: a caller that asks again at once must not overtake the others.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 Waiter = TypeVar("Waiter")
 
-# What is waited for when things are left behind.
+# How long background closings are waited for.
 _FAREWELL_S = 5.0
-# The goodbyes of one connection; they end before nobody waits for them any more.
+# For closing one connection; shorter than the above, so that it ends while somebody still waits.
 CLOSE_S = 3.0
 
 
@@ -30,7 +29,7 @@ class AsyncSignal:
     """Wakes everybody who waits."""
 
     def __init__(self) -> None:
-        # Set when the next pulse comes, and replaced then.
+        # Set by the next pulse, and then replaced.
         self._event = asyncio.Event()
 
     def pulse(self) -> None:
@@ -53,7 +52,7 @@ class Signal:
     """Wakes everybody who waits."""
 
     def __init__(self) -> None:
-        # Guards the number below.
+        # Guards the counter.
         self._condition = threading.Condition()
         self._pulses = 0
 
@@ -70,43 +69,43 @@ class Signal:
 
 
 class _ItemPool(Generic[T, Waiter]):
-    """Things that one may use at a time; another is made when none is free, up to a bound."""
+    """Items that one caller uses at a time; new ones are created on demand, up to a bound."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
         self._make = make
-        # How many there may be.
+        # The maximum number of items.
         self._most = most
         self.all: list[T] = []
-        # Those that nobody uses; the last one is the best. Taken from and added to without a lock.
+        # Unused items, the best one last. Accessed without a lock.
         self.free: deque[T] = deque()
-        # Who waits for one, the first who came first.
+        # Waiters, first come, first served.
         self.waiting: deque[Waiter] = deque()
 
     def make(self) -> T:
-        """Another one, which somebody uses from the start."""
+        """Create another item, which is in use from the start."""
         item = self._make()
         self.all.append(item)
         return item
 
     def take_free(self) -> T | None:
-        """The best one that is free; None when none is."""
+        """The best free item, or None."""
         try:
             return self.free.pop()
         except IndexError:
             return None
 
     def give(self, item: T, *, good: bool = True) -> None:
-        """It may be used by somebody else; one that is not `good` comes last."""
+        """Return an item; one that is not `good` is used last."""
         if good:
             self.free.append(item)
         else:
             self.free.appendleft(item)
-        # In this order: whoever begins to wait looks at what is free once more.
+        # In this order: a new waiter checks once more for free items.
         if self.waiting:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Give what is free to those who wait."""
+        """Give free items to waiters."""
         raise NotImplementedError
 
 
@@ -114,7 +113,7 @@ class AsyncPool(_ItemPool[T, "asyncio.Future[T]"]):
     """A pool for tasks of one event loop."""
 
     async def take(self, seconds: float) -> T:
-        """One to use alone; TimeoutError when none is free in time."""
+        """Borrow an item exclusively; raises TimeoutError if none is free in time."""
         if self.free:
             return self.free.pop()
         if len(self.all) < self._most:
@@ -140,15 +139,15 @@ class AsyncPool(_ItemPool[T, "asyncio.Future[T]"]):
 
 
 class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
-    """A pool for threads: who waits has an event, and a list in which the thing is put."""
+    """A pool for threads: a waiter has an event, and a list for its item."""
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
         super().__init__(make, most)
-        # Guards `all` and those who wait.
+        # Guards `all` and `waiting`.
         self._lock = threading.Lock()
 
     def take(self, seconds: float) -> T:
-        """One to use alone; TimeoutError when none is free in time."""
+        """Borrow an item exclusively; raises TimeoutError if none is free in time."""
         item = self.take_free()
         if item is not None:
             return item
@@ -157,7 +156,7 @@ class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
             if len(self.all) < self._most:
                 return self.make()
             self.waiting.append(waiter)
-            # One may have become free since the look at the top.
+            # One may have become free since the first check.
             self._hand_over()
         waiter[0].wait(max(seconds, 0))
         with self._lock:
@@ -181,10 +180,10 @@ class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
 
 
 class AsyncTasks:
-    """Work in the background, none of which outlives its owner."""
+    """Background work that does not outlive its owner."""
 
     def __init__(self) -> None:
-        # Work that goes on until it is ended.
+        # Work that runs until it is cancelled.
         self._work: set[asyncio.Task[None]] = set()
         # Closings, which end by themselves.
         self._farewells: set[asyncio.Task[None]] = set()
@@ -195,7 +194,7 @@ class AsyncTasks:
         task.add_done_callback(self._work.discard)
 
     async def within(self, seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether `work` ended in that time; if not, it goes on in the background, and what it comes to is its own."""
+        """Whether `work` ended in that time; if not, it continues in the background, and its outcome is ignored."""
         task = asyncio.ensure_future(_awaited(work))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
@@ -206,18 +205,18 @@ class AsyncTasks:
         return bool(done)
 
     async def leave(self, *closings: Callable[[], Awaitable[None]]) -> None:
-        """Do what nobody has to wait for, and what may fail: closing something that is broken."""
+        """Close things in the background, ignoring errors: they may be broken."""
         for close in closings:
             task = asyncio.ensure_future(_quietly(close))
             self._farewells.add(task)
             task.add_done_callback(self._farewells.discard)
 
     async def together(self, *closings: Callable[[], Awaitable[None]]) -> None:
-        """Close several things at once, and wait for all."""
+        """Close several things concurrently, and wait for all."""
         await asyncio.gather(*map(_quietly, closings))
 
     async def finish(self) -> None:
-        """End the work, and wait for the closings."""
+        """Cancel the work, and wait for the closings."""
         for task in list(self._work):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -225,11 +224,11 @@ class AsyncTasks:
 
 
 class Tasks:
-    """Work in the background; threads that hang in the SDK are left behind as daemons."""
+    """Background work; threads that hang in the SDK are left behind as daemons."""
 
     def __init__(self) -> None:
         self._threads: set[threading.Thread] = set()
-        # Senders of all threads come here.
+        # Used by the senders of all threads.
         self._lock = threading.Lock()
 
     def spawn(self, work: Callable[..., None], *arguments: Any) -> None:
@@ -239,7 +238,7 @@ class Tasks:
         thread.start()
 
     def within(self, seconds: float, work: Callable[[], None]) -> bool:
-        """Whether `work` ended in that time; if not, it goes on in the background, and what it comes to is its own."""
+        """Whether `work` ended in that time; if not, it continues in the background, and its outcome is ignored."""
         errors: list[Exception] = []
         ended = threading.Event()
 
@@ -259,12 +258,12 @@ class Tasks:
         return True
 
     def leave(self, *closings: Callable[[], None]) -> None:
-        """Do what nobody has to wait for, and what may fail: closing something that is broken."""
+        """Close things in the background, ignoring errors: they may be broken."""
         for close in closings:
             self.spawn(_quietly_sync, close)
 
     def together(self, *closings: Callable[[], None]) -> None:
-        """Close several things at once, and wait for all."""
+        """Close several things concurrently, and wait for all."""
         threads = [threading.Thread(target=_quietly_sync, args=(close,), daemon=True) for close in closings]
         for thread in threads:
             thread.start()
@@ -272,7 +271,7 @@ class Tasks:
             thread.join(_FAREWELL_S)
 
     def finish(self) -> None:
-        """Wait a little for what runs; all of it has been told to end."""
+        """Wait a little for running work, which has been told to end."""
         with self._lock:
             running = list(self._threads)
         for thread in running:
@@ -290,7 +289,7 @@ class Tasks:
 async def async_bounded(
     seconds: float, work: Callable[[], Awaitable[T]], give_up: Callable[[], None] = lambda: None
 ) -> T:
-    """What `work` returns; TimeoutError when it takes longer."""
+    """Return what `work` returns; raises TimeoutError if it takes longer."""
     task = asyncio.ensure_future(work())
     try:
         done, _ = await asyncio.wait({task}, timeout=max(seconds, 0.001))
@@ -300,7 +299,7 @@ async def async_bounded(
         raise
     if not done:
         give_up()
-        # What it does about its end is not waited for: that may hang as well.
+        # Do not wait for its cleanup, which may hang as well.
         task.cancel()
         task.add_done_callback(_forget)
         raise TimeoutError(f"there was no answer within {seconds:.1f} seconds")
@@ -308,7 +307,7 @@ async def async_bounded(
 
 
 def bounded(seconds: float, work: Callable[[], T], give_up: Callable[[], None] = lambda: None) -> T:
-    """What `work` returns; TimeoutError when it takes longer."""
+    """Return what `work` returns; raises TimeoutError if it takes longer."""
     outcome: list[tuple[bool, Any]] = []
 
     def run() -> None:
@@ -331,17 +330,17 @@ def bounded(seconds: float, work: Callable[[], T], give_up: Callable[[], None] =
 
 
 async def async_blocking(work: Callable[[], None]) -> None:
-    """Do what blocks the thread it runs on."""
+    """Run blocking code."""
     await asyncio.to_thread(work)
 
 
 def blocking(work: Callable[[], None]) -> None:
-    """Do what blocks the thread it runs on."""
+    """Run blocking code."""
     work()
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
-    """Somebody has to look at an error that nobody waits for."""
+    """Retrieve the exception of a task that nobody awaits."""
     if not task.cancelled():
         task.exception()
 
@@ -351,12 +350,12 @@ async def _awaited(work: Callable[..., Awaitable[None]], *arguments: Any) -> Non
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
-    # It was broken already.
+    # It was already broken.
     with suppress(Exception):
         await asyncio.wait_for(work(), _FAREWELL_S)
 
 
 def _quietly_sync(work: Callable[[], None]) -> None:
-    # It was broken already.
+    # It was already broken.
     with suppress(Exception):
         work()

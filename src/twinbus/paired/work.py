@@ -1,9 +1,8 @@
-"""What a sender is asked to do, and how it is done on the primary and by way of the backlog.
+"""The calls of a sender, and how each is done on the primary and through the backlog.
 
-Rules:
-- A piece of work is made once for a call and may be tried many times: it changes nothing that a second try needs.
-- What the SDK's sender returns is handed on: the asyncio client awaits it, the other has it.
-- By way of the backlog it is encoded once, however many queues are tried.
+- One object is created per call and may be tried many times, so a try changes nothing that the next one needs.
+- The return value of the SDK's sender is passed on: the asyncio client awaits it.
+- For the backlog it is encoded once, however many queues are tried.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from twinbus.ledger.words import Kind
 from twinbus.paired.envelope import encoded, sessions
 
-# What a try comes to that found no time: nobody's failure.
+# The result of a try that found no time, which is nobody's failure.
 BUSY: Final = object()
 
 
@@ -28,7 +27,7 @@ class Work(Protocol):
     went_direct: bool
 
     def direct(self, sdk: Any, seconds: float) -> Any:
-        """Do it on the primary, by a sender of the SDK."""
+        """Do it on the primary, with an SDK sender."""
         ...
 
     def payloads(self) -> list[bytes]:
@@ -47,7 +46,7 @@ class Sending:
     went_direct = False
 
     def __init__(self, message: Any, options: dict[str, Any]) -> None:
-        # Message, list or batch, made ready.
+        # A prepared message, list or batch.
         self._message = message
         self._options = options
 
@@ -68,7 +67,7 @@ class Scheduling:
     went_direct = False
 
     def __init__(self, messages: Any, when: datetime, options: dict[str, Any]) -> None:
-        # Message or list, made ready.
+        # A prepared message or list.
         self._messages = messages
         self._when = when
         self._options = options
@@ -91,13 +90,13 @@ class Scheduling:
 
 
 class BatchMaking:
-    """`create_message_batch`: nothing to divert, but it needs a link that is up."""
+    """`create_message_batch`: nothing to divert, but it needs an open link."""
 
     kind = Kind.MANAGE
     went_direct = False
 
     def __init__(self, max_size_in_bytes: int | None) -> None:
-        # The size that the caller wants; None for as much as the link takes.
+        # The size that the caller wants; None for the link's maximum.
         self.max_size_in_bytes = max_size_in_bytes
 
     def direct(self, sdk: Any, seconds: float) -> Any:

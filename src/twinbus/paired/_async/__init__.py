@@ -1,1 +1,1 @@
-"""The source of both colours of the paired client: `scripts/unasync.py` writes `_sync` from it."""
+"""The source of both variants of the paired client: `scripts/unasync.py` generates `_sync` from it."""

@@ -1,11 +1,10 @@
-"""One sender of the SDK, kept usable, for one caller at a time.
+"""A sender of the SDK that is kept usable, for one caller at a time.
 
-Rules:
-- The SDK's senders are not made for several sends at once: whoever uses one has it alone (`AsyncPool`).
-- A link is opened apart from sending, and bounded: the SDK's own time-outs do not cover all of an opening.
-- The SDK does not retry by itself: an opening inside a retry would not be bounded. Its retries are made by the senders.
-- After a failure the SDK's sender is replaced: one that timed out may hold a connection that is dead and does not know.
-  Its connection is cut, so that nothing waits for it any more, and what is left is closed in the background.
+- The SDK's senders do not support concurrent sends, so each caller borrows one exclusively (`AsyncPool`).
+- A link is opened separately from sending and with a bound, because the SDK's timeouts do not cover all of an opening.
+- The SDK does not retry by itself, because an opening inside a retry would not be bounded. Our senders do its retries.
+- After a failure the SDK's sender is replaced: one that timed out may hold a dead connection without knowing it. Its
+  connection is cut, so that nothing waits for it, and the rest is closed in the background.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from twinbus.paired.synchronization import CLOSE_S, AsyncTasks, async_bounded
 
 
 class AsyncChannel:
-    """A sender of the SDK to one entity. `sdk` may be used while `opened` is True."""
+    """A sender of the SDK to one entity. Use `sdk` only while `opened` is True."""
 
     __slots__ = ("_connections", "_make", "_tasks", "opened", "sdk")
 
@@ -35,7 +34,7 @@ class AsyncChannel:
         self.opened = False
 
     async def open(self, seconds: float) -> None:
-        """Have the link up, or raise."""
+        """Open the link, or raise."""
         try:
             await async_bounded(seconds, self.sdk.__aenter__, self._connections.cut)
         except TimeoutError as error:
@@ -55,12 +54,12 @@ class AsyncChannel:
         self.opened = True
 
     async def discard(self) -> None:
-        """Something failed: cut the connection, and take another sender."""
+        """After a failure: cut the connection and replace the sender."""
         self._connections.cut()
         await self.rest()
 
     async def rest(self) -> None:
-        """It is not needed for now: close it without waiting. The next use opens another sender."""
+        """Close it without waiting, because it is not needed now. The next use opens another sender."""
         sdk, connections = self.sdk, self._connections
         self.opened = False
         self.sdk = self._make()
@@ -68,19 +67,19 @@ class AsyncChannel:
         await self._tasks.leave(lambda: _close(sdk, connections))
 
     def seen(self, error: Exception) -> Exception:
-        """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind
-        the pair, which is nobody's mistake."""
+        """The exact error of a failure: the SDK has one error for all refused tokens, and its client may have been
+        closed behind the pair's back, which is not the caller's fault."""
         if is_shut(self.sdk):
             text = "The SDK's client of the namespace was closed behind the pair."
             return ServiceBusConnectionError(message=text, error=error)
         return exact(error)
 
     def check(self) -> None:
-        """A call was refused: the SDK may have taken the link down by that."""
+        """A call was refused, after which the SDK may have closed the link."""
         self.opened = self.opened and is_running(self.sdk)
 
     async def leave(self) -> None:
-        """It is not needed any more: close it without waiting."""
+        """Close it for good without waiting."""
         self.opened = False
         await self._tasks.leave(self.close)
 
@@ -91,12 +90,13 @@ class AsyncChannel:
 
 
 async def _close(sdk: ServiceBusSender, connections: Connections) -> None:
-    """Say goodbye, but not for long."""
+    """Close the sender and its connections within a time limit."""
     await async_bounded(CLOSE_S, lambda: close_all(sdk, connections), connections.cut)
 
 
 async def close_all(handler: ServiceBusSender | ServiceBusReceiver, connections: Connections) -> None:
-    """Close a sender or receiver of the SDK, and what was cut: the SDK forgets connections that it could not open."""
+    """Close an SDK sender or receiver and the connections that were cut; the SDK forgets those that it failed to
+    open."""
     try:
         await handler.close()
     finally:

@@ -1,12 +1,10 @@
-"""Sends to the backlog: one for each sender, with a queue of its own choice.
+"""Sends to the backlog: one diverter per sender, each with its own choice of queue.
 
-Rules:
-- The queue is picked at random once and kept; when it fails it is out for all senders, and another is picked.
-- A link that was up may have gone stale, since the service takes idle ones down: it gets one fresh try before its queue
-  is said to fail.
-- Everything a queue can refuse is its failure, save what the message itself causes: that goes to the caller.
-- It ends with the caller's time, when what failed last is raised; and when the primary is back, where the messages go
-  instead.
+- The queue is picked at random once and kept. When it fails it is out for all senders, and another is picked.
+- A link that was up may have gone stale, because the service closes idle links. It gets one fresh try before its queue
+  counts as failed.
+- Every error counts against the queue, except those caused by the message itself, which go to the caller.
+- It ends when the caller's time is up, raising the last error, or when the primary is back.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from twinbus.paired.synchronization import AsyncPool, AsyncSignal
 
 
 class AsyncDiverter:
-    """The way of one sender into the backlog."""
+    """One sender's path into the backlog."""
 
     def __init__(
         self,
@@ -47,16 +45,16 @@ class AsyncDiverter:
         self._pairing = pairing
         self._make = channel
         self._try_timeout_s = options.try_timeout
-        # Whether a send waits for a pair that is not made yet.
+        # Whether a send waits while the backlog queues are still being searched for.
         self._hold = options.hold_sends
         self._max_in_flight = options.max_in_flight
         self._clock = clock
         self._events = events
-        # Pulsed when something changes that a waiting send should see.
+        # Pulsed on changes that a waiting send must see.
         self._closing = closing
         # The queue in use; None before the first message.
         self._queue: str | None = None
-        # Connections by queue: one, or a few when sessions have queues of their own.
+        # Connections by queue: one, or a few if sessions have queues of their own.
         self._channels: dict[str, AsyncPool[AsyncChannel]] = {}
 
     async def send(
@@ -68,9 +66,9 @@ class AsyncDiverter:
         key: str | None = None,
         queue: str | None = None,
     ) -> str | None:
-        """Put messages into a backlog queue, which is returned: `queue`, or the one for `key`, or this sender's own.
+        """Send messages to a backlog queue and return its name: `queue`, or the one for `key`, or this sender's own.
 
-        `needed` is asked before every try: it raises when the sender is closed. None when it is not needed any more.
+        `needed` is called before every try; it raises if the sender is closed. Returns None if it is no longer needed.
         """
         tried: list[str] = []
         pause_s = HOLD_PAUSE_S_MIN
@@ -87,7 +85,7 @@ class AsyncDiverter:
                 continue
             if left_s <= 0:
                 raise OperationTimeoutError(message="No time was left to send to the backlog.")
-            # Not all of the time goes into one try: the primary may be back before it ends.
+            # Do not spend all the time on one try: the primary may be back sooner.
             try_s = min(left_s, self._try_timeout_s, max(left_s / 2, TRY_TIMEOUT_S_MIN))
             try_ends_ms = self._clock.now_ms() + round(try_s * 1000)
             name = self._choose(rotation, key, queue, tried)
@@ -95,12 +93,12 @@ class AsyncDiverter:
             try:
                 channel = await channels.take(try_s)
             except TimeoutError:
-                # They are all in use, which is not the queue's fault.
+                # All connections are in use, which is not the queue's fault.
                 continue
             try:
                 await self._send(channel, name, payloads, self._left_s(try_ends_ms))
             except Exception as failure:
-                # What breaks because the sender was closed is the closing's.
+                # If the sender was closed, report that instead.
                 needed()
                 if of_the_message(failure):
                     raise
@@ -126,7 +124,7 @@ class AsyncDiverter:
     async def create_batch(
         self, max_size_in_bytes: int | None, deadline_ms: int, needed: Callable[[], bool]
     ) -> ServiceBusMessageBatch | None:
-        """An empty batch as large as a backlog queue takes it; None when it is not needed any more."""
+        """An empty batch of the size that a backlog queue accepts; None if it is no longer needed."""
         while True:
             if not needed():
                 return None
@@ -149,7 +147,7 @@ class AsyncDiverter:
                 return await channel.sdk.create_message_batch(max_size_in_bytes)
             except ValueError:
                 needed()
-                # The size that the caller wants is larger than the queue takes.
+                # The caller wants a larger batch than the queue accepts.
                 raise
             except Exception as error:
                 failure = channel.seen(error)
@@ -164,7 +162,7 @@ class AsyncDiverter:
             await self._closing.wait(min(HOLD_PAUSE_S_MIN, self._left_s(deadline_ms)))
 
     async def rest(self) -> None:
-        """The primary is back: close what nobody uses. Each connection costs the sync client a thread as well."""
+        """The primary is back: close unused connections, each of which also costs the sync client a thread."""
         for channels in list(self._channels.values()):
             idle = [channel for _ in range(len(channels.free)) if (channel := channels.take_free()) is not None]
             for channel in idle:
@@ -173,7 +171,7 @@ class AsyncDiverter:
                 channels.give(channel, good=False)
 
     def closings(self) -> list[Callable[[], Awaitable[None]]]:
-        """What closes its connections."""
+        """Functions that close its connections."""
         return [channel.close for channels in list(self._channels.values()) for channel in channels.all]
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:

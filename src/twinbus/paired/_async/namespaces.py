@@ -1,10 +1,9 @@
-"""A namespace as the application names it: by a connection string, or by a host and a credential.
+"""A namespace as the application names it: a connection string, or a host and a credential.
 
-Rules:
-- Nothing is connected here; clients are made when they are needed.
-- The administration client knows keys and signatures only out of connection strings, so such credentials become one.
-- A string with `UseDevelopmentEmulator=true` means plain connections to one port. The SDK keeps to that for messages;
-  its administration client always speaks HTTPS, unless its transport knows better.
+- Nothing connects here; clients are created on demand.
+- The administration client accepts keys and signatures only in connection strings, so such credentials become one.
+- A string with `UseDevelopmentEmulator=true` means plaintext connections to one port. The SDK honours that for
+  messages, but its administration client always uses HTTPS, unless its transport redirects it.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from twinbus.client import BusClient
 from twinbus.paired.options import EMULATOR_PORT, NamespaceAddress
 
-# As the SDK's clients take them; None with a connection string.
+# As accepted by the SDK's clients; None with a connection string.
 Credential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential | None
 
 
 class AsyncRoutedTransport(AioHttpTransport):  # type: ignore[misc]
-    """Sends elsewhere what the SDK means to send by HTTPS to the namespace: by HTTP, or to another address."""
+    """Redirects the SDK's HTTPS requests to the namespace: to HTTP, or to another address."""
 
     def __init__(self, *, by_http: bool, address: str | None, **options: Any) -> None:
         super().__init__(**options)
@@ -46,12 +45,12 @@ class AsyncRoutedTransport(AioHttpTransport):  # type: ignore[misc]
         try:
             return await super().send(request, **options)
         finally:
-            # The SDK may send it again, and insists on HTTPS before it shows a token.
+            # The SDK may send it again, and requires HTTPS before it adds a token.
             request.url = given
 
 
 class AsyncPairedNamespace:
-    """Where a namespace is, and how to enter it."""
+    """A namespace's address, and how to create clients for it."""
 
     def __init__(
         self,
@@ -61,19 +60,19 @@ class AsyncPairedNamespace:
         bus: Callable[..., BusClient],
     ) -> None:
         self.address = address
-        # Of its host, or what it has told; None while it has not.
+        # From its host name, or from the namespace itself; None until it has answered.
         self.name = address.label
         self.client = client
         self.admin = admin
-        # Makes a client of our own, for bulk work: `ca` is a context for TLS, the rest are its options.
+        # Creates our own client, for bulk work: `ca` is a TLS context, the rest are its options.
         self.bus = bus
-        # Options of the SDK's clients and of its administration clients, as the application wants them.
+        # The application's options for the SDK's clients and its administration clients.
         self.options: Mapping[str, Any] = {}
         self.admin_options: Mapping[str, Any] = {}
 
     @classmethod
     def of_string(cls, text: str) -> AsyncPairedNamespace:
-        """By a connection string."""
+        """From a connection string."""
         endpoint = parse_connection_string(text).endpoint
         emulator = "usedevelopmentemulator=true" in text.lower()
 
@@ -84,7 +83,7 @@ class AsyncPairedNamespace:
             return ServiceBusAdministrationClient.from_connection_string(text, **_routed(options, by_http=emulator))
 
         def bus(ca: SSLContext | None = None, address: str | None = None, **options: Any) -> BusClient:
-            # The emulator's way of connecting is plain whatever there is to trust.
+            # Emulator connections are always plaintext.
             tls = None if emulator else ca
             return _at(BusClient.from_connection_string(text, tls=tls, **options), address)
 
@@ -95,7 +94,7 @@ class AsyncPairedNamespace:
 
     @classmethod
     def of_credential(cls, namespace: str, credential: Credential) -> AsyncPairedNamespace:
-        """By a host name and a credential of azure-identity or azure-core."""
+        """From a host name and a credential of azure-identity or azure-core."""
 
         def client(**options: Any) -> ServiceBusClient:
             return ServiceBusClient(namespace, cast(AsyncTokenCredential, credential), **options)
@@ -120,7 +119,7 @@ class AsyncPairedNamespace:
 
 
 def _at(client: BusClient, address: str | None) -> BusClient:
-    """A client that connects to another address; its tokens stay the namespace's."""
+    """Make a client connect to another address; its tokens stay those of the namespace."""
     if address is not None:
         place = NamespaceAddress.parse(address)
         client.host, client.port = place.host, place.port or 443
@@ -128,7 +127,7 @@ def _at(client: BusClient, address: str | None) -> BusClient:
 
 
 def _routed(options: dict[str, Any], *, by_http: bool) -> dict[str, Any]:
-    """Options of an administration client, whose transport knows the way."""
+    """Options of an administration client, with a transport that redirects if needed."""
     options = dict(options)
     address = options.pop("custom_endpoint_address", None)
     if by_http or address is not None:

@@ -1,8 +1,7 @@
 """What all senders of a paired client share: the entities, the backlog, the watchers, the two namespaces.
 
-Rules:
-- Nothing is connected before it is needed; whoever comes first starts the search for the backlog queues.
-- The state of an entity is one, whatever the spelling of its path.
+- Nothing connects before it is needed; the first user starts the search for the backlog queues.
+- An entity has one state, whatever the spelling of its path.
 - Closing ends the watchers, then both namespaces. A fault does the same and tells everybody why.
 """
 
@@ -38,7 +37,7 @@ from twinbus.paired.syphon.closing import Side
 
 
 class AsyncPair:
-    """Two namespaces that belong together."""
+    """Two paired namespaces."""
 
     def __init__(
         self,
@@ -60,11 +59,11 @@ class AsyncPair:
         self.clock = clock
         self.primary: ServiceBusClient = primary.client(**{**primary.options, "retry_total": 0})
         self.secondary: ServiceBusClient = secondary.client(**{**secondary.options, "retry_total": 0})
-        # Makes receivers, which keep the SDK's own retries.
+        # Creates receivers, which keep the SDK's own retries.
         self.receiving: ServiceBusClient = primary.client(**primary.options)
-        # Those of the senders that somebody still holds.
+        # Diverters of senders that are still referenced.
         self.diverters: WeakSet[AsyncDiverter] = WeakSet()
-        # Receivers that somebody still holds: they are told of a fault.
+        # Receivers that are still referenced; they are told of a fault.
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = AsyncTasks()
         self._watcher = AsyncWatcher(options, clock, events, classify, self.primary_channel)
@@ -80,16 +79,16 @@ class AsyncPair:
             tasks=self.tasks,
             on_paired=self._paired,
         )
-        # Numbers given to scheduled messages in the backlog: negative, so that no sequence number is like them.
+        # Counter for the numbers of scheduled messages in the backlog. They are negative, unlike sequence numbers.
         self._hidden = 0
-        # Guards the two above that several threads may change.
+        # Guards the entities and the counter against other threads.
         self._lock = threading.Lock()
         self.closed = False
         self.fault: str | None = None
-        # Whether this is a forked child, whose connections are its parent's.
+        # Whether this is a forked child, whose connections belong to its parent.
         self.forked = False
         self._started = False
-        # The syphon and what goes with it; None when it runs elsewhere.
+        # The in-process syphon; None if it runs elsewhere.
         self._syphoning: AsyncSyphoning | None = None
         if options.enable_syphon:
             self._syphoning = AsyncSyphoning(
@@ -104,7 +103,7 @@ class AsyncPair:
     # --- the backlog queues ---------------------------------------------------------------------------------------
 
     def start(self) -> AsyncPair:
-        """Somebody uses it."""
+        """Mark the pair as used, and start the search."""
         self._started = True
         self.pairing.start()
         return self
@@ -114,7 +113,7 @@ class AsyncPair:
             self._syphoning.start(queues)
 
     async def look(self, entity: PairedEntity[AsyncSignal], queue: str, seconds: float) -> bool:
-        """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
+        """Check how far a backlog queue has drained; False if it is too early to check again, or there is no answer."""
         if not entity.trail.may_look(queue, self.clock.now_ms(), round(SESSION_CHECK_S_MIN * 1000)):
             return False
         receiver = self.secondary.get_queue_receiver(queue)
@@ -168,7 +167,7 @@ class AsyncPair:
         return list(self._entities.values())
 
     def primary_channel(self, path: str) -> AsyncChannel:
-        """A new connection to an entity of the primary; to a topic and to a queue it is the same."""
+        """A new connection to an entity of the primary, queue or topic."""
         return AsyncChannel(lambda: self.primary.get_queue_sender(path), self.tasks)
 
     def backlog_channel(self, name: str) -> AsyncChannel:
@@ -176,7 +175,7 @@ class AsyncPair:
         return AsyncChannel(lambda: self.secondary.get_queue_sender(name), self.tasks)
 
     def hidden_numbers(self, count: int) -> list[int]:
-        """Numbers for scheduled messages that have none yet."""
+        """Numbers for scheduled messages that have no sequence number yet."""
         with self._lock:
             first, self._hidden = self._hidden, self._hidden + count
         return [-(number + 1) for number in range(first, first + count)]
@@ -193,7 +192,7 @@ class AsyncPair:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def close(self, fault: str | None, closings: list[Callable[[], Awaitable[None]]]) -> None:
-        """Close both namespaces; with a reason, everybody who still uses one is told."""
+        """Close both namespaces; with a reason, tell everybody who still uses one."""
         self.closed = True
         self.fault = self.fault or fault
         self.pairing.end()
@@ -207,14 +206,15 @@ class AsyncPair:
                 self._syphoning.end(side, fault)
             await self._syphoning.stop()
         await self.tasks.together(*closings)
-        # The SDK's clients close what they have made, and nothing may be made while they do.
+        # The SDK's clients close what they have created, and nothing may be created meanwhile.
         await self.tasks.finish()
         await self.tasks.together(self.primary.close, self.receiving.close, self.secondary.close)
-        # It may wait a moment for a listener.
+        # This may wait a moment for a listener.
         await async_blocking(self._end_telling)
 
     def abandon(self) -> None:
-        """Nobody holds it any more. The collector calls this on any thread: nobody is woken, everybody sees it soon."""
+        """Nobody references the client any more. The garbage collector may call this on any thread, so it wakes
+        nobody; the background work sees the flags soon."""
         if self.forked:
             return
         self.closed = True
@@ -230,7 +230,7 @@ class AsyncPair:
         self.events.close()
 
     async def end_side(self, side: Side, fault: str | None) -> None:
-        """Close one namespace alone; where there is a syphon, the other one has to follow."""
+        """Close one namespace; with a syphon, the other one must follow."""
         if side is Side.PRIMARY:
             self._give_up(fault or "The primary of the pair was closed.")
             await self.tasks.together(self.primary.close, self.receiving.close)
@@ -249,7 +249,7 @@ class AsyncPair:
         return self._started or any(map(is_running, self.receivers))
 
     def live(self) -> AsyncPair:
-        """The pair itself, or the reason why it is of no use any more."""
+        """The pair itself; raises if it can no longer be used."""
         if self.fault is not None:
             raise PairFaultedError(self.fault)
         if self.closed:
@@ -257,7 +257,7 @@ class AsyncPair:
         return self
 
     def orphan(self, reason: str) -> None:
-        """This is a forked child. No lock is taken and nobody is woken: their owners are in the parent."""
+        """Called in a forked child. Takes no lock and wakes nobody: their owners are in the parent."""
         self.forked = True
         self.fault = reason
         for entity in self.entities:
@@ -268,7 +268,7 @@ class AsyncPair:
             receiver._fault = reason
 
     def _give_up(self, reason: str) -> None:
-        """Have every sender and receiver say why; their owner still closes them."""
+        """Make every sender and receiver raise the reason; their owner still closes them."""
         self.fault = self.fault or reason
         for entity in self.entities:
             entity.close(reason)

@@ -1,9 +1,8 @@
-"""Has the backlog queues, in the background: a secondary that is away must not stop a healthy primary.
+"""Finds or creates the backlog queues in the background: an unreachable secondary must not stop a healthy primary.
 
-Rules:
-- Whoever needs the queues first starts the search; it goes on, with growing pauses, until there is at least one.
-- Every search that fails is an event and a warning. Nothing can be diverted until one succeeds; who wants to divert is
-  told why, or waits if waiting can help.
+- The first user starts the search. It repeats with growing pauses until there is at least one queue.
+- Every failed search is an event and a warning. Nothing can be diverted until one succeeds; a caller that wants to
+  divert gets the error, or waits if waiting can help.
 - A backlog queue that is deleted later is created again.
 """
 
@@ -49,30 +48,30 @@ class AsyncBacklogSearch:
         self._clock = clock
         self._rng = rng
         self._tasks = tasks
-        # Called once, with the queues there are.
+        # Called once, with the queues found.
         self._on_paired = on_paired
-        # The backlog queues; None before there are any.
+        # The backlog queues; None until there are any.
         self.rotation: Rotation | None = None
-        # What came of the last search; None before.
+        # The result of the last search; None before.
         self.found: Found | None = None
-        # Why the last search failed; None when none has.
+        # Why the last search failed; None if it did not.
         self.failure: PairingError | None = None
-        # Pulsed when a search has ended, when one is wanted at once, and when there will be no more.
+        # Pulsed when a search ends, when one is wanted at once, and when there will be no more.
         self.changed = AsyncSignal()
         self._searches = 0
-        # Whether one is wanted before the pause is over.
+        # Whether to search before the pause is over.
         self._wanted = False
-        # Whether the search was started, runs again because a queue is gone, and was ended.
+        # Whether the search has started, is recreating a deleted queue, and has ended.
         self._started = False
         self._mending = False
         self._ended = False
         # Why there is no secondary any more; None while there is one.
         self._closed: str | None = None
-        # Callers of the sync client live in threads of their own.
+        # Callers of the sync client run in their own threads.
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin the search, once."""
+        """Start the search, once."""
         with self._lock:
             if self._started:
                 return
@@ -80,21 +79,21 @@ class AsyncBacklogSearch:
         self._tasks.spawn(self._search)
 
     def close(self, reason: str) -> None:
-        """There is no secondary any more: who wants to divert is told why."""
+        """The secondary is gone: a caller that wants to divert gets the reason."""
         self._closed = reason
         self.end()
 
     def end(self) -> None:
-        """Search no more."""
+        """Stop searching."""
         self.abandon()
         self.changed.pulse()
 
     def abandon(self) -> None:
-        """Search no more, and wake nobody."""
+        """Stop searching without waking waiters, which is safe on any thread."""
         self._ended = True
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait for the queues; PairingError when a search fails, or when the time is up."""
+        """Wait for the queues; raises PairingError if a search fails or the time is up."""
         before = self._searches
         self._wanted = True
         self.start()
@@ -106,11 +105,11 @@ class AsyncBacklogSearch:
             left_s = 1.0 if ends_ms is None else (ends_ms - self._clock.now_ms()) / 1000
             if left_s <= 0 or self._ended:
                 raise self.failure or self._unfinished()
-            # Looks again now and then: a pulse between the look and the waiting would be missed.
+            # Poll as well: a pulse between the check and the wait would be missed.
             await self.changed.wait(min(left_s, 0.1))
 
     def usable(self, left_s: float, *, hold: bool) -> Rotation | None:
-        """The backlog queues; None if it is worth waiting for them; an error if it is not."""
+        """The backlog queues; None if waiting for them may help; raises if not."""
         if self._closed is not None:
             raise PairFaultedError(self._closed)
         if self.rotation is not None:
@@ -122,7 +121,7 @@ class AsyncBacklogSearch:
         return None
 
     def missing(self) -> None:
-        """A backlog queue is not there any more."""
+        """A backlog queue no longer exists: create it again."""
         with self._lock:
             if self._mending or not self._options.create_backlog_queues:
                 return
@@ -189,7 +188,7 @@ class AsyncBacklogSearch:
         self.changed.pulse()
 
     async def _mend(self) -> None:
-        """Create backlog queues again that somebody has deleted."""
+        """Recreate backlog queues that somebody has deleted."""
         try:
             rotation = self.rotation
             if rotation is None:

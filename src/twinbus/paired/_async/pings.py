@@ -1,12 +1,11 @@
-"""The watcher of an entity in trouble: lets the interval pass, then pings the primary until it answers.
+"""The watcher of an entity in trouble: waits for the interval to pass, then pings the primary until it answers.
 
-Rules:
 - Pings go out at a steady pace from the failover on; a ping that hangs is given up before it delays the next for long.
 - A ping is an empty message that the service accepts and never delivers. It has a session id, because the entity may
-  need one and does no harm where it does not.
-- A ping that the primary refuses with the caller's own kind of error (no such entity, unauthorised, disabled) is an
-  event; several in a row fail the entity back, so that callers get that error.
-- Each ping comes by a connection of its own: what counts is whether a new sender would get through.
+  require one, and elsewhere it does no harm.
+- A ping that the primary rejects with an error of the caller's kind (no such entity, unauthorised, disabled) is an
+  event. Several in a row fail the entity back, so that callers get that error.
+- Each ping uses its own connection, because what counts is whether a new sender would get through.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from twinbus.paired.synchronization import AsyncSignal
 
 
 class AsyncWatcher:
-    """Watches over entities in trouble, one call of `watch` for each."""
+    """Watches entities in trouble, one call of `watch` for each."""
 
     def __init__(
         self,
@@ -43,9 +42,9 @@ class AsyncWatcher:
     ) -> None:
         self._interval_s = options.ping_primary_interval
         self._timeout_s = min(options.try_timeout, max(self._interval_s, PING_TIMEOUT_S_MIN))
-        # How many refusals in a row fail the entity back; 0 for never.
+        # How many rejected pings in a row fail the entity back; 0 for never.
         self._refusals_max = options.ping_refusals
-        # Tells a refusal from a primary that is away.
+        # Distinguishes a rejection from an unreachable primary.
         self._classify = classify
         self._clock = clock
         self._events = events
@@ -80,7 +79,7 @@ class AsyncWatcher:
                     entity.refused(cause_of(failure))
 
     async def _ping(self, path: str) -> Exception | None:
-        """Ping; returns why it failed."""
+        """Send a ping; returns the error, or None."""
         message = ServiceBusMessage(
             b"",
             content_type=PING_CONTENT_TYPE,

@@ -1,8 +1,7 @@
-"""Looks the backlog queues up in the secondary, and makes those that are not there.
+"""Looks up the backlog queues in the secondary, and creates the missing ones.
 
-Rules:
-- Each is looked for first; one that appears in between is as good as one that was there.
-- A secondary that cannot be reached, or does not answer, is not asked again for every queue.
+- Each queue is looked up first; one that appears in between is as good as an existing one.
+- A secondary that is unreachable or does not answer is not asked again for every queue.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from twinbus.paired.options import check_name
 
 
 async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str]) -> Found:
-    """Have the backlog queues."""
+    """Find or create the backlog queues."""
     found = Found()
     async with namespace.admin(**namespace.admin_options) as admin:
         for number, name in enumerate(names):
@@ -43,7 +42,7 @@ async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str]) -
                 found.failures.update(dict.fromkeys(names[number:], error))
                 break
             except AttributeError:
-                # The SDK looks for a queue's description in that of a topic.
+                # The SDK looks for the description of a queue in that of a topic.
                 found.failures[name] = ValueError(f"'{name}' is no queue")
             except AzureError as error:
                 found.failures[name] = error
@@ -51,10 +50,10 @@ async def async_find_queues(namespace: AsyncPairedNamespace, names: list[str]) -
 
 
 async def async_name_of(namespace: AsyncPairedNamespace, options: Mapping[str, Any]) -> str:
-    """A namespace's name: of its host, or what it says itself, or where it is."""
+    """A namespace's name: from its host name, or from the namespace itself, or else its address."""
     if namespace.name is not None:
         return namespace.name
-    # Another name is another namespace in the ledger and other backlog queues: one failed request must not lead to it.
+    # Another name means another namespace in the ledger and other backlog queues, so one failed request must not do it.
     patient = {"retry_total": 3, "retry_backoff_factor": 0.2}
     patient["timeout"] = options.get("read_timeout", TRY_TIMEOUT_S_DEFAULT)
     try:

@@ -1,8 +1,7 @@
-"""The SDK's receivers, which show no pings and say why their pair was given up.
+"""The SDK's receivers, which hide pings and report why their pair was given up.
 
-Rules:
-- A receiver is the SDK's own in everything else: it is made by the SDK and only gets another class.
-- A ping is completed, not left: nobody else wants it either.
+- Otherwise a receiver is the SDK's own: the SDK creates it, and only its class changes.
+- A ping is completed rather than left, because nobody else wants it either.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from twinbus.paired.sdk_internals import deletes
 class PairedServiceBusReceiver(ServiceBusReceiver):
     """A receiver of the primary."""
 
-    # Why the pair was given up; None while it was not.
+    # Why the pair was given up, or None.
     _fault: str | None = None
 
     @classmethod
     def of(cls, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
-        """The same receiver, as one of ours."""
+        """Turn an SDK receiver into one of ours."""
         receiver.__class__ = cls
         assert isinstance(receiver, PairedServiceBusReceiver)
         return receiver
@@ -40,7 +39,7 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
-        """Receive a batch of messages at once, as the SDK does."""
+        """Receive a batch of messages, as the SDK does."""
         clock = MonotonicClock()
         started_ms = clock.now_ms()
         wait_s = max_wait_time

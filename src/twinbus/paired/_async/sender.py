@@ -1,10 +1,9 @@
-"""The paired sender: the SDK's own methods, and what they do while the primary is down.
+"""The paired sender: the SDK's methods, and what they do while the primary is down.
 
-Rules:
-- On a healthy entity a send is the SDK's send, after a look at one flag.
-- A send that fails is tried again as the SDK would, inside one attempt; then it counts as a failure of the entity.
-- While the timer runs, a failing send is held and tried again inside the caller's own time.
-- Failed over, the primary is not tried: the messages go to the backlog.
+- On a healthy entity a send is the SDK's send plus one check of a flag.
+- A failed send is retried as the SDK would, within one attempt; after that it counts as a failure of the entity.
+- While the timer runs, a failing send is held and retried within the caller's timeout.
+- When failed over, the primary is not tried: messages go to the backlog.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _SHUT = "The handler has already been shutdown. Please use PairedServiceBusClien
 
 
 class PairedServiceBusSender:
-    """A sender to one queue or topic of a pair; made by `get_queue_sender` and `get_topic_sender`."""
+    """A sender to one queue or topic of a pair, created by `get_queue_sender` and `get_topic_sender`."""
 
     def __init__(
         self,
@@ -49,23 +48,23 @@ class PairedServiceBusSender:
         diverter: AsyncDiverter,
     ) -> None:
         self._pair = pair
-        # Whoever made it and must not go before it; None when nobody did.
+        # The client that created it, which must live as long; None if there is none.
         self._client: object = None
         self._entity = entity
         # The SDK's senders to the primary, each lent to one send at a time.
         self._channels = channels
-        # The first of them: the SDK checks the name.
+        # Create the first one now: the SDK checks the name.
         channels.give(channels.make())
-        # As the SDK's.
+        # The same values as the SDK's sender.
         sdk = channels.all[0].sdk
         self._entity_name: str = sdk.entity_name
         self._namespace: str = sdk.fully_qualified_namespace
         self._client_identifier: str = sdk.client_identifier
         self._diverter = diverter
         self._now_ms = pair.clock.now_ms
-        # How long one attempt of a send without a timeout may take.
+        # The maximum duration of one attempt of a send without a timeout.
         self._attempt_s = pair.retries.attempt_s(None)
-        # Where operations are counted; None without a ledger.
+        # Counts operations; None without a ledger.
         self._journal = pair.events.journal
         self._closed = False
 
@@ -96,7 +95,7 @@ class PairedServiceBusSender:
             try:
                 await self._try(None, self._attempt_s)
             except Exception as error:
-                # Nothing is to be sent yet: a primary that is down is no reason to stop.
+                # Nothing is being sent yet, so a primary that is down is not an error.
                 if not self._pair.classify(error):
                     raise
                 self._entity.failed(error)
@@ -108,7 +107,7 @@ class PairedServiceBusSender:
         await self.close()
 
     async def close(self) -> None:
-        """Close the links, to the primary and to the backlog."""
+        """Close the links to the primary and to the backlog."""
         self._closed = True
         if self._pair.forked:
             return
@@ -117,10 +116,10 @@ class PairedServiceBusSender:
     async def send_messages(
         self, message: OutgoingMessages | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """Send a message, a list or a batch, and wait until it is accepted: by the primary, or by the backlog.
+        """Send a message, a list or a batch, and wait until the primary or the backlog accepts it.
 
-        `timeout` is the time for all of it; without one it is 60 seconds or twice the failover interval, whichever is
-        longer. A list or a batch moves as a whole.
+        `timeout` covers all of it; the default is 60 seconds or twice the failover interval, whichever is longer. A
+        list or a batch goes as a whole.
         """
         if not is_ready(message, RESERVED):
             message = prepared(message)
@@ -128,7 +127,7 @@ class PairedServiceBusSender:
         started_ms = self._now_ms()
         failure: Exception | None = None
         try:
-            # The pool's methods without their calls: this is the way of every message.
+            # The pool's methods, inlined: every message takes this path.
             channel = channels.free.pop() if entity.direct else None
         except IndexError:
             channel = None
@@ -167,9 +166,9 @@ class PairedServiceBusSender:
     async def schedule_messages(
         self, messages: OutgoingMessages, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
     ) -> list[int]:
-        """Send messages that appear at a time; returns their sequence numbers.
+        """Schedule messages; returns their sequence numbers.
 
-        Messages that went to the backlog have no sequence numbers yet: theirs are negative, and cannot be cancelled.
+        Messages that went to the backlog have no sequence numbers yet: theirs are negative and cannot be cancelled.
         """
         messages = prepared(messages)
         if isinstance(messages, list) and not messages:
@@ -183,7 +182,7 @@ class PairedServiceBusSender:
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """Cancel messages that are scheduled in the primary; those in the backlog cannot be."""
+        """Cancel messages scheduled in the primary; those in the backlog cannot be cancelled."""
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         hidden = [number for number in numbers if number < 0]
         if hidden:
@@ -201,14 +200,14 @@ class PairedServiceBusSender:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """An empty batch, as large as the primary takes it; or the backlog, while the primary is down."""
+        """Create an empty batch of the size that the primary accepts, or the backlog while the primary is down."""
         batch = await self._deliver(BatchMaking(max_size_in_bytes), self._now_ms(), None, None)
         return PairedMessageBatch(batch)
 
     # --- in trouble -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, work: Work, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
-        """Have `work` done, one way or the other; `failure` is what its first try came to."""
+        """Get `work` done, one way or the other; `failure` is the error of its first try."""
         self._check_open()
         self._pair.start()
         entity, retries = self._entity, self._pair.retries
@@ -238,13 +237,13 @@ class PairedServiceBusSender:
             if left_s <= 0:
                 raise failure or last or OperationTimeoutError(message=_NO_TIME)
             if entity.state is EntityState.SUSPECT and (entity.left_s or 0) < HOLD_PAUSE_S_MIN:
-                # A try would be cut off by the failover.
+                # The failover would cut off another try.
                 await entity.changed.wait(entity.left_s or 0)
                 continue
             try:
                 result = await self._try(work, min(left_s, retries.attempt_s(timeout), entity.left_s or left_s))
             except Exception as error:
-                # What breaks because the sender was closed is the closing's.
+                # If the sender was closed, report that instead.
                 self._check_open()
                 failure = error
                 continue
@@ -256,7 +255,7 @@ class PairedServiceBusSender:
             return result
 
     def _give_up_or_hold(self, failure: Exception) -> None:
-        """One attempt is over: it counts for the entity, or it is the caller's own error."""
+        """An attempt is over: its error counts against the entity, or is the caller's own and raised."""
         if not self._pair.classify(failure):
             raise failure
         self._entity.failed(failure)
@@ -264,7 +263,7 @@ class PairedServiceBusSender:
             raise failure
 
     async def _waited(self, pause_s: float, deadline_ms: int) -> bool:
-        """Wait for a change, at most so long; False when the caller's time is up."""
+        """Wait for a change, at most `pause_s`; False if the caller's time is up."""
         left_s = (deadline_ms - self._now_ms()) / 1000
         if left_s <= 0:
             return False
@@ -275,7 +274,7 @@ class PairedServiceBusSender:
         return True
 
     async def _try(self, work: Work | None, seconds: float) -> Any:
-        """Try it on the primary, or only have a link up; BUSY when there was no time for a try."""
+        """Try it on the primary, or just open a link; BUSY if there was no time for a try."""
         channels = self._channels
         ends_ms = self._now_ms() + round(seconds * 1000)
         try:
@@ -283,8 +282,8 @@ class PairedServiceBusSender:
         except TimeoutError:
             return BUSY
         if not channel.opened and seconds < TRY_TIMEOUT_S_MIN and self._entity.state is EntityState.HEALTHY:
-            # An opening takes longer than this caller has. What the service says of an entity that does not exist must
-            # not look like a time-out, so the opening goes on, for the next caller.
+            # Opening takes longer than this caller has. A missing entity must not look like a timeout, so let the
+            # opening continue for the next caller.
             await self._pair.tasks.within(seconds, lambda: self._open_for_next(channel))
             return BUSY
         try:
@@ -315,7 +314,7 @@ class PairedServiceBusSender:
             self._channels.give(channel, good=channel.opened)
 
     async def _broke(self, channel: AsyncChannel, error: Exception, kind: Kind) -> Exception:
-        """Something failed on a channel; returns what it was."""
+        """Handle a failure on a channel; returns the exact error."""
         error = channel.seen(error)
         self._count(kind, None, cause_of(error))
         if not availability_failure(error):
@@ -325,7 +324,7 @@ class PairedServiceBusSender:
         return error
 
     async def _divert(self, work: Work, deadline_ms: int, held: str | None) -> Any:
-        """Have `work` done by way of the backlog; BUSY when that is not needed any more."""
+        """Do `work` through the backlog; BUSY if that is no longer needed."""
         pair, entity = self._pair, self._entity
 
         def needed() -> bool:
@@ -338,14 +337,14 @@ class PairedServiceBusSender:
         sessions = work.sessions() if pair.options.session_order else set()
         key, queue = None, held
         if sessions:
-            # One queue for all sessions of the entity: a batch, which moves as a whole, may hold several.
+            # One queue for all sessions of the entity: a batch goes as a whole and may contain several sessions.
             key = entity.path
             queue = held or entity.trail.queue_of(sessions)
         used = await self._diverter.send(payloads, deadline_ms, needed, key=key, queue=queue)
         if used is None:
             return BUSY
         if held is None and not entity.failed_over:
-            # The primary came back meanwhile: nobody else closes this connection.
+            # The primary came back meanwhile, and nobody else closes this connection.
             await self._diverter.rest()
         if sessions:
             entity.trail.note(sessions, used)
@@ -354,7 +353,7 @@ class PairedServiceBusSender:
         return pair.hidden_numbers(len(payloads)) if work.kind is Kind.SCHEDULE else None
 
     async def _held_session(self, work: Work, deadline_ms: int) -> str | None:
-        """The backlog queue in which the work's session still has messages; None when it has none."""
+        """The backlog queue in which the work's session still has messages, if any."""
         trail = self._entity.trail
         queue = trail.queue_of(work.sessions())
         if queue is None:

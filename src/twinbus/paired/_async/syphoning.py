@@ -1,8 +1,7 @@
-"""The syphon of a paired client, and the bond that makes its two namespaces end together.
+"""The syphon of a paired client, which also makes its two namespaces end together.
 
-Rules:
 - The syphon starts when the backlog queues are known and ends before the namespaces are closed.
-- When one namespace has ended and the other has not within five seconds, the pair is told why it is given up.
+- If one namespace has ended and the other does not within five seconds, the pair is given up.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class AsyncSyphoning:
         self._closing = ClosingTogether(clock)
         self._changed = AsyncSignal()
         self._queues: list[str] = []
-        # The syphon; None before the start.
+        # None before the start.
         self._syphon: AsyncBackgroundSyphon | None = None
 
     def start(self, queues: list[str]) -> None:
@@ -65,13 +64,13 @@ class AsyncSyphoning:
             self._events.secondary,
             clock=self._wall_clock,
             listeners=self._events.listeners,
-            # Whoever reads the ledger tells the syphon's operations from the senders'.
+            # A separate journal, so that the ledger distinguishes the syphon's operations from the senders'.
             journal=None if journal is None else journal.beside(uuid4().hex, LedgerSource.SYPHON),
         )
         return Syphon(ports[0], ports[1], self._queues, events=events, counts=self._counts)
 
     async def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
-        """What lies in these backlog queues, for the ledger."""
+        """The depths of these backlog queues, for the ledger."""
         found = {}
         async with self._secondary.admin(**{**self._secondary.admin_options, "retry_total": 0}) as admin:
             for name in queues:
@@ -90,7 +89,7 @@ class AsyncSyphoning:
         self._changed.pulse()
 
     async def watch(self) -> None:
-        """Wait for the other one to end as well, and see to it when it does not."""
+        """Wait for the other one to end as well; fault the pair if it does not."""
         while True:
             left_ms = self._closing.left_ms
             if left_ms is None:
@@ -103,6 +102,6 @@ class AsyncSyphoning:
                 return
 
     async def stop(self) -> None:
-        """End the syphon; what it had in hand is given back."""
+        """Stop the syphon; messages it holds are released."""
         if self._syphon is not None:
             await self._syphon.stop()

@@ -14,7 +14,7 @@ from twinbus.paired.synchronization import CLOSE_S, Tasks, bounded
 
 
 class Channel:
-    """A sender of the SDK to one entity. `sdk` may be used while `opened` is True."""
+    """A sender of the SDK to one entity. Use `sdk` only while `opened` is True."""
 
     __slots__ = ("_connections", "_make", "_tasks", "opened", "sdk")
 
@@ -26,7 +26,7 @@ class Channel:
         self.opened = False
 
     def open(self, seconds: float) -> None:
-        """Have the link up, or raise."""
+        """Open the link, or raise."""
         try:
             bounded(seconds, self.sdk.__enter__, self._connections.cut)
         except TimeoutError as error:
@@ -45,12 +45,12 @@ class Channel:
         self.opened = True
 
     def discard(self) -> None:
-        """Something failed: cut the connection, and take another sender."""
+        """After a failure: cut the connection and replace the sender."""
         self._connections.cut()
         self.rest()
 
     def rest(self) -> None:
-        """It is not needed for now: close it without waiting. The next use opens another sender."""
+        """Close it without waiting, because it is not needed now. The next use opens another sender."""
         sdk, connections = self.sdk, self._connections
         self.opened = False
         self.sdk = self._make()
@@ -58,19 +58,19 @@ class Channel:
         self._tasks.leave(lambda: _close(sdk, connections))
 
     def seen(self, error: Exception) -> Exception:
-        """What a failure is: the SDK has one error for all refused tokens, and its client may have been closed behind
-        the pair, which is nobody's mistake."""
+        """The exact error of a failure: the SDK has one error for all refused tokens, and its client may have been
+        closed behind the pair's back, which is not the caller's fault."""
         if is_shut(self.sdk):
             text = "The SDK's client of the namespace was closed behind the pair."
             return ServiceBusConnectionError(message=text, error=error)
         return exact(error)
 
     def check(self) -> None:
-        """A call was refused: the SDK may have taken the link down by that."""
+        """A call was refused, after which the SDK may have closed the link."""
         self.opened = self.opened and is_running(self.sdk)
 
     def leave(self) -> None:
-        """It is not needed any more: close it without waiting."""
+        """Close it for good without waiting."""
         self.opened = False
         self._tasks.leave(self.close)
 
@@ -81,12 +81,13 @@ class Channel:
 
 
 def _close(sdk: ServiceBusSender, connections: Connections) -> None:
-    """Say goodbye, but not for long."""
+    """Close the sender and its connections within a time limit."""
     bounded(CLOSE_S, lambda: close_all(sdk, connections), connections.cut)
 
 
 def close_all(handler: ServiceBusSender | ServiceBusReceiver, connections: Connections) -> None:
-    """Close a sender or receiver of the SDK, and what was cut: the SDK forgets connections that it could not open."""
+    """Close an SDK sender or receiver and the connections that were cut; the SDK forgets those that it failed to
+    open."""
     try:
         handler.close()
     finally:

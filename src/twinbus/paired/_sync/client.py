@@ -48,12 +48,12 @@ _FORKED = (
 
 
 class PairedServiceBusClient:
-    """A client of a primary namespace whose sends go on, into a secondary, while the primary is down.
+    """A client of a primary namespace whose sends go to a secondary while the primary is down.
 
-    `options` are a `PairingOptions`, each of which may also be given by its name. `classify` decides which errors may
-    lead to a failover, `on_event` is called with every event (one callable or several, async or not), `ledger` is a
-    folder for the operations ledger. The SDK's own options (`retry_total`, `http_proxy`, `connection_verify`, ...) go
-    to the clients of both namespaces, `primary_options` and `secondary_options` to those of one, `admin_options` to the
+    `options` is a `PairingOptions`; each option may also be given by name. `classify` decides which errors may lead to
+    a failover, `on_event` is called with every event (one callable or several, async or not), `ledger` is a folder for
+    the operations ledger. The SDK's own options (`retry_total`, `http_proxy`, `connection_verify`, ...) go to the
+    clients of both namespaces, `primary_options` and `secondary_options` to those of one, `admin_options` to the
     administration clients.
     """
 
@@ -109,14 +109,14 @@ class PairedServiceBusClient:
     def from_connection_strings(
         cls, primary: str, secondary: str, **arguments: Unpack[PairedClientArguments]
     ) -> PairedServiceBusClient:
-        """A client of two namespaces given by their connection strings; the arguments are the class's own."""
+        """Create a client from two connection strings; the arguments are those of the class."""
         return cls(PairedNamespace.of_string(primary), None, PairedNamespace.of_string(secondary), None, **arguments)
 
     @classmethod
     def from_environment(cls, **arguments: Unpack[PairedClientArguments]) -> PairedServiceBusClient:
-        """A client told by the environment: TWINBUS_PRIMARY and TWINBUS_SECONDARY are connection strings,
-        TWINBUS_PAIRING may be `responsive`, and every option of `PairingOptions` may be a variable
-        (TWINBUS_FAILOVER_INTERVAL). Arguments count for more."""
+        """Create a client from environment variables: TWINBUS_PRIMARY and TWINBUS_SECONDARY are connection strings,
+        TWINBUS_PAIRING may be `responsive`, and every option of `PairingOptions` has a variable
+        (TWINBUS_FAILOVER_INTERVAL). Arguments override variables."""
         told = cast(PairedClientArguments, from_environment(arguments))
         return cls.from_connection_strings(variable("PRIMARY"), variable("SECONDARY"), **told)
 
@@ -130,24 +130,25 @@ class PairedServiceBusClient:
         self.close()
 
     def wait_until_paired(self, timeout: float | None = None) -> None:
-        """Wait for the backlog queues; PairingError when none can be found or created, or not within `timeout` seconds.
+        """Wait for the backlog queues. Raises PairingError if none can be found or created, or not within `timeout`
+        seconds.
 
-        Nobody has to: they are looked for in the background, and sends to a healthy primary do not need them.
+        This is optional: the search runs in the background, and sends to a healthy primary do not need the queues.
         """
         self._pair.live().start().pairing.wait(timeout)
 
     def close(self) -> None:
-        """Close both namespaces with everything that was made here."""
+        """Close both namespaces, with all senders and receivers."""
         self._end(None)
 
     def fault(self, reason: str) -> None:
-        """Give the pair up: every sender and receiver says `reason` from now on."""
+        """Give up the pair: from now on every sender and receiver raises `reason`."""
         self._end(reason)
 
     def close_namespace(self, side: str, fault: str | None = None) -> None:
-        """Close the `primary` or the `secondary` alone; with a reason, it counts as faulted.
+        """Close only the `primary` or the `secondary`; with a reason, it counts as faulted.
 
-        Where the syphon is enabled the two end together: the other is faulted when it is not closed in five seconds.
+        If the syphon is enabled the two end together: the other is faulted unless it is closed within five seconds.
         """
         self._pair.end_side(Side(side), fault)
 
@@ -201,7 +202,7 @@ class PairedServiceBusClient:
 
     @property
     def backlog_queues(self) -> list[str]:
-        """The backlog queues in use; none before the pair is made."""
+        """The backlog queues in use; empty until they are found."""
         found = self._pair.pairing.found
         return [] if found is None else list(found.names)
 
@@ -236,7 +237,7 @@ class PairedServiceBusClient:
         return sender
 
     def _forked(self) -> None:
-        """This is a forked child. What was connected is the parent's; what was not can be used."""
+        """Called in a forked child. Connections belong to the parent; a client that never connected stays usable."""
         if not self._pair.used:
             if self._pair.events.journal is not None:
                 self._pair.events.journal.renew()

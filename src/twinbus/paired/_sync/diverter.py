@@ -21,7 +21,7 @@ from twinbus.paired.synchronization import Pool, Signal
 
 
 class Diverter:
-    """The way of one sender into the backlog."""
+    """One sender's path into the backlog."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Diverter:
         key: str | None = None,
         queue: str | None = None,
     ) -> str | None:
-        """Put messages into a backlog queue, which is returned: `queue`, or the one for `key`, or this sender's own.
+        """Send messages to a backlog queue and return its name: `queue`, or the one for `key`, or this sender's own.
 
-        `needed` is asked before every try: it raises when the sender is closed. None when it is not needed any more.
+        `needed` is called before every try; it raises if the sender is closed. Returns None if it is no longer needed.
         """
         tried: list[str] = []
         pause_s = HOLD_PAUSE_S_MIN
@@ -110,7 +110,7 @@ class Diverter:
     def create_batch(
         self, max_size_in_bytes: int | None, deadline_ms: int, needed: Callable[[], bool]
     ) -> ServiceBusMessageBatch | None:
-        """An empty batch as large as a backlog queue takes it; None when it is not needed any more."""
+        """An empty batch of the size that a backlog queue accepts; None if it is no longer needed."""
         while True:
             if not needed():
                 return None
@@ -147,7 +147,7 @@ class Diverter:
             self._closing.wait(min(HOLD_PAUSE_S_MIN, self._left_s(deadline_ms)))
 
     def rest(self) -> None:
-        """The primary is back: close what nobody uses. Each connection costs the sync client a thread as well."""
+        """The primary is back: close unused connections, each of which also costs the sync client a thread."""
         for channels in list(self._channels.values()):
             idle = [channel for _ in range(len(channels.free)) if (channel := channels.take_free()) is not None]
             for channel in idle:
@@ -156,7 +156,7 @@ class Diverter:
                 channels.give(channel, good=False)
 
     def closings(self) -> list[Callable[[], None]]:
-        """What closes its connections."""
+        """Functions that close its connections."""
         return [channel.close for channels in list(self._channels.values()) for channel in channels.all]
 
     def _choose(self, rotation: Rotation, key: str | None, queue: str | None, tried: Iterable[str]) -> str:

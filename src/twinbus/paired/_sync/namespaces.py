@@ -19,7 +19,7 @@ Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential | No
 
 
 class RoutedTransport(RequestsTransport):  # type: ignore[misc]
-    """Sends elsewhere what the SDK means to send by HTTPS to the namespace: by HTTP, or to another address."""
+    """Redirects the SDK's HTTPS requests to the namespace: to HTTP, or to another address."""
 
     def __init__(self, *, by_http: bool, address: str | None, **options: Any) -> None:
         super().__init__(**options)
@@ -39,7 +39,7 @@ class RoutedTransport(RequestsTransport):  # type: ignore[misc]
 
 
 class PairedNamespace:
-    """Where a namespace is, and how to enter it."""
+    """A namespace's address, and how to create clients for it."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PairedNamespace:
 
     @classmethod
     def of_string(cls, text: str) -> PairedNamespace:
-        """By a connection string."""
+        """From a connection string."""
         endpoint = parse_connection_string(text).endpoint
         emulator = "usedevelopmentemulator=true" in text.lower()
 
@@ -79,7 +79,7 @@ class PairedNamespace:
 
     @classmethod
     def of_credential(cls, namespace: str, credential: Credential) -> PairedNamespace:
-        """By a host name and a credential of azure-identity or azure-core."""
+        """From a host name and a credential of azure-identity or azure-core."""
 
         def client(**options: Any) -> ServiceBusClient:
             return ServiceBusClient(namespace, cast(TokenCredential, credential), **options)
@@ -104,7 +104,7 @@ class PairedNamespace:
 
 
 def _at(client: BusClient, address: str | None) -> BusClient:
-    """A client that connects to another address; its tokens stay the namespace's."""
+    """Make a client connect to another address; its tokens stay those of the namespace."""
     if address is not None:
         place = NamespaceAddress.parse(address)
         client.host, client.port = place.host, place.port or 443
@@ -112,7 +112,7 @@ def _at(client: BusClient, address: str | None) -> BusClient:
 
 
 def _routed(options: dict[str, Any], *, by_http: bool) -> dict[str, Any]:
-    """Options of an administration client, whose transport knows the way."""
+    """Options of an administration client, with a transport that redirects if needed."""
     options = dict(options)
     address = options.pop("custom_endpoint_address", None)
     if by_http or address is not None:

@@ -32,7 +32,7 @@ from twinbus.paired.syphon.closing import Side
 
 
 class Pair:
-    """Two namespaces that belong together."""
+    """Two paired namespaces."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Pair:
             )
 
     def start(self) -> Pair:
-        """Somebody uses it."""
+        """Mark the pair as used, and start the search."""
         self._started = True
         self.pairing.start()
         return self
@@ -98,7 +98,7 @@ class Pair:
             self._syphoning.start(queues)
 
     def look(self, entity: PairedEntity[Signal], queue: str, seconds: float) -> bool:
-        """See how far a backlog queue has drained; False when it is too early to look again, or nobody answers."""
+        """Check how far a backlog queue has drained; False if it is too early to check again, or there is no answer."""
         if not entity.trail.may_look(queue, self.clock.now_ms(), round(SESSION_CHECK_S_MIN * 1000)):
             return False
         receiver = self.secondary.get_queue_receiver(queue)
@@ -150,7 +150,7 @@ class Pair:
         return list(self._entities.values())
 
     def primary_channel(self, path: str) -> Channel:
-        """A new connection to an entity of the primary; to a topic and to a queue it is the same."""
+        """A new connection to an entity of the primary, queue or topic."""
         return Channel(lambda: self.primary.get_queue_sender(path), self.tasks)
 
     def backlog_channel(self, name: str) -> Channel:
@@ -158,7 +158,7 @@ class Pair:
         return Channel(lambda: self.secondary.get_queue_sender(name), self.tasks)
 
     def hidden_numbers(self, count: int) -> list[int]:
-        """Numbers for scheduled messages that have none yet."""
+        """Numbers for scheduled messages that have no sequence number yet."""
         with self._lock:
             first, self._hidden = self._hidden, self._hidden + count
         return [-(number + 1) for number in range(first, first + count)]
@@ -173,7 +173,7 @@ class Pair:
                 diverter.rest()
 
     def close(self, fault: str | None, closings: list[Callable[[], None]]) -> None:
-        """Close both namespaces; with a reason, everybody who still uses one is told."""
+        """Close both namespaces; with a reason, tell everybody who still uses one."""
         self.closed = True
         self.fault = self.fault or fault
         self.pairing.end()
@@ -192,7 +192,8 @@ class Pair:
         blocking(self._end_telling)
 
     def abandon(self) -> None:
-        """Nobody holds it any more. The collector calls this on any thread: nobody is woken, everybody sees it soon."""
+        """Nobody references the client any more. The garbage collector may call this on any thread, so it wakes
+        nobody; the background work sees the flags soon."""
         if self.forked:
             return
         self.closed = True
@@ -208,7 +209,7 @@ class Pair:
         self.events.close()
 
     def end_side(self, side: Side, fault: str | None) -> None:
-        """Close one namespace alone; where there is a syphon, the other one has to follow."""
+        """Close one namespace; with a syphon, the other one must follow."""
         if side is Side.PRIMARY:
             self._give_up(fault or "The primary of the pair was closed.")
             self.tasks.together(self.primary.close, self.receiving.close)
@@ -225,7 +226,7 @@ class Pair:
         return self._started or any(map(is_running, self.receivers))
 
     def live(self) -> Pair:
-        """The pair itself, or the reason why it is of no use any more."""
+        """The pair itself; raises if it can no longer be used."""
         if self.fault is not None:
             raise PairFaultedError(self.fault)
         if self.closed:
@@ -233,7 +234,7 @@ class Pair:
         return self
 
     def orphan(self, reason: str) -> None:
-        """This is a forked child. No lock is taken and nobody is woken: their owners are in the parent."""
+        """Called in a forked child. Takes no lock and wakes nobody: their owners are in the parent."""
         self.forked = True
         self.fault = reason
         for entity in self.entities:
@@ -244,7 +245,7 @@ class Pair:
             receiver._fault = reason
 
     def _give_up(self, reason: str) -> None:
-        """Have every sender and receiver say why; their owner still closes them."""
+        """Make every sender and receiver raise the reason; their owner still closes them."""
         self.fault = self.fault or reason
         for entity in self.entities:
             entity.close(reason)

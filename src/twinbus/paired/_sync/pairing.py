@@ -56,7 +56,7 @@ class BacklogSearch:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin the search, once."""
+        """Start the search, once."""
         with self._lock:
             if self._started:
                 return
@@ -64,21 +64,21 @@ class BacklogSearch:
         self._tasks.spawn(self._search)
 
     def close(self, reason: str) -> None:
-        """There is no secondary any more: who wants to divert is told why."""
+        """The secondary is gone: a caller that wants to divert gets the reason."""
         self._closed = reason
         self.end()
 
     def end(self) -> None:
-        """Search no more."""
+        """Stop searching."""
         self.abandon()
         self.changed.pulse()
 
     def abandon(self) -> None:
-        """Search no more, and wake nobody."""
+        """Stop searching without waking waiters, which is safe on any thread."""
         self._ended = True
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for the queues; PairingError when a search fails, or when the time is up."""
+        """Wait for the queues; raises PairingError if a search fails or the time is up."""
         before = self._searches
         self._wanted = True
         self.start()
@@ -93,7 +93,7 @@ class BacklogSearch:
             self.changed.wait(min(left_s, 0.1))
 
     def usable(self, left_s: float, *, hold: bool) -> Rotation | None:
-        """The backlog queues; None if it is worth waiting for them; an error if it is not."""
+        """The backlog queues; None if waiting for them may help; raises if not."""
         if self._closed is not None:
             raise PairFaultedError(self._closed)
         if self.rotation is not None:
@@ -105,7 +105,7 @@ class BacklogSearch:
         return None
 
     def missing(self) -> None:
-        """A backlog queue is not there any more."""
+        """A backlog queue no longer exists: create it again."""
         with self._lock:
             if self._mending or not self._options.create_backlog_queues:
                 return
@@ -172,7 +172,7 @@ class BacklogSearch:
         self.changed.pulse()
 
     def _mend(self) -> None:
-        """Create backlog queues again that somebody has deleted."""
+        """Recreate backlog queues that somebody has deleted."""
         try:
             rotation = self.rotation
             if rotation is None:

@@ -22,7 +22,7 @@ from twinbus.paired.synchronization import Signal
 
 
 class Watcher:
-    """Watches over entities in trouble, one call of `watch` for each."""
+    """Watches entities in trouble, one call of `watch` for each."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Watcher:
                     entity.refused(cause_of(failure))
 
     def _ping(self, path: str) -> Exception | None:
-        """Ping; returns why it failed."""
+        """Send a ping; returns the error, or None."""
         message = ServiceBusMessage(
             b"",
             content_type=PING_CONTENT_TYPE,

@@ -20,7 +20,7 @@ from twinbus.paired.options import check_name
 
 
 def find_queues(namespace: PairedNamespace, names: list[str]) -> Found:
-    """Have the backlog queues."""
+    """Find or create the backlog queues."""
     found = Found()
     with namespace.admin(**namespace.admin_options) as admin:
         for number, name in enumerate(names):
@@ -45,7 +45,7 @@ def find_queues(namespace: PairedNamespace, names: list[str]) -> Found:
 
 
 def name_of(namespace: PairedNamespace, options: Mapping[str, Any]) -> str:
-    """A namespace's name: of its host, or what it says itself, or where it is."""
+    """A namespace's name: from its host name, or from the namespace itself, or else its address."""
     if namespace.name is not None:
         return namespace.name
     patient = {"retry_total": 3, "retry_backoff_factor": 0.2}

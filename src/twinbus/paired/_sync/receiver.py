@@ -20,7 +20,7 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
 
     @classmethod
     def of(cls, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
-        """The same receiver, as one of ours."""
+        """Turn an SDK receiver into one of ours."""
         receiver.__class__ = cls
         assert isinstance(receiver, PairedServiceBusReceiver)
         return receiver
@@ -33,7 +33,7 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
     def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
-        """Receive a batch of messages at once, as the SDK does."""
+        """Receive a batch of messages, as the SDK does."""
         clock = MonotonicClock()
         started_ms = clock.now_ms()
         wait_s = max_wait_time

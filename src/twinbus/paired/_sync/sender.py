@@ -32,7 +32,7 @@ _SHUT = "The handler has already been shutdown. Please use PairedServiceBusClien
 
 
 class PairedServiceBusSender:
-    """A sender to one queue or topic of a pair; made by `get_queue_sender` and `get_topic_sender`."""
+    """A sender to one queue or topic of a pair, created by `get_queue_sender` and `get_topic_sender`."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class PairedServiceBusSender:
         self.close()
 
     def close(self) -> None:
-        """Close the links, to the primary and to the backlog."""
+        """Close the links to the primary and to the backlog."""
         self._closed = True
         if self._pair.forked:
             return
@@ -101,10 +101,10 @@ class PairedServiceBusSender:
     def send_messages(
         self, message: OutgoingMessages | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """Send a message, a list or a batch, and wait until it is accepted: by the primary, or by the backlog.
+        """Send a message, a list or a batch, and wait until the primary or the backlog accepts it.
 
-        `timeout` is the time for all of it; without one it is 60 seconds or twice the failover interval, whichever is
-        longer. A list or a batch moves as a whole.
+        `timeout` covers all of it; the default is 60 seconds or twice the failover interval, whichever is longer. A
+        list or a batch goes as a whole.
         """
         if not is_ready(message, RESERVED):
             message = prepared(message)
@@ -150,9 +150,9 @@ class PairedServiceBusSender:
     def schedule_messages(
         self, messages: OutgoingMessages, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
     ) -> list[int]:
-        """Send messages that appear at a time; returns their sequence numbers.
+        """Schedule messages; returns their sequence numbers.
 
-        Messages that went to the backlog have no sequence numbers yet: theirs are negative, and cannot be cancelled.
+        Messages that went to the backlog have no sequence numbers yet: theirs are negative and cannot be cancelled.
         """
         messages = prepared(messages)
         if isinstance(messages, list) and not messages:
@@ -166,7 +166,7 @@ class PairedServiceBusSender:
     def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """Cancel messages that are scheduled in the primary; those in the backlog cannot be."""
+        """Cancel messages scheduled in the primary; those in the backlog cannot be cancelled."""
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         hidden = [number for number in numbers if number < 0]
         if hidden:
@@ -184,12 +184,12 @@ class PairedServiceBusSender:
             self._journal.operation(self._pair.events.primary, self._entity.path, Kind.CANCEL, Stage.DIRECT)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """An empty batch, as large as the primary takes it; or the backlog, while the primary is down."""
+        """Create an empty batch of the size that the primary accepts, or the backlog while the primary is down."""
         batch = self._deliver(BatchMaking(max_size_in_bytes), self._now_ms(), None, None)
         return PairedMessageBatch(batch)
 
     def _deliver(self, work: Work, started_ms: int, timeout: float | None, failure: Exception | None) -> Any:
-        """Have `work` done, one way or the other; `failure` is what its first try came to."""
+        """Get `work` done, one way or the other; `failure` is the error of its first try."""
         self._check_open()
         self._pair.start()
         entity, retries = self._entity, self._pair.retries
@@ -234,7 +234,7 @@ class PairedServiceBusSender:
             return result
 
     def _give_up_or_hold(self, failure: Exception) -> None:
-        """One attempt is over: it counts for the entity, or it is the caller's own error."""
+        """An attempt is over: its error counts against the entity, or is the caller's own and raised."""
         if not self._pair.classify(failure):
             raise failure
         self._entity.failed(failure)
@@ -242,7 +242,7 @@ class PairedServiceBusSender:
             raise failure
 
     def _waited(self, pause_s: float, deadline_ms: int) -> bool:
-        """Wait for a change, at most so long; False when the caller's time is up."""
+        """Wait for a change, at most `pause_s`; False if the caller's time is up."""
         left_s = (deadline_ms - self._now_ms()) / 1000
         if left_s <= 0:
             return False
@@ -253,7 +253,7 @@ class PairedServiceBusSender:
         return True
 
     def _try(self, work: Work | None, seconds: float) -> Any:
-        """Try it on the primary, or only have a link up; BUSY when there was no time for a try."""
+        """Try it on the primary, or just open a link; BUSY if there was no time for a try."""
         channels = self._channels
         ends_ms = self._now_ms() + round(seconds * 1000)
         try:
@@ -291,7 +291,7 @@ class PairedServiceBusSender:
             self._channels.give(channel, good=channel.opened)
 
     def _broke(self, channel: Channel, error: Exception, kind: Kind) -> Exception:
-        """Something failed on a channel; returns what it was."""
+        """Handle a failure on a channel; returns the exact error."""
         error = channel.seen(error)
         self._count(kind, None, cause_of(error))
         if not availability_failure(error):
@@ -301,7 +301,7 @@ class PairedServiceBusSender:
         return error
 
     def _divert(self, work: Work, deadline_ms: int, held: str | None) -> Any:
-        """Have `work` done by way of the backlog; BUSY when that is not needed any more."""
+        """Do `work` through the backlog; BUSY if that is no longer needed."""
         pair, entity = self._pair, self._entity
 
         def needed() -> bool:
@@ -328,7 +328,7 @@ class PairedServiceBusSender:
         return pair.hidden_numbers(len(payloads)) if work.kind is Kind.SCHEDULE else None
 
     def _held_session(self, work: Work, deadline_ms: int) -> str | None:
-        """The backlog queue in which the work's session still has messages; None when it has none."""
+        """The backlog queue in which the work's session still has messages, if any."""
         trail = self._entity.trail
         queue = trail.queue_of(work.sessions())
         if queue is None:

@@ -64,7 +64,7 @@ class Syphoning:
         return Syphon(ports[0], ports[1], self._queues, events=events, counts=self._counts)
 
     def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
-        """What lies in these backlog queues, for the ledger."""
+        """The depths of these backlog queues, for the ledger."""
         found = {}
         with self._secondary.admin(**{**self._secondary.admin_options, "retry_total": 0}) as admin:
             for name in queues:
@@ -83,7 +83,7 @@ class Syphoning:
         self._changed.pulse()
 
     def watch(self) -> None:
-        """Wait for the other one to end as well, and see to it when it does not."""
+        """Wait for the other one to end as well; fault the pair if it does not."""
         while True:
             left_ms = self._closing.left_ms
             if left_ms is None:
@@ -96,6 +96,6 @@ class Syphoning:
                 return
 
     def stop(self) -> None:
-        """End the syphon; what it had in hand is given back."""
+        """Stop the syphon; messages it holds are released."""
         if self._syphon is not None:
             self._syphon.stop()

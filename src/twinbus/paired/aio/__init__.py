@@ -1,4 +1,4 @@
-"""Paired namespaces for asyncio: `PairedServiceBusClient` in the place of `azure.servicebus.aio.ServiceBusClient`."""
+"""Paired namespaces for asyncio: `PairedServiceBusClient` replaces `azure.servicebus.aio.ServiceBusClient`."""
 
 from twinbus.paired._async.client import PairedServiceBusClient
 from twinbus.paired._async.receiver import PairedServiceBusReceiver

@@ -1,4 +1,4 @@
-"""The syphon: brings diverted messages home, from the backlog queues of the secondary to the primary."""
+"""The syphon: moves diverted messages from the backlog queues of the secondary to the primary."""
 
 from twinbus.paired.syphon.bounds import Bounds
 from twinbus.paired.syphon.decisions import Decision, Fate, decide

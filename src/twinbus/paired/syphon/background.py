@@ -1,10 +1,9 @@
-"""A syphon that lives inside an application, once for asyncio and once for threads.
+"""A syphon inside an application, as a task for asyncio and as a thread otherwise.
 
-Rules:
-- In an asyncio application it is a task of the application's own loop, because its credentials belong there; in others
-  it has a thread and a loop of its own.
-- It ends with its owner; whatever it had in hand is given back.
-- One that fails is told to its owner, once.
+- In an asyncio application it is a task on the application's own loop, because its credentials belong there. Otherwise
+  it has its own thread and loop.
+- It ends with its owner and releases the messages it holds.
+- A failure is reported to its owner, once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from twinbus.paired.syphon.drain import SyphonRun
 from twinbus.paired.syphon.shared import logger
 from twinbus.paired.syphon.syphon import Syphon
 
-# Closing links and connections takes its time as well.
+# Includes the time to close links and connections.
 _END_S = SYPHON_STOP_S + 10.0
 
 Make = Callable[[], Syphon]
@@ -31,10 +30,10 @@ class AsyncBackgroundSyphon:
     """A syphon as a task."""
 
     def __init__(self, make: Make, on_failure: Failed) -> None:
-        # Makes the syphon, on the loop it runs on.
+        # Creates the syphon, on the loop it runs on.
         self._make = make
         self._on_failure = on_failure
-        # The syphon; None before the start.
+        # None before the start.
         self.syphon: Syphon | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -51,7 +50,7 @@ class AsyncBackgroundSyphon:
             self._on_failure(error)
 
     async def stop(self) -> None:
-        """End it in good order."""
+        """Stop it in an orderly way."""
         if self._task is None or self.syphon is None:
             return
         self.syphon.stop()
@@ -81,7 +80,7 @@ class BackgroundSyphon:
             self._on_failure(error)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop it in an orderly way."""
         self._syphon_run.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_END_S)

@@ -1,8 +1,7 @@
 """How far one run of a syphon goes.
 
-Rules:
-- A run that reaches a bound asks for nothing more, finishes what it has in hand, and gives back what it cannot finish.
-- A brief run waits for nobody: it ends when nothing more could be moved now, and says what is left.
+- At a bound a run receives no more, finishes what it holds, and releases what it cannot finish.
+- A brief run waits for nothing: it ends when nothing more can be moved now, and reports what is left.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """None is no bound. `messages_max` counts what was settled, of all queues together; what is in hand when it is
-    reached, at most one receive of each queue, is finished as well."""
+    """None means no bound. `messages_max` counts settled messages of all queues; messages held when it is reached, at
+    most one receive per queue, are finished as well."""
 
     messages_max: int | None = None
     seconds_max: float | None = None

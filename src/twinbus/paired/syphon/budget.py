@@ -1,4 +1,4 @@
-"""A bound on what is in hand: messages and bytes, of all backlog queues together."""
+"""A limit on held messages and bytes, over all backlog queues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class HeldBudget:
-    """Whoever wants to receive waits until there is room; what was received always has a place."""
+    """Receivers wait for room first; what was received is always accepted."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
@@ -30,5 +30,5 @@ class HeldBudget:
             self._free.set()
 
     async def wait(self) -> None:
-        """Until there is room."""
+        """Wait until there is room."""
         await self._free.wait()

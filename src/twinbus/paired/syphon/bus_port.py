@@ -1,4 +1,4 @@
-"""The port on our own client: pipelined sends, completions in ranges."""
+"""The port for our own client: pipelined sends, completions in ranges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BusPort:
     def __init__(self, client: BusClient, *, clock: Clock | None = None, wall: Clock | None = None) -> None:
         self._client = client
         self._clock = clock or MonotonicClock()
-        # The time of day, in which the service tells when a lock ends.
+        # The time of day, in which the service reports the end of a lock.
         self._wall = wall or SystemClock()
 
     async def connect(self) -> None:
@@ -41,7 +41,7 @@ class BusPort:
 
 
 class BusSource:
-    """A backlog queue, by a receiver without prefetch: what is not asked for is not locked."""
+    """A backlog queue, through a receiver without prefetch: only requested messages are locked."""
 
     def __init__(self, receiver: Receiver, clock: Clock, wall: Clock) -> None:
         self._receiver = receiver
@@ -52,13 +52,13 @@ class BusSource:
         messages = await self._receiver.receive_batch(max_count, wait_s)
         if not messages:
             return []
-        # One that came with the others is locked as long as they are, and decoding each would cost too much.
+        # Messages received together are locked for the same time, and decoding each would cost too much.
         lock_ms = lock_left_ms(messages[0].locked_until_ms, self._wall.now_ms())
         expires_ms = self._clock.now_ms() + lock_ms
         held = []
         for message in messages:
             held.append(Held(message.payload, message, lock_ms, expires_ms, read_enqueued_ms(message.payload)))
-            # Settling needs the token only, and a payload has one owner.
+            # Settling needs only the token; drop the payload's second reference.
             message.payload = b""
         return held
 
@@ -87,7 +87,7 @@ class BusSource:
 
 
 class BusDestination:
-    """An entity of the primary, by one sender."""
+    """An entity of the primary, through one sender."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender

@@ -1,9 +1,8 @@
-"""The two namespaces of a pair that has a syphon end together.
+"""Makes the two namespaces of a pair with a syphon end together.
 
-Rules:
-- When one is closed or faulted, the other has five seconds to be closed as well; then it is faulted, and the reason
-  says which one was gone, and why.
-- Pure: told what happens, it says until when to wait and what to do then.
+- When one is closed or faulted, the other must be closed within five seconds. Otherwise it is faulted, and the reason
+  names the one that ended first, and why.
+- Pure: it is told what happens, and says how long to wait and what to do then.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from twinbus.limits import PAIR_CLOSE_S
 
 
 class Side(StrEnum):
-    """One of the two."""
+    """One of the two namespaces."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
@@ -26,18 +25,18 @@ class Side(StrEnum):
 
 
 class ClosingTogether:
-    """What is known of the two. The clock only measures."""
+    """The state of the two namespaces; uses a monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Those that are gone, and why; None for one that was closed.
+        # Those that have ended, and why; None if closed normally.
         self._gone: dict[Side, str | None] = {}
-        # Which went first, and until when the other may follow; None while both are there.
+        # The one that ended first, and the deadline of the other; None while both are open.
         self._first: Side | None = None
         self._until_ms = 0
 
     def end(self, side: Side, fault: str | None = None) -> None:
-        """It was closed, or faulted for a reason."""
+        """A namespace was closed, or faulted for a reason."""
         if side in self._gone:
             return
         self._gone[side] = fault
@@ -47,13 +46,13 @@ class ClosingTogether:
 
     @property
     def left_ms(self) -> int | None:
-        """How long the other still has; None when there is nothing to wait for."""
+        """How long the other still has; None if there is nothing to wait for."""
         if self._first is None or len(self._gone) == 2:
             return None
         return max(self._until_ms - self._clock.now_ms(), 0)
 
     def due(self) -> tuple[Side, str] | None:
-        """Which one is to be faulted now, and what it says from then on."""
+        """The namespace to fault now, and its reason; None if it is not time."""
         if self.left_ms != 0 or self._first is None:
             return None
         first, fault = self._first, self._gone[self._first]

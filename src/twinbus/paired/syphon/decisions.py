@@ -1,4 +1,4 @@
-"""What becomes of a backlog message, by the outcome of its send: the one place that decides, for every kind of syphon.
+"""Decides what happens to a backlog message, by the outcome of its send: one place for every kind of syphon.
 
     | outcome                                                        | the backlog message is           |
     |----------------------------------------------------------------|----------------------------------|
@@ -7,9 +7,8 @@
     | refused for good: not found, disabled, too large, not allowed  | dead-lettered                    |
     | primary down, busy, full, unauthorised, anything not known     | left, its destination is paused  |
 
-Rules:
 - Pure: an outcome in, a decision out.
-- What is not known is left: a message that is left can still be dead-lettered, the reverse needs a person.
+- After an unknown error a message is left: it can still be dead-lettered later, while the reverse needs a person.
 - The reason of a dead letter is one word; its description has the path and the error.
 """
 
@@ -35,7 +34,7 @@ from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
 
 
 class Fate(Enum):
-    """What is done with the message in the backlog."""
+    """What happens to the message in the backlog."""
 
     COMPLETE = "complete"
     DEAD_LETTER = "dead-letter"
@@ -43,7 +42,7 @@ class Fate(Enum):
 
 
 class Decision(NamedTuple):
-    """`cause` is a condition or the name of a class; `everywhere`: more than this destination is affected."""
+    """`cause` is a condition or a class name; `everywhere` means that more than this destination is affected."""
 
     fate: Fate
     reason: str = ""
@@ -54,7 +53,7 @@ class Decision(NamedTuple):
 
 CANNOT_BE_RESTORED: Final = "CannotBeRestored"
 
-# Refusals that no waiting changes, and the word for each.
+# Permanent errors, and the reason for each.
 FOR_GOOD: Final[dict[type[TwinbusError], str]] = {
     EnvelopeError: CANNOT_BE_RESTORED,
     EntityNotFoundError: "DestinationNotFound",
@@ -70,7 +69,7 @@ _COMPLETED: Final = Decision(Fate.COMPLETE)
 
 
 def decide(error: TwinbusError | None, path: str | None = None) -> Decision:
-    """What to do with a message for `path` whose send ended so; None is accepted."""
+    """Decide about a message for `path` by the outcome of its send; None is accepted."""
     if error is None:
         return _COMPLETED
     cause = cause_of(error)
@@ -82,12 +81,12 @@ def decide(error: TwinbusError | None, path: str | None = None) -> Decision:
 
 
 def check_destination(path: str) -> None:
-    """Refuse a path that is no entity: whoever may write to the backlog must not reach the service's own nodes, such as
-    `$management`, with the syphon's rights."""
+    """Reject a path that is not an entity: a client that may write to the backlog must not reach the service's own
+    nodes, such as `$management`, with the syphon's rights."""
     if any(part.startswith("$") for part in path.split("/")):
         raise EnvelopeError("The path names a node of the service, not an entity.")
 
 
 def cause_of(error: TwinbusError) -> str:
-    """What a ledger may hold of an error."""
+    """The part of an error that a ledger may contain."""
     return error.condition if isinstance(error, ServiceError) else type(error).__name__

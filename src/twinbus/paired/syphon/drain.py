@@ -1,12 +1,11 @@
-"""Runs of a syphon for those who have no event loop: a Spark task, a driver, a thread.
+"""Runs of a syphon for callers without an event loop: a Spark task, a driver, a thread.
 
     drained = drain(pairing, ["contoso/x-servicebus-transfer/0"], Bounds(seconds_max=20, brief=True))
 
-Rules:
-- One function a run; what a message's fate is, is decided where the local syphon decides it, by the same code.
-- Whoever runs one can be told to stop: by `stop`, from any thread or a signal handler, or by a stop address: a
-  connection to it ends when the one who gave the order is gone.
-- A pairing holds secrets: it is handed on whole, inside a closure, and shows nothing of them.
+- The fate of a message is decided by the same code as in the local syphon.
+- A run can be stopped by `stop`, from any thread or a signal handler, or by a stop address: the connection to it closes
+  when the driver says so or is gone.
+- A pairing contains secrets: it is passed on inside a closure, and its repr shows none of them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from twinbus.paired.syphon.monitor import BacklogMonitor, BacklogMonitorThread, 
 from twinbus.paired.syphon.pauses import Failing, Pauses
 from twinbus.paired.syphon.syphon import Syphon, SyphonReport, endpoint_of, syphon_events
 
-# Host and port of somebody who tells when to stop.
+# Host and port of the driver's stop signal.
 StopAddress = tuple[str, int]
 
 _STOP_CONNECT_S = 5.0
@@ -38,9 +37,9 @@ _STOP_CONNECT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two namespaces, and what a run on any machine needs to know of them. `ca` is the text of a CA's certificate,
-    not a file: other machines do not have it. `ledger` is a folder that the one who runs it can write, in which the
-    secondary is called `secondary_name`; by default that is its host's first label, or where it is."""
+    """Two namespaces, and what a run on any machine needs to know about them. `ca` is the text of a CA certificate, not
+    a file name, because other machines do not have the file. `ledger` is a folder that the run can write, in which the
+    secondary is called `secondary_name`; its default is the first label of its host, or its address."""
 
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
@@ -58,11 +57,11 @@ class Pairing:
         self.tls(self.primary)
         if not self.secondary_name:
             place = NamespaceAddress.parse(endpoint_of(self.secondary))
-            # Frozen for its users, not for its own making.
+            # The dataclass is frozen, but this is still its construction.
             object.__setattr__(self, "secondary_name", place.label or place.plain_name)
 
     def tls(self, text: str) -> ssl.SSLContext | None:
-        """What a client is told about TLS; None is its own choice."""
+        """The TLS context for a client; None for the client's default."""
         if self.ca is None or "usedevelopmentemulator=true" in text.lower():
             return None
         try:
@@ -80,7 +79,7 @@ class Pairing:
     def syphon(
         self, queues: Sequence[str], *, failing: Failing | None = None, listeners: Iterable[Listener] = ()
     ) -> Syphon:
-        """A syphon for these backlog queues, made on the loop that it runs on."""
+        """Create a syphon for these backlog queues, on the loop it runs on."""
         clock = MonotonicClock()
         pauses = Pauses(clock)
         pauses.tell(failing or {})
@@ -97,8 +96,8 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """What a run came to. `failing` is what the next one is to know, `cleared` what it was told and is over,
-    `outages` are backlog queues that could not be received from."""
+    """The result of a run. `failing` is for the next run, `cleared` lists given failures that are over, `outages` are
+    backlog queues that could not be received from."""
 
     report: SyphonReport
     failing: dict[str, tuple[int, int]]
@@ -110,13 +109,13 @@ class SyphonRun:
     """One run, in the thread that calls `run`."""
 
     def __init__(self, make: Callable[[], Syphon]) -> None:
-        # Makes the syphon, on the loop it runs on.
+        # Creates the syphon, on the loop it runs on.
         self._make = make
-        # The loop; None before and after the run.
+        # None before and after the run.
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The syphon; None before the run. What it shows may be looked at from any thread.
+        # None before the run. Its public state may be read from any thread.
         self.syphon: Syphon | None = None
-        # Whether it is to stop, perhaps before it has begun.
+        # Whether it must stop, perhaps before it has begun.
         self._stopped = False
 
     def run(self, *, once: bool = False, bounds: Bounds, stop_address: StopAddress | None = None) -> SyphonReport:
@@ -126,7 +125,7 @@ class SyphonRun:
             self._loop = None
 
     def stop(self) -> None:
-        """End the run in good order."""
+        """Stop the run in an orderly way."""
         self._stopped = True
         loop, syphon = self._loop, self.syphon
         if loop is not None and syphon is not None:
@@ -149,7 +148,7 @@ class SyphonRun:
 
 
 async def _listen(stop_address: StopAddress, syphon: Syphon) -> None:
-    """Stop when the other end says so, or is gone. One that cannot be reached says nothing: the run has bounds."""
+    """Stop when the connection closes. If it cannot be opened the run continues, because it is bounded."""
     try:
         async with asyncio.timeout(_STOP_CONNECT_S):
             reader, writer = await asyncio.open_connection(*stop_address)
@@ -171,7 +170,7 @@ def drain(
     failing: Failing | None = None,
     stop_address: StopAddress | None = None,
 ) -> DrainResult:
-    """One bounded run over some backlog queues: what a Spark task does."""
+    """One bounded run over some backlog queues, as a Spark task does it."""
     told = dict(failing or {})
     run = SyphonRun(lambda: pairing.syphon(queues, failing=told))
     report = run.run(bounds=bounds, stop_address=stop_address)
@@ -188,7 +187,7 @@ def drain(
 def monitor_thread(
     pairing: Pairing, queues: Sequence[str], counts: Counts, waits: Callable[[str], bool]
 ) -> BacklogMonitorThread | None:
-    """Writes the backlog's depth into the pairing's ledger, from a thread; None when it has no ledger."""
+    """A thread that writes the backlog's depth to the pairing's ledger; None without a ledger."""
     events = syphon_events(
         pairing.primary_name,
         pairing.secondary_name,
@@ -220,8 +219,8 @@ def monitor_thread(
 
 
 def name_of(connection_string: str, ca_file: Path | None = None) -> str:
-    """A namespace's name, as the paired client finds it and the broker's own ledger has it: of its host, or what it
-    says itself where the official SDK is there to ask it, or where it is."""
+    """A namespace's name, as the paired client and the broker's own ledger have it: from its host, or from the
+    namespace itself if the official SDK is installed, or else its address."""
     place = NamespaceAddress.parse(endpoint_of(connection_string))
     if place.label is not None:
         return place.label

@@ -1,9 +1,8 @@
-"""One backlog queue: receives in a loop, restores, hands on to the lanes, and settles what they did.
+"""One backlog queue: receives in a loop, restores messages, passes them to the lanes, and settles them.
 
-Rules:
-- One long receive after the other, and only while there is room and the primary can be reached.
-- A message is in exactly one place: in a lane (its lock is renewed), set aside (locked, and left to lapse), or settled.
-- A lost link takes its locks with it: what was in hand is forgotten, and comes again.
+- One long receive follows another, but only while there is room and the primary can be reached.
+- A message is in exactly one place: in a lane (its lock is renewed), set aside (its lock will expire), or settled.
+- A lost link loses its locks: held messages are forgotten, and are received again.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from twinbus.paired.syphon.lane import DestinationLane, Item
 from twinbus.paired.syphon.port import BacklogSource, Held
 from twinbus.paired.syphon.shared import SyphonShared, logger
 
-# For what is done to the old link before a new one is opened.
+# For finishing work on the old link before a new one is opened.
 _QUIET_S = 1.0
-# A receive that has waited for so long would have been given what was there.
+# A receive that has waited this long would have returned existing messages.
 _WAITS_MS = 1_000
-# In a run that ends, how long a receive waits before the queue is looked at.
+# In a run with an end, how long a receive waits before the queue is checked.
 _ONCE_S = 0.5
 
 
 class BacklogIntake:
-    """The loop of one backlog queue."""
+    """The receive loop of one backlog queue."""
 
     def __init__(
         self, queue: str, shared: SyphonShared, *, once: bool = False, receive_s: float = SYPHON_RECEIVE_S
@@ -47,26 +46,26 @@ class BacklogIntake:
         # Whether it ends when the queue is empty.
         self._once = once
         self._receive_s = _ONCE_S if once else receive_s
-        # The link; None before it is open and after a loss.
+        # None before it is open and after a loss.
         self._source: BacklogSource | None = None
-        # One more with each link that was lost: tells messages that are locked from those that are not any more.
+        # Incremented when a link is lost, to recognise messages whose locks are lost.
         self.generation = 0
-        # Messages in lanes, and being settled.
+        # Messages in lanes or being settled.
         self.items: set[Item] = set()
         # Set while there are none.
         self._idle = asyncio.Event()
         self._idle.set()
-        # By destination: messages set aside.
+        # Messages set aside, by destination.
         self._aside: dict[str, list[Held]] = {}
-        # Since when a receive waits, by a clock that only measures; None while none does.
+        # The monotonic time since which a receive waits, or None.
         self._asked_ms: int | None = None
-        # How large messages are on average, for how many to ask at once.
+        # The average message size, which determines how many to ask for.
         self._mean_bytes = 1024.0
         # Why it does not receive; empty while it does.
         self.outage = ""
-        # Whether the queue was found empty, or is not there, in a run that ends.
+        # Whether the queue was found empty or missing, in a run with an end.
         self.drained = False
-        # Whether it asks for no more: a bound was reached, or a brief run has nothing more to wait for.
+        # Whether it receives no more: a bound was reached, or a brief run has nothing to wait for.
         self.rests = False
         self._tally = shared.tally.of(queue)
 
@@ -86,7 +85,7 @@ class BacklogIntake:
                 backoff.reset()
                 self.outage = ""
             except EntityNotFoundError as error:
-                # It may be made later; a run that ends has nothing to wait for.
+                # It may be created later; a run with an end does not wait for that.
                 self._lose(error)
                 self.drained = self._once
                 await shared.pause(0 if self._once else SYPHON_PAUSE_MS_MAX)
@@ -113,7 +112,7 @@ class BacklogIntake:
             if self._once and not self.items and not self._aside:
                 self.drained = await self._source.is_empty()
                 shared.count(shared.events.secondary, self.queue, Kind.PEEK, Stage.DIRECT, [0])
-            # Locked by somebody else, or for a destination that fails: neither is worth another receive now.
+            # Locked by another receiver, or for a failing destination: neither is worth another receive now.
             self.rests = shared.bounds.brief and not self._moving
             return
         sizes = [len(held.payload) for held in received]
@@ -122,7 +121,7 @@ class BacklogIntake:
         self._tally.received_bytes += sum(sizes)
         shared.count(shared.events.secondary, self.queue, Kind.RECEIVE, Stage.FROM_BACKLOG, sizes)
         if not shared.gate.is_set() or shared.stopping.is_set():
-            # It was under way when the primary went away.
+            # The primary became unreachable during the receive.
             await self._source.release(received)
             return
         for held in received:
@@ -140,20 +139,20 @@ class BacklogIntake:
             return
         item = Item(self, held, restored.payloads, len(held.payload))
         self._take(item)
-        # What it was is all that is needed from here on.
+        # The restored payload is all that is needed from here on.
         held.payload = b""
         shared.lane(restored.path, DestinationLane).put(item)
 
     @property
     def waits(self) -> bool:
-        """Whether the queue is known to be empty, because a receive has waited there for a while."""
+        """Whether the queue is known to be empty, because a receive has been waiting for a while."""
         if self.drained or self._asked_ms is None or self.items or self._aside:
             return self.drained
         return self._shared.clock.now_ms() - self._asked_ms > _WAITS_MS
 
     @property
     def _moving(self) -> bool:
-        """Whether something of this queue is on its way to a destination that does not fail."""
+        """Whether any message of this queue is on its way to a destination that is not failing."""
         waiting = sum(
             item.intake is self
             for path, lane in self._shared.lanes.items()
@@ -170,7 +169,7 @@ class BacklogIntake:
     # --- what the lanes say -------------------------------------------------------------------------------------------
 
     def forget(self, item: Item) -> None:
-        """It is settled, or not ours any more."""
+        """It is settled, or no longer ours."""
         if item in self.items:
             self.items.discard(item)
             self._shared.room.give(item.size)
@@ -181,7 +180,7 @@ class BacklogIntake:
         self._shared.spawn(self._complete(path, items))
 
     async def _complete(self, path: str, items: list[Item]) -> None:
-        """Those were accepted by the primary."""
+        """Complete messages that the primary has accepted."""
         source = self._source
         live = [item for item in items if item.generation == self.generation]
         outcomes: list[ServiceError | None] = []
@@ -215,7 +214,7 @@ class BacklogIntake:
         self._shared.spawn(self._bury(item, decision, path))
 
     async def _bury(self, item: Item, decision: Decision, path: str) -> None:
-        """It goes to the dead-letter queue."""
+        """Move it to the dead-letter queue."""
         shared = self._shared
         outcome = OK
         try:
@@ -224,7 +223,7 @@ class BacklogIntake:
             else:
                 outcome = "lost"
         except ServiceError as error:
-            # Its lock ends, and it comes again.
+            # Its lock expires, and it is received again.
             outcome = cause_of(error)
         self.forget(item)
         if outcome == OK:
@@ -237,7 +236,7 @@ class BacklogIntake:
             )
 
     def set_aside(self, path: str, item: Item) -> None:
-        """Nothing is done with it for now: its lock lapses, unless its destination takes messages again before."""
+        """Do nothing with it for now: its lock expires, unless its destination recovers first."""
         self.forget(item)
         if item.generation == self.generation:
             self._aside.setdefault(path, []).append(item.held)
@@ -247,14 +246,14 @@ class BacklogIntake:
         return sum(map(len, self._aside.values()))
 
     def release_aside(self, path: str | None) -> None:
-        """Unlock what was set aside, for one destination or for all."""
+        """Release what was set aside, for one destination or all."""
         paths = list(self._aside) if path is None else [path]
         held = [one for each in paths for one in self._aside.pop(each, [])]
         if held:
             self._shared.spawn(self._release(held))
 
     def give_back(self, items: Iterable[Item]) -> None:
-        """Unlock messages that were not sent."""
+        """Release messages that were not sent."""
         held = []
         for item in items:
             self.forget(item)
@@ -265,14 +264,14 @@ class BacklogIntake:
 
     async def _release(self, held: list[Held]) -> None:
         if self._source is not None:
-            # If it fails, the locks end by themselves.
+            # If this fails, the locks expire by themselves.
             with suppress(ServiceError):
                 await self._source.release(held)
 
     # --- the link -----------------------------------------------------------------------------------------------------
 
     async def renew_locks(self) -> None:
-        """Lock for another while what is in hand and has less than half of its time left."""
+        """Renew the locks of held messages that have less than half of their time left."""
         now_ms = self._shared.clock.now_ms()
         due = [
             item.held
@@ -288,7 +287,7 @@ class BacklogIntake:
                 await source.renew(some)
             except ServiceError as error:
                 logger.debug("locks of %s were not renewed: %s", self.queue, cause_of(error))
-                # Whichever is settled meanwhile spoils it for the others of its request: they are few, and asked alone.
+                # One that is settled meanwhile fails the whole request. They are few, so renew them one by one.
                 for one in some:
                     with suppress(ServiceError):
                         await source.renew([one])
@@ -300,7 +299,7 @@ class BacklogIntake:
         return item.generation == self.generation
 
     def _lose(self, error: TwinbusError) -> None:
-        """The link is gone, and with it every lock."""
+        """The link is lost, and with it every lock."""
         if not self.outage:
             logger.warning("the backlog queue %s cannot be received from: %s", self.queue, error)
         self.outage = cause_of(error)
@@ -316,7 +315,7 @@ class BacklogIntake:
             self._shared.spawn(source.close())
 
     async def _renew_link(self) -> None:
-        """Too much is set aside for one link: a new one has room, and the old one's locks end by themselves."""
+        """Too many messages are set aside on this link: open a new one and let the old one's locks expire."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_QUIET_S):
                 await self._idle.wait()
@@ -326,7 +325,7 @@ class BacklogIntake:
         self._source = await self._shared.secondary.source(self.queue)
 
     async def close(self) -> None:
-        """Give back what is in hand."""
+        """Release held messages."""
         source = self._source
         if source is None:
             return

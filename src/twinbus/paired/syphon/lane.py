@@ -1,9 +1,8 @@
-"""One destination in the primary: sends in order, pipelined, and tries again after a pause.
+"""One destination in the primary: sends in order, pipelined, and retries after a pause.
 
-Rules:
-- A lane works alone: one that hangs or fails holds up no other.
-- A lane that fails keeps a few messages to try with; the others are set aside, so that those behind them are reached.
-- What the outcome of a send means is decided in `decisions.py`.
+- Lanes are independent: one that hangs or fails does not hold up the others.
+- A failing lane keeps a few messages to retry with. The others are set aside, so that those behind them can be reached.
+- `decisions.py` decides what the outcome of a send means.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from twinbus.paired.syphon.intake import BacklogIntake
     from twinbus.paired.syphon.shared import SyphonShared
 
-# A lock that ends within this is not worth a send: the completion could come too late.
+# A message whose lock expires within this time is not sent: its completion could come too late.
 _LOCK_MARGIN_MS = 1_000
 
 
@@ -40,12 +39,12 @@ class Item:
     __slots__ = ("generation", "held", "intake", "parcel", "size")
 
     def __init__(self, intake: BacklogIntake, held: Held, parcel: Parcel, size: int) -> None:
-        # Where it came from, and over which link.
+        # Its backlog queue, and the link it came over.
         self.intake = intake
         self.generation = intake.generation
         self.held = held
         self.parcel = parcel
-        # Its bytes in the backlog.
+        # Its size in the backlog.
         self.size = size
 
 
@@ -55,22 +54,22 @@ class DestinationLane:
     def __init__(self, path: str, shared: SyphonShared) -> None:
         self.path = path
         self._shared = shared
-        # Messages that wait for their send, in order.
+        # Messages waiting to be sent, in order.
         self.items: deque[Item] = deque()
-        # Set when one comes, and when the syphon stops.
+        # Set when a message arrives, and when the syphon stops.
         self._wake = asyncio.Event()
-        # Whether the send under way takes long.
+        # Whether the current send takes long.
         self._slow = False
-        # Whether one took long, and messages may have been set aside for it, since all was last well.
+        # Whether a send was slow, so that messages may be set aside, since the last full success.
         self._was_slow = False
-        # Whether anything was sent, or refused.
+        # Whether anything was sent or rejected.
         self._tried = False
-        # The link; None before the first send and after a failure.
+        # None before the first send and after a failure.
         self._destination: Destination | None = None
 
     @property
     def stalled(self) -> bool:
-        """Whether messages for it only wait."""
+        """Whether messages for it can only wait."""
         return self._slow or self._shared.pauses.failing(self.path)
 
     def put(self, item: Item) -> None:
@@ -84,7 +83,7 @@ class DestinationLane:
         self._wake.set()
 
     def give_back(self) -> None:
-        """Unlock what waits."""
+        """Release waiting messages."""
         items, self.items = self.items, deque()
         by_intake: dict[BacklogIntake, list[Item]] = {}
         for item in items:
@@ -93,7 +92,7 @@ class DestinationLane:
             intake.give_back(some)
 
     async def run(self) -> None:
-        """Until the syphon stops, or nothing comes for long."""
+        """Run until the syphon stops, or no message comes for long."""
         shared = self._shared
         try:
             while not shared.stopping.is_set():
@@ -115,9 +114,9 @@ class DestinationLane:
                 await self._destination.close()
 
     async def _wait(self) -> bool:
-        """Until a message is there; False when none comes for long, or the syphon stops."""
+        """Wait for a message; False if none comes for long, or the syphon stops."""
         if self._destination is None and not self.stalled and self._tried:
-            # Nothing could be sent there: there is no link to keep for the next.
+            # Nothing could be sent, so there is no link to keep.
             return False
         self._wake.clear()
         try:
@@ -134,7 +133,7 @@ class DestinationLane:
         while self.items and len(batch) < SYPHON_BATCH_MESSAGES and size < SYPHON_BATCH_BYTES:
             item = self.items.popleft()
             if item.generation != item.intake.generation or item.held.expires_ms - now_ms < _LOCK_MARGIN_MS:
-                # Not ours any more, or not for long enough: it comes again.
+                # Its lock is lost, or too short: it is received again.
                 item.intake.forget(item)
                 continue
             batch.append(item)
@@ -144,7 +143,7 @@ class DestinationLane:
     # --- sending ------------------------------------------------------------------------------------------------------
 
     async def _send(self, batch: list[Item]) -> Outcomes:
-        """The outcome of each, within the time a send may take."""
+        """Send a batch; returns the outcome of each message, within the time limit for a send."""
         parcels = [item.parcel for item in batch]
         attempt = asyncio.get_running_loop().create_task(self._attempt(parcels, self._completions(batch)))
         try:
@@ -159,11 +158,11 @@ class DestinationLane:
                     attempt.cancel()
                     await asyncio.wait((attempt,))
                     return [late] * len(parcels)
-                # Those that were accepted until now keep their outcome.
+                # Those accepted so far keep their outcome.
                 self._destination.abandon(late)
             return await attempt
         except BaseException:
-            # The syphon ends and nobody waits for this any more.
+            # The syphon is ending, and nobody waits for this any more.
             attempt.cancel()
             if self._destination is not None:
                 self._destination.abandon(OperationTimeoutError("The syphon was stopped."))
@@ -174,7 +173,7 @@ class DestinationLane:
                 self._destination = None
 
     def _completions(self, batch: list[Item]) -> Callable[[int], None]:
-        """Completes what is accepted as the answers come, in groups: the sooner, the less is repeated after a death."""
+        """Completes accepted messages in groups as the answers come: the sooner, the less is repeated after a crash."""
         accepted: list[Item] = []
         loop = asyncio.get_running_loop()
 
@@ -188,7 +187,7 @@ class DestinationLane:
 
         def on_accepted(index: int) -> None:
             if not accepted:
-                # At the end of this turn, when all that came together have been told.
+                # At the end of this turn, when everything that arrived together has been reported.
                 loop.call_soon(complete)
             accepted.append(batch[index])
 
@@ -199,11 +198,11 @@ class DestinationLane:
         try:
             await primary.connect()
         except ServiceError as error:
-            # Whatever kept us from connecting keeps everybody from it.
+            # Whatever prevents this connection prevents all others.
             return [ConnectionForcedError(error.text)] * len(parcels)
         try:
             if self._destination is None or not self._destination.usable:
-                # A link that nobody used for long may have been cut.
+                # A link that was idle for long may have been closed.
                 self._destination = await primary.destination(self.path)
         except ServiceError as error:
             return [error] * len(parcels)
@@ -212,7 +211,7 @@ class DestinationLane:
     # --- what came of it ----------------------------------------------------------------------------------------------
 
     def _settle(self, batch: list[Item], outcomes: Outcomes) -> None:
-        """See to those that were not accepted; the others are being completed already."""
+        """Handle messages that were not accepted; the others are already being completed."""
         shared = self._shared
         accepted = 0
         left: list[Item] = []
@@ -241,17 +240,17 @@ class DestinationLane:
         self.items.extendleft(reversed(left))
         if outage:
             shared.close_gate(outage)
-            # The gate may have been closed already.
+            # The gate may already have been closed.
             self.give_back()
             return
         if accepted:
-            # It takes some: the pause is a first one again.
+            # It accepts some, so the pauses start over.
             shared.pauses.succeed(self.path)
         shared.pauses.fail(self.path)
         self._trim()
 
     def _trim(self) -> None:
-        """Keep only what it takes to try again."""
+        """Keep only as many messages as needed to retry."""
         while len(self.items) > SYPHON_STALLED_MESSAGES_MAX:
             item = self.items.pop()
             item.intake.set_aside(self.path, item)

@@ -1,10 +1,9 @@
-"""Looks at the backlog once a minute, and writes into the ledger what lies there: depth, bytes, age, dead letters.
+"""Measures the backlog once a minute and writes depth, bytes, age and dead letters to the ledger.
 
-Rules:
-- Whoever runs a syphon with a ledger looks; without a ledger nobody does.
-- A look is one request to the administration API for each queue, and a peek where it is not empty, for the age of its
-  first message. A queue at which a long receive waits is empty: nobody is asked, and nothing is written again.
-- A look that fails disturbs nobody; the log is told once.
+- Every syphon with a ledger does this; without a ledger nothing is measured.
+- A measurement is one request to the administration API per queue and, unless it is empty, a peek for the age of its
+  first message. A queue at which a long receive waits is empty: it is not asked, and its zero is written once.
+- A failed measurement affects nothing else; the log mentions it once.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ from twinbus.paired.journal import Journal
 
 logger = logging.getLogger("twinbus.paired.syphon")
 
-# How long a thread's first look is waited for.
+# How long starting the thread waits for the first measurement.
 _FIRST_S = 5.0
-# How long the last one may take: locks are held meanwhile.
+# The limit of the last measurement, during which locks are held.
 _LAST_S = 3.0
 
 
 class Count(NamedTuple):
-    """What a namespace says of one queue."""
+    """The administration API's counts of one queue."""
 
     depth: int
     size_bytes: int
     dead: int
 
 
-# Tells of the queues named; those that are not there are left out. One that is no coroutine gets a thread: it waits.
+# Counts the named queues, omitting missing ones. A plain function may block, so it runs in a thread.
 Counts = Callable[[Sequence[str]], Mapping[str, Count]] | Callable[[Sequence[str]], Awaitable[Mapping[str, Count]]]
 
 
 class AgeSource(Protocol):
-    """Who can be asked for the age of a queue."""
+    """Reports the age of a queue."""
 
     async def oldest_ms(self, path: str) -> int | None:
-        """When the first message of a queue came, by the service's time of day; None when there is none."""
+        """When the first message of a queue was enqueued, by the service's clock; None if there is none."""
         ...
 
 
 class BacklogMonitor:
-    """Looks at the backlog queues of one pair. `waits` says of a queue whether somebody waits there for messages."""
+    """Measures the backlog queues of one pair. `waits` says whether a receive is waiting at a queue."""
 
     def __init__(
         self,
@@ -75,21 +74,21 @@ class BacklogMonitor:
         # Whether a queue is known to be empty.
         self._waits = waits
         self._interval_s = BACKLOG_LOOK_S if interval_s is None else interval_s
-        # What was written last of each queue: messages and dead letters.
+        # What was last written for each queue: messages and dead letters.
         self._last: dict[str, tuple[int, int]] = {}
-        # Whether the log was told that looking fails.
+        # Whether a failure was already logged.
         self._told = False
-        # Set when the first look is over.
+        # Set after the first measurement.
         self.begun = threading.Event()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             await self._tried(BACKLOG_LOOK_TIMEOUT_S)
             await asyncio.sleep(self._interval_s)
 
     async def finish(self) -> None:
-        """The last look, where the one before saw messages: a backlog that was drained is to be seen as such."""
+        """Measure once more if the last measurement saw messages, so that a drained backlog shows as drained."""
         if any(depth for depth, _ in self._last.values()):
             await self._tried(_LAST_S)
 
@@ -109,7 +108,7 @@ class BacklogMonitor:
             self.begun.set()
 
     async def look(self) -> None:
-        """Write down what lies in the backlog now."""
+        """Measure the backlog now, and write the result."""
         asked = [queue for queue in self._queues if not self._waits(queue)]
         for queue, (depth, dead) in list(self._last.items()):
             if depth and queue not in asked:
@@ -134,7 +133,7 @@ class BacklogMonitor:
         try:
             since_ms = await self._ages.oldest_ms(queue)
         except TwinbusError:
-            # Its depth is worth writing all the same.
+            # Its depth is still worth writing.
             since_ms, outcome = None, "lost"
         self._journal.operation(self._namespace, queue, Kind.PEEK, Stage.DIRECT, outcome=outcome)
         return 0 if since_ms is None else max(self._clock.now_ms() - since_ms, 0)
@@ -152,31 +151,31 @@ class BacklogMonitor:
 
 
 class BacklogMonitorThread:
-    """A monitor for those who have no event loop; `make` is called on the loop of its thread, and `end` at the end."""
+    """A monitor for callers without an event loop; its thread's loop calls `make`, and `end` at the end."""
 
     def __init__(self, make: Callable[[], BacklogMonitor], end: Callable[[], Awaitable[None]]) -> None:
-        # Makes the monitor.
+        # Creates the monitor.
         self._make = make
         # Closes what was opened for it.
         self._end = end
-        # The monitor and its loop; None before it runs.
+        # None before it runs.
         self._monitor: BacklogMonitor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Its work; None before it runs.
+        # None before it runs.
         self._task: asyncio.Task[None] | None = None
-        # Set when both are there.
+        # Set when all of these exist.
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="twinbus-backlog-monitor", daemon=True)
 
     def start(self) -> None:
-        """Start it, and give the first look a moment: it is to see what is there before anything is moved."""
+        """Start it, and wait briefly for the first measurement, which must see the backlog before anything moves."""
         self._thread.start()
         self._started.wait()
         if self._monitor is not None:
             self._monitor.begun.wait(_FIRST_S)
 
     def stop(self) -> None:
-        """Have a last look, and end."""
+        """Measure a last time, and stop."""
         loop, task = self._loop, self._task
         if loop is not None and task is not None:
             with suppress(RuntimeError):

@@ -1,10 +1,9 @@
-"""How long a destination that failed is left alone.
+"""How long a failed destination is paused.
 
-Rules:
-- Each destination has pauses of its own, which grow with every failure and end with a success.
-- The primary as a whole is one more destination, with the empty path.
-- Only destinations that fail are remembered.
-- What is known of them can be handed on to another syphon (`told`, `tell`): its pauses go on growing from there.
+- Each destination has its own pauses, which grow with every failure and end with a success.
+- The primary as a whole is another destination, with the empty path.
+- Only failing destinations are remembered.
+- Their state can be passed on to another syphon (`told`, `tell`), whose pauses continue from there.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from twinbus.limits import SYPHON_PAUSE_MS_MAX, SYPHON_PAUSE_MS_MIN
 
 PRIMARY = ""
 
-# By destination: how often it failed in a row, and how long it still is to be left alone.
+# By destination: failures in a row, and remaining pause in ms.
 Failing = Mapping[str, tuple[int, int]]
 
 
 class Pauses:
-    """The pauses of all destinations. The clock only measures."""
+    """The pauses of all destinations, on a monotonic clock."""
 
     def __init__(
         self,
@@ -37,11 +36,11 @@ class Pauses:
         self._first_ms = first_ms
         self._longest_ms = longest_ms
         self._draw = draw
-        # For each destination that fails: how often it did, and until when it is left alone.
+        # Failing destinations, with their backoff and the end of the pause.
         self._failing: dict[str, tuple[Backoff, int]] = {}
 
     def fail(self, path: str = PRIMARY) -> int:
-        """It failed; returns how long it is left alone now."""
+        """Record a failure; returns the new pause."""
         found = self._failing.get(path)
         backoff = Backoff(self._first_ms, self._longest_ms, self._draw) if found is None else found[0]
         pause_ms = backoff.next_ms()
@@ -49,30 +48,30 @@ class Pauses:
         return pause_ms
 
     def succeed(self, path: str = PRIMARY) -> bool:
-        """It works; True when it did not before."""
+        """Record a success; True if it was failing."""
         return self._failing.pop(path, None) is not None
 
     def left_ms(self, path: str = PRIMARY) -> int:
-        """How long it still is to be left alone; 0 when it may be tried."""
+        """The remaining pause; 0 if it may be tried."""
         found = self._failing.get(path)
         return 0 if found is None else max(found[1] - self._clock.now_ms(), 0)
 
     def failing(self, path: str = PRIMARY) -> bool:
-        """Whether it failed the last time."""
+        """Whether its last try failed."""
         return path in self._failing
 
     def paths(self) -> list[str]:
-        """The destinations that fail, without the primary as a whole."""
+        """The failing destinations, without the primary as a whole."""
         return sorted(path for path in self._failing if path != PRIMARY)
 
     # --- handing on ---------------------------------------------------------------------------------------------------
 
     def told(self) -> dict[str, tuple[int, int]]:
-        """What another one is to know of the destinations that fail."""
+        """The state of the failing destinations, for another syphon."""
         return {path: (self._failing[path][0].failures, self.left_ms(path)) for path in self.paths()}
 
     def tell(self, failing: Failing) -> None:
-        """Go on from what another one knew."""
+        """Continue from the state of another syphon."""
         for path, (failures, left_ms) in failing.items():
             backoff = Backoff(self._first_ms, self._longest_ms, self._draw)
             backoff.failures = failures

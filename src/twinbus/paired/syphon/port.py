@@ -1,9 +1,8 @@
-"""What a syphon needs of a namespace: the small port behind which our own client and the SDK are exchangeable.
+"""What a syphon needs from a namespace: a small interface that hides whether our own client or the SDK is used.
 
-Rules:
-- Every failure is one of our ServiceErrors; what is sent or settled together has an outcome for each, None for done.
-- A message that was received is `Held`: locked until it is settled, released, or its lock ends.
-- `abandon` ends a send that hangs: what has no outcome gets the error given, and the destination is used up.
+- Every failure is one of our ServiceErrors. Operations on several messages have an outcome for each, None for success.
+- A received message is `Held`: locked until it is settled or released, or its lock expires.
+- `abandon` ends a hanging send: sends without an outcome get the given error, and the destination becomes unusable.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from typing import Any, Protocol
 from twinbus.errors import ServiceError
 from twinbus.limits import LOCK_DURATION_MS_DEFAULT, LOCK_DURATION_MS_MIN
 
-# The encoded messages that are one delivery: several only for a batch.
+# The encoded messages of one delivery; more than one only for a batch.
 Parcel = tuple[bytes, ...]
 Outcomes = list[ServiceError | None]
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message of a backlog queue, locked for us.
+    """A locked message of a backlog queue.
 
-    The port settles it by its `handle`. Its lock lasts `lock_ms` from one renewal to the next, and ends at `expires_ms`
-    of a clock that only measures. It came to the backlog at `enqueued_ms` of the service's time of day, if known.
+    The port settles it by its `handle`. Its lock lasts `lock_ms` from each renewal, and expires at `expires_ms` of a
+    monotonic clock. It was enqueued in the backlog at `enqueued_ms` of the service's clock, if known.
     """
 
     payload: bytes
@@ -36,10 +35,10 @@ class Held:
 
 
 def lock_left_ms(until_ms: int | None, now_ms: int) -> int:
-    """How long a lock may be relied on that ends at this time of the service, if our own time of day is right.
+    """How long to rely on a lock that ends at this service time, assuming that our clock is right.
 
-    Two clocks may differ by more than a lock lasts, so it is bounded by the shortest that a queue can have and by what
-    backlog queues have: a lock renewed too early costs a request, one renewed too late is lost.
+    Two clocks may differ by more than a lock lasts, so the result is bounded by the shortest lock of any queue and by
+    that of backlog queues: renewing too early costs a request, renewing too late loses the lock.
     """
     left_ms = LOCK_DURATION_MS_MIN if until_ms is None else until_ms - now_ms
     return min(max(left_ms, LOCK_DURATION_MS_MIN), LOCK_DURATION_MS_DEFAULT)
@@ -49,7 +48,7 @@ class BacklogSource(Protocol):
     """One backlog queue."""
 
     async def receive(self, max_count: int, wait_s: float) -> list[Held]:
-        """What is there, or the first that come in time; none is an empty list."""
+        """Available messages, or the first that arrive in time; may be empty."""
         ...
 
     async def complete(self, held: Sequence[Held]) -> Outcomes: ...
@@ -57,15 +56,15 @@ class BacklogSource(Protocol):
     async def dead_letter(self, held: Held, reason: str, description: str) -> None: ...
 
     async def renew(self, held: Sequence[Held]) -> None:
-        """Lock them for another while."""
+        """Renew their locks."""
         ...
 
     async def release(self, held: Sequence[Held]) -> None:
-        """Unlock them, in their old places."""
+        """Release them to their old places."""
         ...
 
     async def is_empty(self) -> bool:
-        """Whether nothing is there, not even something that somebody has locked."""
+        """Whether the queue has no messages at all, not even locked ones."""
         ...
 
     async def close(self) -> None: ...
@@ -80,7 +79,7 @@ class Destination(Protocol):
         ...
 
     async def send(self, parcels: Sequence[Parcel], on_accepted: Callable[[int], None]) -> Outcomes:
-        """Send them in order, pipelined as far as the transport can; each that is accepted is told at once."""
+        """Send them in order, pipelined as far as the transport can; reports each acceptance at once."""
         ...
 
     def abandon(self, error: ServiceError) -> None: ...
@@ -92,7 +91,7 @@ class Port(Protocol):
     """One namespace."""
 
     async def connect(self) -> None:
-        """Have a connection; quick when there is one."""
+        """Ensure a connection; fast if there is one."""
         ...
 
     async def source(self, path: str) -> BacklogSource: ...
@@ -100,7 +99,7 @@ class Port(Protocol):
     async def destination(self, path: str) -> Destination: ...
 
     async def oldest_ms(self, path: str) -> int | None:
-        """When the first message of a queue came, by the service's time of day; None when there is none."""
+        """When the first message of a queue was enqueued, by the service's clock; None if there is none."""
         ...
 
     async def close(self) -> None: ...

@@ -1,10 +1,9 @@
-"""The port on the official SDK: slower, for where only the SDK may be used.
+"""The port for the official SDK: slower, for environments that allow only the SDK.
 
-Rules:
-- Messages stay bytes. The SDK forgets AMQP types when it decodes, so the bytes are kept before it does;
-  what is sent goes as the data of a batch.
+- Messages stay bytes. The SDK loses AMQP types when it decodes, so the bytes are captured before; sends go as the data
+  of a batch.
 - The SDK's errors become ours by their AMQP condition, here and nowhere else.
-- The SDK waits for each send, and has no release: messages that are left are abandoned.
+- The SDK waits for each send, and has no release: unsent messages are abandoned.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ _KINDS: tuple[tuple[type[Exception], type[ServiceError]], ...] = (
 
 
 def translated(error: Exception) -> ServiceError:
-    """One of the SDK's errors as ours."""
+    """Convert an SDK error to ours."""
     error = exact(error)
     text = str(error) or type(error).__name__
     for theirs, ours in _KINDS:
@@ -107,7 +106,7 @@ class SdkPort:
         return cls(ServiceBusClient.from_connection_string(text, **options))
 
     async def connect(self) -> None:
-        """The SDK connects when something is opened."""
+        """Nothing to do: the SDK connects when something is opened."""
 
     async def source(self, path: str) -> SdkSource:
         receiver = self._client.get_queue_receiver(path)
@@ -115,7 +114,7 @@ class SdkPort:
         return SdkSource(receiver)
 
     async def destination(self, path: str) -> SdkDestination:
-        # To a queue and to a topic it is the same.
+        # Works for queues and topics alike.
         sender = self._client.get_queue_sender(path)
         await _asked(sender.__aenter__())
         return SdkDestination(sender)
@@ -136,18 +135,18 @@ class SdkPort:
 
 
 class SdkSource:
-    """A backlog queue, by a receiver of the SDK."""
+    """A backlog queue, through an SDK receiver."""
 
     def __init__(self, receiver: ServiceBusReceiver) -> None:
         self._receiver = receiver
         self._clock = MonotonicClock()
         self._wall = SystemClock()
         self._payloads = Payloads(receiver)
-        # The SDK's receiver is for one task at a time.
+        # An SDK receiver supports one task at a time.
         self._turn = asyncio.Lock()
 
     async def receive(self, max_count: int, wait_s: float) -> list[Held]:
-        # Settling waits while a receive does, so a receive must not wait for long.
+        # Settling has to wait for a receive, so keep each receive short.
         end_ms = self._clock.now_ms() + wait_s * 1000
         while True:
             async with self._turn:
@@ -166,7 +165,7 @@ class SdkSource:
         return held
 
     async def complete(self, held: Sequence[Held]) -> Outcomes:
-        # All in one turn: a receive that waits comes in between otherwise.
+        # All in one turn; otherwise a waiting receive would come in between.
         async with self._turn:
             return [await self._outcome(self._receiver.complete_message, one.handle) for one in held]
 
@@ -203,11 +202,11 @@ class SdkSource:
 
 
 class SdkDestination:
-    """An entity of the primary, by one sender of the SDK."""
+    """An entity of the primary, through one SDK sender."""
 
     def __init__(self, sender: ServiceBusSender) -> None:
         self._sender = sender
-        # Why it is used up; None while it is not.
+        # Why it is unusable; None while it is usable.
         self._error: ServiceError | None = None
         self._sending: asyncio.Task[None] | None = None
 

@@ -1,9 +1,8 @@
-"""What the parts of one syphon share: the gate to the primary, the room, the pauses, and who is told of what.
+"""What the parts of a syphon share: the gate to the primary, the budget, the pauses, and reporting.
 
-Rules:
-- The gate is closed while the primary cannot be reached at all: then nothing is received, and everything in hand goes
-  back, unlocked. One task knocks, with growing pauses, and opens it again.
-- Work in the background is known here and ends with the syphon.
+- The gate is closed while the primary cannot be reached at all. Then nothing is received, and all held messages are
+  released. One task tries to connect, with growing pauses, and opens the gate again.
+- Background work is registered here and ends with the syphon.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("twinbus.paired.syphon")
 
-# In a bounded run: how often it is seen whether more is needed.
+# In a bounded run, how often to check whether more messages are needed.
 _NEED_MS = 10
 
 
@@ -41,7 +40,7 @@ class SyphonShared:
     def __init__(self, primary: Port, secondary: Port, events: Events, clock: Clock, pauses: Pauses) -> None:
         self.primary = primary
         self.secondary = secondary
-        # Told of what was syphoned and dead-lettered; it knows the ledger.
+        # Reports syphoned and dead-lettered messages, also to the ledger.
         self.events = events
         self.clock = clock
         self._wall = SystemClock()
@@ -52,7 +51,7 @@ class SyphonShared:
         self.settled = 0
         self.tally = Tally()
         self.intakes: list[BacklogIntake] = []
-        # Destinations that have messages, or had some lately.
+        # Destinations that have messages, or had some recently.
         self.lanes: dict[str, DestinationLane] = {}
         # Set while the primary can be reached, and when the syphon stops.
         self.gate = asyncio.Event()
@@ -74,10 +73,10 @@ class SyphonShared:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a part of the syphon failed: %s", type(error).__name__, exc_info=error)
-            # Whatever it was working at comes back when its locks end; the rest goes on.
+            # Messages it was working on return when their locks expire; everything else continues.
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for what runs in the background, then end it."""
+        """Wait for background work, then cancel what is left."""
         while self._tasks:
             done, left = await asyncio.wait(list(self._tasks), timeout=timeout_s)
             if left and not done:
@@ -86,7 +85,7 @@ class SyphonShared:
                 await asyncio.gather(*left, return_exceptions=True)
 
     async def pause(self, pause_ms: int) -> None:
-        """Wait, but not longer than the syphon lives."""
+        """Wait, but not beyond the end of the syphon."""
         try:
             async with asyncio.timeout(pause_ms / 1000):
                 await self.stopping.wait()
@@ -95,18 +94,18 @@ class SyphonShared:
 
     @property
     def moving(self) -> int:
-        """Messages in hand that can still be moved: those that wait for a destination that fails cannot."""
+        """Held messages that can still move, so not those for failing destinations."""
         return self.room.messages - sum(
             len(lane.items) for path, lane in self.lanes.items() if self.pauses.failing(path)
         )
 
     @property
     def full(self) -> bool:
-        """Whether this run has settled all that it may."""
+        """Whether this run has settled as many messages as it may."""
         return self.bounds.messages_max is not None and self.settled >= self.bounds.messages_max
 
     async def wait_for_need(self) -> None:
-        """Wait while what is in hand may be all that this run may still settle."""
+        """Wait while the held messages may be all that this run may still settle."""
         most = self.bounds.messages_max
         while most is not None and self.settled < most <= self.settled + self.moving and not self.stopping.is_set():
             await self.pause(_NEED_MS)
@@ -114,7 +113,7 @@ class SyphonShared:
     # --- the gate -----------------------------------------------------------------------------------------------------
 
     def close_gate(self, cause: str) -> None:
-        """The primary cannot be reached: everything in hand goes back."""
+        """The primary cannot be reached: release all held messages."""
         if not self.gate.is_set() or self.stopping.is_set():
             return
         self.gate.clear()
@@ -124,7 +123,7 @@ class SyphonShared:
         self.spawn(self._knock())
 
     def give_back(self) -> None:
-        """Unlock everything in hand."""
+        """Release all held messages."""
         for lane in self.lanes.values():
             lane.give_back()
         for intake in self.intakes:
@@ -156,14 +155,14 @@ class SyphonShared:
         return found
 
     def recovered(self, path: str) -> None:
-        """A destination takes messages again: those set aside come back at once, in their order."""
+        """A destination accepts messages again: release those set aside, which return at once and in order."""
         for intake in self.intakes:
             intake.release_aside(path)
 
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
     def count(self, namespace: str, entity: str, kind: Kind, stage: Stage, sizes: list[int], outcome: str = OK) -> None:
-        """Operations on messages of those sizes."""
+        """Count operations on messages of these sizes."""
         journal = self.events.journal
         if journal is None or not sizes:
             return
@@ -171,16 +170,16 @@ class SyphonShared:
         if small:
             journal.operation(namespace, entity, kind, stage, outcome=outcome, count=len(small), size_bytes=sum(small))
         for size in sizes:
-            # One that counts for more than one unit is told alone, so that its units come out right.
+            # A message of several units is recorded separately, so that its units come out right.
             if size > OPERATION_STEP_BYTES:
                 journal.operation(namespace, entity, kind, stage, outcome=outcome, size_bytes=size)
 
     def time(self, path: str, queue: str, enqueued_ms: list[int | None]) -> None:
-        """How long messages were under way, from the backlog's acceptance to the primary's."""
+        """Record how long messages took, from acceptance by the backlog to acceptance by the primary."""
         journal = self.events.journal
         if journal is not None:
             now_ms = self._wall.now_ms()
-            # Two machines' clocks may differ by more than that.
+            # Clocks of two machines may differ by more than that.
             times = [max(now_ms - since_ms, 0) for since_ms in enqueued_ms if since_ms is not None]
             if times:
                 journal.latency(self.events.primary, path, queue, times)

@@ -1,8 +1,7 @@
-"""A look at the backlog: which queues there are, what lies in them, for whom, how old, and what the dead letters say.
+"""Inspects the backlog: queues, contents, destinations, ages, and the reasons of dead letters.
 
-Rules:
 - Counts come from the administration API; messages are peeked, never locked.
-- Only so many are peeked of each queue: beyond that, destinations are a sample, and the look says so.
+- A limited number is peeked per queue; beyond that, destinations are a sample and marked as such.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ _NAME = re.compile(rf"(?P<primary>.+){re.escape(BACKLOG_MARK)}(?P<index>\d+)", r
 
 @dataclass(slots=True)
 class QueueLook:
-    """One backlog queue. `destinations` and `reasons` count peeked messages; `oldest_ms` is when the first came."""
+    """One backlog queue. `destinations` and `reasons` count peeked messages; `oldest_ms` is when the first was
+    enqueued."""
 
     name: str
     primary: str
@@ -67,12 +67,12 @@ class MessageLook:
 
 
 def admin_client(connection_string: str, options: Mapping[str, Any]) -> ServiceBusAdministrationClient:
-    """The administration API of a namespace."""
+    """A client for the administration API of a namespace."""
     return AsyncPairedNamespace.of_string(connection_string).admin(**{"retry_total": 1, **options})
 
 
 async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None = None) -> list[QueueLook]:
-    """The backlog queues there are, of one primary or of all, with their counts."""
+    """The existing backlog queues of one primary or of all, with their counts."""
     found: list[QueueLook] = []
     try:
         async for queue in admin.list_queues_runtime_properties():
@@ -90,7 +90,7 @@ async def list_queues(admin: ServiceBusAdministrationClient, primary: str | None
 
 
 def admin_counts(connection_string: str, options: Mapping[str, Any]) -> Counts:
-    """For a monitor: asks the administration API, queue by queue, because a namespace may have thousands of others."""
+    """For a monitor: asks the administration API queue by queue, because a namespace may have thousands of others."""
 
     async def counts(queues: Sequence[str]) -> dict[str, Count]:
         found = {}
@@ -113,7 +113,7 @@ async def delete_queue(admin: ServiceBusAdministrationClient, name: str) -> None
 
 
 async def look_inside(client: BusClient, looks: list[QueueLook], sample: int = 4 * PEEK_MESSAGES_MAX) -> None:
-    """Fill in what only the messages tell: destinations, ages, reasons of dead letters."""
+    """Add what only the messages tell: destinations, ages, reasons of dead letters."""
     for look in looks:
         if look.active or look.other:
             destinations: Counter[str] = Counter()

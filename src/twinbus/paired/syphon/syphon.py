@@ -1,13 +1,12 @@
-"""The syphon in one process, on asyncio: an intake for each backlog queue, a lane for each destination.
+"""The syphon in one process, on asyncio: an intake per backlog queue, a lane per destination.
 
     syphon = Syphon.from_connection_strings(primary, secondary, primary_name="contoso")
     report = await syphon.run(once=True)
 
-Rules:
-- A backlog message is completed only when the primary has accepted it: what a syphon that dies leaves behind is sent
-  again, with the same message id, and nothing is lost.
+- A backlog message is completed only after the primary has accepted it. If a syphon dies, its messages are sent again
+  with the same message id, and nothing is lost.
 - Several syphons share the work: a message is locked by one of them at a time.
-- What is in hand is bounded, in messages and bytes, and is given back when the syphon stops.
+- Held messages are bounded, in number and bytes, and are released when the syphon stops.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from twinbus.paired.syphon.port import Port
 from twinbus.paired.syphon.shared import SyphonShared
 from twinbus.paired.syphon.tally import QueueTally, Tally
 
-# How often locks are looked at.
+# How often locks are checked.
 _KEEP_S = 1.0
-# At a bound: how often what is in hand is looked at.
+# At a bound, how often held messages are checked.
 _FINISH_MS = 10
-# In a run that ends: how long nothing may move before it gives up. Locks of a syphon that died have ended by then.
+# How long a run with an end waits without progress. By then the locks of a dead syphon have expired.
 PATIENCE_S = 1.25 * LOCK_DURATION_MS_DEFAULT / 1000
 
 TRANSPORTS = ("client", "sdk")
@@ -57,7 +56,8 @@ TRANSPORTS = ("client", "sdk")
 
 @dataclass(frozen=True, slots=True)
 class SyphonReport:
-    """What a run came to. `drained` are queues found empty; `failing` are destinations that refuse for now."""
+    """The result of a run. `drained` are queues found empty; `failing` are destinations that currently reject
+    messages."""
 
     total: QueueTally
     queues: dict[str, dict[str, int]]
@@ -72,7 +72,7 @@ class SyphonReport:
 
 
 class Syphon:
-    """Moves messages until it is stopped, or until the backlog is empty; `run` is called once."""
+    """Moves messages until it is stopped or the backlog is empty; call `run` only once."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class Syphon:
             raise ValueError("A syphon needs at least one backlog queue.")
         self._queues = list(queues)
         self._receive_s = receive_s
-        # Whether the ledger is closed with it.
+        # Whether to close the ledger at the end.
         self._owns_events = owns_events
         measured = clock or MonotonicClock()
-        # What its parts share. Futures of it belong to the loop it is made on.
+        # Shared by its parts. Belongs to the loop on which it is created.
         self._shared = SyphonShared(primary, secondary, events, measured, pauses or Pauses(measured))
-        # Who tells what lies in the queues, for the ledger; None when nobody is to be asked.
+        # Reports the depth of the queues for the ledger; None to disable.
         self._counts = counts
         self._loops: list[asyncio.Task[None]] = []
 
@@ -117,10 +117,10 @@ class Syphon:
         ledger: Path | None = None,
         secondary_name: str | None = None,
     ) -> Syphon:
-        """For two namespaces by their connection strings.
+        """Create a syphon from two connection strings.
 
-        `primary_tls` and `secondary_tls` are contexts for a CA of one's own. `transport` is our own client, or `sdk`,
-        which takes `ca_file` instead. `secondary_name` is what the ledger calls the secondary.
+        `primary_tls` and `secondary_tls` are TLS contexts for your own CA. `transport` is our own client, or `sdk`,
+        which uses `ca_file` instead. `secondary_name` is the secondary's name in the ledger.
         """
         places = [NamespaceAddress.parse(endpoint_of(text)) for text in (primary, secondary)]
         check_pair(places[0], places[1])
@@ -129,7 +129,7 @@ class Syphon:
         name = check_name(primary_name or places[0].label or places[0].plain_name)
         ports: list[Port]
         if transport == "sdk":
-            # The SDK is heavy, and only this transport needs it.
+            # Imported here, because the SDK is heavy and only this transport needs it.
             from twinbus.paired.syphon.sdk_port import SdkPort
 
             ports = [SdkPort.from_connection_string(text, ca_file, websocket) for text in (primary, secondary)]
@@ -162,7 +162,7 @@ class Syphon:
 
     @property
     def outage(self) -> str:
-        """Why the primary cannot be reached; empty while it can."""
+        """Why the primary cannot be reached; empty if it can."""
         return self._shared.outage
 
     @property
@@ -177,12 +177,12 @@ class Syphon:
 
     @property
     def failing(self) -> list[str]:
-        """Destinations that refuse for now."""
+        """Destinations that currently reject messages."""
         return self._shared.pauses.paths()
 
     @property
     def pauses(self) -> Pauses:
-        """Who is left alone for how long."""
+        """The paused destinations."""
         return self._shared.pauses
 
     @property
@@ -195,7 +195,7 @@ class Syphon:
     async def run(
         self, *, once: bool = False, patience_s: float = PATIENCE_S, bounds: Bounds = UNBOUNDED
     ) -> SyphonReport:
-        """Move messages until `stop` or a bound; with `once` until the backlog is empty, or nothing moves for
+        """Move messages until `stop` or a bound; with `once`, until the backlog is empty or nothing moves for
         `patience_s`."""
         shared = self._shared
         if shared.intakes:
@@ -224,7 +224,7 @@ class Syphon:
         return self._report()
 
     def stop(self) -> None:
-        """End the run in good order: sends under way are waited for, the rest is given back."""
+        """Stop the run in an orderly way: wait for sends in progress, release the rest."""
         self._shared.stopping.set()
 
     def waits(self, queue: str) -> bool:
@@ -232,7 +232,7 @@ class Syphon:
         return any(intake.waits for intake in self._shared.intakes if intake.queue == queue)
 
     def _new_monitor(self) -> BacklogMonitor | None:
-        """Whoever writes the backlog's depth into the ledger; None without a ledger, or somebody to ask."""
+        """A monitor that writes the backlog's depth to the ledger; None without a ledger or a source of counts."""
         shared = self._shared
         if shared.events.journal is None or self._counts is None:
             return None
@@ -247,7 +247,7 @@ class Syphon:
         )
 
     async def _reaches_primary(self) -> bool:
-        """Whether receiving is worth anything: what a brief run takes for nothing is an operation each time."""
+        """Whether receiving makes sense: each message that a brief run receives in vain costs an operation."""
         try:
             await self._shared.primary.connect()
         except ServiceError as error:
@@ -278,7 +278,7 @@ class Syphon:
             stopping.cancel()
 
     async def _finish(self) -> None:
-        """At a bound: ask for no more, and see what is in hand through, as far as its destinations take it."""
+        """At a bound: receive no more, and finish held messages as far as their destinations accept them."""
         shared = self._shared
         if shared.bounds == UNBOUNDED or shared.stopping.is_set():
             return
@@ -293,7 +293,7 @@ class Syphon:
         await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _keep(self) -> None:
-        """Renew locks while work goes on."""
+        """Renew locks periodically."""
         while True:
             await asyncio.sleep(_KEEP_S)
             await asyncio.gather(*(intake.renew_locks() for intake in self._shared.intakes))
@@ -310,7 +310,7 @@ class Syphon:
         await asyncio.gather(shared.primary.close(), shared.secondary.close(), return_exceptions=True)
         journal = shared.events.journal
         if journal is not None and self._owns_events:
-            # Its last lines go to a disk.
+            # Writes its last lines to disk.
             await asyncio.to_thread(journal.close)
 
     def _report(self) -> SyphonReport:
@@ -336,14 +336,14 @@ def syphon_events(
     ledger: Path | None = None,
     clock: Clock | None = None,
 ) -> Events:
-    """Who is told of a syphon's doings; with `ledger` a folder for its records."""
+    """The events of a syphon; `ledger` is a folder for its records."""
     wall = clock or SystemClock()
     journal = None if ledger is None else Journal(ledger, uuid4().hex[:12], wall, LedgerSource.SYPHON)
     return Events(primary, secondary, clock=wall, listeners=listeners, journal=journal)
 
 
 def counts_of(secondary: str, ca_file: Path | None = None) -> Counts | None:
-    """Asks the secondary's administration API; None where the official SDK is not installed."""
+    """Counts from the secondary's administration API; None if the official SDK is not installed."""
     try:
         from twinbus.paired.syphon.survey import admin_counts
     except ImportError:
@@ -352,7 +352,7 @@ def counts_of(secondary: str, ca_file: Path | None = None) -> Counts | None:
 
 
 def endpoint_of(text: str) -> str:
-    """The address in a connection string, which must not be shown."""
+    """The endpoint of a connection string. Errors never show the string."""
     for part in text.split(";"):
         name, _, value = part.partition("=")
         if name.strip().lower() in ("endpoint", "hostname") and value.strip():

@@ -1,8 +1,7 @@
-"""What a syphon has done, counted by backlog queue.
+"""Counters of a syphon, by backlog queue.
 
-Rules:
-- Counters only grow; whoever shows a rate takes the difference.
-- Messages are the senders' own: a packed batch counts for all that are in it.
+- Counters only grow; compute a rate from the difference.
+- Messages are the senders' own: a packed batch counts every message in it.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass(slots=True)
 class QueueTally:
-    """One backlog queue.
+    """The counters of one backlog queue.
 
-    `received` deliveries from the backlog, `syphoned` messages accepted by the primary and completed in the backlog,
-    `dead_lettered`, `left` sends that failed and will be tried again, `repeated` accepted by the primary and not
-    completed, so that they will be sent once more, `renewed` locks, `polls` receives that brought nothing.
+    `received`: deliveries from the backlog. `syphoned`: messages accepted by the primary and completed in the backlog.
+    `left`: failed sends that will be retried. `repeated`: messages accepted by the primary but not completed, which
+    will be sent again. `renewed`: lock renewals. `polls`: receives that returned nothing.
     """
 
     received: int = 0
