@@ -17,7 +17,7 @@ from twinbus.testing import Broker
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The SDK leaves sockets unclosed when a connection fails; that is not what is tested here."""
+    """The SDK leaves sockets open when a connection fails; that is not tested here."""
     for item in items:
         if "pair" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
@@ -38,7 +38,7 @@ class _Hurried:
 
 @pytest.fixture(scope="session", autouse=True)
 def _hurried() -> Iterator[None]:
-    """The SDK naps between looks at a link that opens or closes, for half a second in all: shorter here."""
+    """The SDK sleeps while a link opens or closes, for half a second in all: shorter here."""
     with pytest.MonkeyPatch.context() as patch:
         for name, module in (
             ("_servicebus_sender.time", time),
@@ -72,5 +72,5 @@ def pair(request: pytest.FixtureRequest, brokers: tuple[Broker, Broker, Path]) -
         name = next(iter(broker.endpoints))
         for path in broker.call(lambda server, name=name: [each.path for each in server.hosts[name].entities.queues()]):
             broker.delete_queue(path)
-    # What the SDK left behind goes now, not in somebody else's test.
+    # Collect what the SDK left behind now, not in another test.
     gc.collect()

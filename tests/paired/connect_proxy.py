@@ -1,4 +1,4 @@
-"""A real HTTP CONNECT proxy in a thread of its own, the only way to host names that nobody else can resolve."""
+"""A real HTTP CONNECT proxy in its own thread, the only route to host names that nobody else can resolve."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _LOGIN = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
 
 class ConnectProxy:
-    """Connects to the local port of each host name it knows, for those who say the password."""
+    """Connects to the local port of each host name it knows, for clients that send the password."""
 
     def __init__(self, ports: Mapping[str, int]) -> None:
         self._ports = ports
-        # Tunnels made, and requests refused, by host name.
+        # Tunnels opened, and requests refused, by host name.
         self.tunnels: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.port = 0
 
     def options(self, scheme: str = "") -> dict[str, Any]:
-        """As the SDK takes them; its asyncio client needs the scheme."""
+        """The SDK's proxy options; its asyncio client needs the scheme."""
         return {
             "proxy_hostname": f"{scheme}127.0.0.1",
             "proxy_port": self.port,

@@ -1,4 +1,4 @@
-"""A TCP proxy in a thread of its own that can stop answering without closing anything: how a frozen peer looks."""
+"""A TCP proxy in its own thread that can stop answering without closing anything, like a frozen peer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.outages_proxy import Proxy
 
 @contextmanager
 def doorkeeper(port: int, kind: type[Proxy] = Proxy) -> Iterator[Proxy]:
-    """A proxy before `port`; `strike` freezes it, `heal` lets new connections through."""
+    """A proxy in front of `port`; `strike` freezes it, `heal` lets new connections through."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

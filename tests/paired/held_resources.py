@@ -1,7 +1,7 @@
-"""A program that sends through a pair while its parent breaks the primary, and tells what it holds.
+"""A program that sends through a pair while its parent breaks the primary, and reports what it holds.
 
-It obeys the lines that come on stdin and answers each with a line of JSON: threads and descriptors. No garbage is
-collected in it: what is not closed stays.
+It obeys the lines on stdin and answers each with a line of JSON: threads and descriptors. It collects no garbage, so
+that anything not closed stays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def tell(what: tuple[int, int]) -> None:
 
 
 async def settled(happy: Callable[[tuple[int, int]], bool]) -> tuple[int, int]:
-    """What is held when it is little enough, or when it has had its time."""
+    """What is held as soon as it is little enough, or when the time is up."""
     for _ in range(round(SETTLE_S / 0.02)):
         if happy(now := held()):
             return now
@@ -69,7 +69,7 @@ async def main(colour: str, primary: str, secondary: str) -> None:
     await asyncio.to_thread(sys.stdin.readline)
     most = opened
     for number in range(4):
-        # Each has its hung openings, and pings hang as well.
+        # Each has its hanging opens, and pings hang as well.
         sending = asyncio.ensure_future(call(sender.send_messages, ServiceBusMessage(str(number))))
         for _ in range(50):
             await asyncio.sleep(0.02)
@@ -80,7 +80,7 @@ async def main(colour: str, primary: str, secondary: str) -> None:
     await asyncio.to_thread(sys.stdin.readline)
     await asyncio.wait_for(back.wait(), 60)
     await call(sender.send_messages, ServiceBusMessage("after"))
-    # The thread of the listener stays.
+    # The listener's thread stays.
     tell(await settled(lambda now: now[0] <= opened[0] + 1 and now[1] <= opened[1]))
     await call(client.close)
     tell(await settled(lambda now: now == base))

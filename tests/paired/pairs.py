@@ -1,4 +1,4 @@
-"""Two real brokers and a paired client of either colour; every call is awaited, the sync client's run in threads."""
+"""Two real brokers and a sync or async paired client; every call is awaited, the sync client's calls run in threads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAST: dict[str, Any] = {
 
 
 async def call(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Await a call of either colour."""
+    """Await a sync or async call."""
     if inspect.iscoroutinefunction(method):
         return await method(*arguments, **options)
     return await asyncio.to_thread(method, *arguments, **options)
@@ -37,7 +37,7 @@ async def call(method: Callable[..., Any], *arguments: Any, **options: Any) -> A
 
 @asynccontextmanager
 async def opened(handler: Any) -> AsyncIterator[Any]:
-    """`async with` for either colour."""
+    """`async with` for sync and async handlers."""
     if hasattr(handler, "__aenter__"):
         async with handler:
             yield handler
@@ -50,7 +50,7 @@ async def opened(handler: Any) -> AsyncIterator[Any]:
 
 
 class SkewedClock(SystemClock):
-    """A clock that somebody has set wrong."""
+    """A clock that is set wrong."""
 
     def __init__(self, ahead_ms: int) -> None:
         self._ahead_ms = ahead_ms
@@ -60,18 +60,18 @@ class SkewedClock(SystemClock):
 
 
 class Pair:
-    """A primary that can have faults, a secondary, and paired clients of one colour."""
+    """A primary that can have faults, a secondary, and sync or async paired clients."""
 
     def __init__(self, colour: str, primary: Broker, secondary: Broker, bundle: Path) -> None:
-        # Which client to make.
+        # Which client to create.
         self.package: Any = paired if colour == "sync" else aio
         self.primary = primary
         self.secondary = secondary
         # The CAs of both brokers.
         self.bundle = bundle
-        # What the clients told.
+        # The clients' events.
         self.events: list[PairedEvent] = []
-        # Those made so far.
+        # The clients created so far.
         self._clients: list[Any] = []
 
     def make(self, primary: str | None = None, secondary: str | None = None, **options: Any) -> Any:
@@ -112,7 +112,7 @@ class Pair:
         return await self.until_count(kind, 1, seconds)
 
     async def until_count(self, kind: str, count: int, seconds: float = 45) -> float:
-        """Wait for so many events; returns how long it took."""
+        """Wait for `count` events; returns how long it took."""
         started = time.monotonic()
         while len(self.told(kind)) < count:
             assert time.monotonic() - started < seconds, f"no {kind} within {seconds} s: {self.events}"
@@ -120,7 +120,7 @@ class Pair:
         return time.monotonic() - started
 
     async def in_backlog(self, count: int, names: int = 3) -> dict[str, list[ReceivedMessage]]:
-        """Take all messages out of the backlog queues."""
+        """Receive all messages from the backlog queues."""
         found: dict[str, list[ReceivedMessage]] = {}
         async with BusClient.from_connection_string(self.secondary.connection_string()) as client:
             for index in range(names):
@@ -133,7 +133,7 @@ class Pair:
         return found
 
     async def in_primary(self, count: int, queue: str = "orders", wait_s: float = 5) -> list[ReceivedMessage]:
-        """Take messages out of a queue of the primary: `count`, and no more."""
+        """Receive messages from a queue of the primary: `count`, and no more."""
         found: list[ReceivedMessage] = []
         async with BusClient.from_connection_string(self.primary.connection_string()) as client:
             receiver = await client.receiver(queue, delete=True)

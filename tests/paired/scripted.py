@@ -1,4 +1,4 @@
-"""A namespace that does what it is told, on a clock that is stepped: for what depends on time alone."""
+"""A scripted namespace on a stepped clock, for behaviour that depends only on time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from twinbus.clock import SteppedClock
 
 
 class SteppedSignal:
-    """Nobody pulses while somebody waits: the time passes."""
+    """Nobody pulses while somebody waits, so the time passes."""
 
     def __init__(self, clock: SteppedClock, on_wait: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
         self._on_wait = on_wait
-        # How long each waited.
+        # The duration of each wait.
         self.waits: list[float] = []
 
     def pulse(self) -> None:
@@ -38,7 +38,7 @@ class Script:
     def __init__(self, clock: SteppedClock) -> None:
         self.clock = clock
         self.calls: list[tuple[str, str, float]] = []
-        # By queue and call: how long it takes, and what it raises; the first counts and goes, a last one stays.
+        # By queue and call: how long it takes, and what it raises. Each outcome is used once; the last one stays.
         self.outcomes: dict[tuple[str, str], list[tuple[float, Exception | None]]] = {}
 
     def plan(self, queue: str, call: str, *outcomes: tuple[float, Exception | None]) -> None:

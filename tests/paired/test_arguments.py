@@ -1,4 +1,4 @@
-"""What the SDK's users expect of a client: credentials, routes, environment, and names that a checker knows."""
+"""What users of the SDK expect of a client: credentials, routes, environment, and names that a type checker knows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTS = ("contoso.servicebus.windows.net", "fabrikam.servicebus.windows.net")
 
 
 class Token:
-    """A token credential, blocking."""
+    """A sync token credential."""
 
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         parts = [{"alg": "none"}, {"aud": "https://servicebus.azure.net", "exp": int(time.time()) + 3600}]
@@ -35,7 +35,7 @@ class Token:
 
 
 class AsyncToken(Token):
-    """The same for asyncio."""
+    """An async token credential."""
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:  # type: ignore[override]
         return super().get_token(*scopes, **options)
@@ -57,7 +57,7 @@ def credentials(pair: Pair, kind: str, host: str) -> Any:
 @pytest.mark.parametrize("port", ["", ":5671"])
 @pytest.mark.parametrize("kind", ["named key", "sas", "token"])
 async def test_credentials_and_a_custom_endpoint(pair: Pair, kind: str, port: str) -> None:
-    """The way of an application gateway: pings, backlog, administration and the syphon go by it as well."""
+    """As through an application gateway: pings, backlog, administration and the syphon use it as well."""
     first, second = (f"{host}{port}" for host in HOSTS)
     client = pair.package.PairedServiceBusClient(
         first,
@@ -78,13 +78,13 @@ async def test_credentials_and_a_custom_endpoint(pair: Pair, kind: str, port: st
         await call(sender.send_messages, ServiceBusMessage("direct"))
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, ServiceBusMessage("diverted"))
-        # The ping that brings the entity back goes by the same way, and so does the syphon.
+        # The ping that ends the failover takes the same route, and so does the syphon.
         found = {message.body for message in await pair.in_primary(2, wait_s=20)}
     assert found == {b"direct", b"diverted"}
 
 
 async def test_a_missing_entity_behind_a_custom_endpoint_is_the_callers(pair: Pair) -> None:
-    """The SDK calls every refused token a connection error there."""
+    """There the SDK raises a connection error for every refused token."""
     async with pair.client(
         primary_options={"custom_endpoint_address": f"sb://localhost:{pair.primary.endpoint().port}"},
         transport_type=TransportType.Amqp,
@@ -206,7 +206,7 @@ def test_a_checker_knows_the_names(tmp_path: Path) -> None:
 
 
 def test_tracing_reaches_diverted_messages() -> None:
-    """With the SDK's tracing on, a message that is diverted carries its context as one that is not."""
+    """With the SDK's tracing on, a diverted message carries its context like a direct one."""
     from azure.core.settings import settings
 
     from twinbus.client.message import ReceivedMessage

@@ -154,7 +154,7 @@ async def test_queues_that_exist_are_not_asked_to_be_created(
 
 
 def refuse_settings(monkeypatch: pytest.MonkeyPatch, only: str) -> None:
-    """Have the service refuse queues whose name ends so."""
+    """Make the service refuse queues with this suffix."""
     from azure.core.exceptions import HttpResponseError
     from azure.servicebus.aio import management as aio_management
     from azure.servicebus.aio.management import _management_client_async

@@ -1,4 +1,4 @@
-"""One sender of the SDK, kept usable: what is open, what replaces it, and what a failure is."""
+"""One SDK sender that is kept usable: what is open, what replaces it, and what counts as a failure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_an_opening_that_hangs_is_a_timeout(pair: Pair) -> None:
 
 
 def sockets() -> int:
-    """Sockets of this process: those of the brokers as well, which lose theirs with the peer."""
+    """Sockets of this process, including the brokers', which close theirs with the peer's."""
     links = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -61,7 +61,7 @@ CALLERS = [
 
 
 def refused_token(status: int | None, address: str | None = None) -> sdk.ServiceBusError:
-    """What the SDK makes of a put-token answered so; with a custom endpoint it calls it a connection error."""
+    """What the SDK raises for a put-token with this answer; with a custom endpoint it is a connection error."""
     failure = TokenAuthFailure(status, b"Not today.")
     return PyamqpTransport.create_servicebus_exception(
         logging.getLogger(__name__), failure, custom_endpoint_address=address
@@ -94,7 +94,7 @@ def test_a_token_without_an_answer_is_told_by_its_type() -> None:
 
 
 def test_a_host_that_no_websocket_can_find_is_unavailable() -> None:
-    """The SDK calls it an authentication error."""
+    """The SDK raises an authentication error."""
     client = ServiceBusClient(
         "contoso.invalid",
         AzureNamedKeyCredential("name", "key"),
@@ -143,7 +143,7 @@ def test_the_old_documentation_read_literally() -> None:
     assert non_transient_error(sdk.MessagingEntityNotFoundError())
     assert non_transient_error(sdk.ServiceBusQuotaExceededError())
     assert not non_transient_error(sdk.ServiceBusServerBusyError())
-    # A TimeoutException was no MessagingException, and counted.
+    # A TimeoutException was not a MessagingException, and yet counted.
     assert non_transient_error(sdk.OperationTimeoutError())
     assert non_transient_error(TimeoutError())
     assert not non_transient_error(sdk.ServiceBusConnectionError())
@@ -154,7 +154,7 @@ def test_the_old_documentation_read_literally() -> None:
 def test_what_the_message_itself_causes() -> None:
     for error in (sdk.MessageSizeExceededError(), ValueError(), TypeError()):
         assert of_the_message(error) is True
-    # A certificate that is not trusted is a ValueError to Python, and not the message's fault.
+    # Python raises a ValueError for an untrusted certificate; it is not the message's fault.
     for other in (ssl.SSLCertVerificationError("self-signed"), sdk.ServiceBusConnectionError(), KeyError()):
         assert of_the_message(other) is False
 

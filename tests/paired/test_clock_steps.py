@@ -1,4 +1,4 @@
-"""The machine's clock is set while a pair is at work: no timeout and no interval goes by it."""
+"""The machine's clock is set while a pair works: no timeout and no interval depends on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP_S = 600
 
 
 class SetClock:
-    """The machine's clock, which may be set."""
+    """The machine's clock, which can be set."""
 
     def __init__(self) -> None:
         self._true = time.time

@@ -1,4 +1,4 @@
-"""The end of a client, whatever it does at that moment: sends say why they end, and nothing is left behind."""
+"""The end of a client in any state: sends say why they end, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from twinbus.paired.registry import OPEN_PAIRS
 
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goodbyes that nobody answers are given up soon."""
+    """Give up soon on closes that nobody answers."""
     for colour in ("_sync", "_async"):
         monkeypatch.setattr(f"twinbus.paired.{colour}.channel.CLOSE_S", 0.3)
 
 
 async def until_gone(before: set[threading.Thread]) -> list[threading.Thread]:
-    """Threads of ours that are left when they have had their time."""
+    """Our threads that are still alive when the time is up."""
     for _ in range(1000):
         left = [each for each in set(threading.enumerate()) - before if each.name.startswith("twinbus")]
         if not left:
@@ -94,7 +94,7 @@ async def test_a_client_that_nobody_holds_ends_by_itself(pair: Pair, state: str)
 
 
 async def ours_done(before: set[asyncio.Task[object]]) -> None:
-    """Wait for the tasks of the client that are left, at most as long as the threads had."""
+    """Wait for the client's remaining tasks, at most as long as for threads."""
     for _ in range(1000):
         if not {each for each in set(asyncio.all_tasks()) - before if "_awaited" in repr(each.get_coro())}:
             return

@@ -14,12 +14,12 @@ from tests.paired.pairs import Pair, call, opened
 from twinbus.client import BusClient
 
 COUNT = 100
-# A healthy primary does not fail over because the machine is busy.
+# A healthy primary must not fail over because the machine is busy.
 PATIENT: dict[str, Any] = {"try_timeout": 50, "failover_interval": 50}
 
 
 async def all_at_once(sender: Any, **options: Any) -> list[Any]:
-    """Send COUNT messages at once, by tasks or by threads."""
+    """Send COUNT messages at once, with tasks or threads."""
     messages = [ServiceBusMessage(str(number), message_id=f"m{number}") for number in range(COUNT)]
     if asyncio.iscoroutinefunction(sender.send_messages):
         sends = [sender.send_messages(message, **options) for message in messages]

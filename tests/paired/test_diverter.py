@@ -1,4 +1,4 @@
-"""The way into the backlog, on a stepped clock: how long a try has, how often one is made, and when it ends."""
+"""Diverting into the backlog, on a stepped clock: how long an attempt has, how often one is made, and when it ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Backlog:
         self.changed = SteppedSignal(self.clock, self._waited)
         self.told: list[str] = []
         self.missed = 0
-        # How many waits pass until the pair is made, or the primary is back.
+        # How many waits pass until the pair is ready, or the primary is back.
         self.paired_after = self.needed_for = 0
         self._waits = 0
         settings = PairingOptions(**{"backlog_pause": 1000, "max_in_flight": 1, **options})

@@ -1,4 +1,5 @@
-"""Connection strings as `twinbus serve --dev` prints them: administration by plain HTTP, no certificate, no option."""
+"""Connection strings as `twinbus serve --dev` prints them: administration over plain HTTP, no certificate, no
+option."""
 
 from __future__ import annotations
 

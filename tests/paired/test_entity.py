@@ -1,4 +1,4 @@
-"""An entity of the primary as its senders share it: what `direct` says, who is woken, what is told, and who watches."""
+"""An entity of the primary as its senders share it: what `direct` says, who is woken, which events, and who watches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twinbus.paired.synchronization import Signal
 
 
 class CountedSignal(Signal):
-    """Counts its pulses."""
+    """A signal that counts its pulses."""
 
     def __init__(self) -> None:
         super().__init__()

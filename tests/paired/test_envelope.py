@@ -1,4 +1,4 @@
-"""The envelope on the SDK's messages, through a real broker: any message the SDK can build comes back equal."""
+"""The envelope on the SDK's messages, through a real broker: any message that the SDK can build comes back equal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twinbus.testing import Broker
 
 
 class Backlog:
-    """A backlog queue on a real broker: messages in by the SDK, out by our own client."""
+    """A backlog queue on a real broker: the SDK sends, our own client receives."""
 
     def __init__(self, broker: Broker) -> None:
         self.runner = asyncio.Runner()

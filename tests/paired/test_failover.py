@@ -1,4 +1,4 @@
-"""Failover and fail-back end to end: real brokers, real sockets, both colours of the client."""
+"""Failover and fail-back end to end: real brokers, real sockets, sync and async clients."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_topics(pair: Pair) -> None:
 
 @pytest.mark.parametrize("mode", ["down", "silent"])
 async def test_failover_and_fail_back_in_time(pair: Pair, mode: str) -> None:
-    """A warm and a cold sender; the interval is 1 s, an attempt 2 s, a ping each second."""
+    """A warm and a cold sender; the interval is 1 s, an attempt 2 s, a ping every second."""
     async with pair.sender() as sender:
         cold = sender.paired_client.get_queue_sender("orders")
         await call(sender.send_messages, ServiceBusMessage("before"))
@@ -97,7 +97,7 @@ async def test_failover_and_fail_back_in_time(pair: Pair, mode: str) -> None:
             )
             (over,) = pair.told("failed-over")
             assert over.cause
-            # Failed over, the primary is not tried.
+            # After the failover the primary is not tried.
             await call(sender.send_messages, ServiceBusMessage("at once"))
             await asyncio.sleep(1.2 if mode == "down" else 0)
             assert sender.paired_client.entity_states == {"orders": EntityState.FAILED_OVER}, (
@@ -177,11 +177,11 @@ async def test_state_is_the_entitys_and_shared_by_its_senders(pair: Pair) -> Non
     await pair.in_primary(1, "other")
 
 
-# Not asked of the sync client: the SDK's sync senders are for one thread.
+# Not for the sync client: the SDK's sync senders support one thread.
 @pytest.mark.parametrize("pair", ["aio"], indirect=True)
 @pytest.mark.parametrize("mode", ["down", "lossy"])
 async def test_many_sends_at_once_on_one_sender(pair: Pair, mode: str) -> None:
-    """One that fails takes the link from the others: that is not their callers' fault."""
+    """A failing send takes the link from the others, which is not their callers' fault."""
     async with pair.sender(failover_interval=0.3) as sender:
         await sender.send_messages(ServiceBusMessage("before"))
         with pair.primary.fault(mode), pair.secondary.fault("down", "contoso/x-servicebus-transfer/0"):
@@ -228,7 +228,7 @@ async def test_the_callers_own_errors_are_raised(pair: Pair) -> None:
 
         async def send_until_refused() -> None:
             while True:
-                # On a busy machine half a second may be too short to hear of it.
+                # On a busy machine half a second may be too short to get the answer.
                 with suppress(OperationTimeoutError):
                     await call(missing.send_messages, ServiceBusMessage("x"), timeout=0.5)
 
@@ -291,7 +291,7 @@ async def test_a_batch_and_a_list_move_as_a_whole(pair: Pair) -> None:
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, batch)
             await call(sender.send_messages, [ServiceBusMessage("list 0"), AmqpAnnotatedMessage(data_body=b"list 1")])
-            # With the primary down a batch is made all the same.
+            # A batch can be created even while the primary is down.
             made = await call(sender.create_message_batch)
             made.add_message(ServiceBusMessage("made"))
             await call(sender.send_messages, made)
@@ -336,7 +336,7 @@ async def test_scheduling_goes_on_and_cannot_be_cancelled(pair: Pair) -> None:
 
 
 class Chosen(Random):
-    """Draws the backlog queue that a test names, if it is there to be drawn."""
+    """Draws the backlog queue that a test names, if it is available."""
 
     ending = "/0"
 
@@ -353,7 +353,7 @@ async def test_a_backlog_queue_that_fails_is_out_for_all_senders(pair: Pair) -> 
             with pair.secondary.fault("refusing", "contoso/x-servicebus-transfer/0"):
                 for number, sender in enumerate(senders * 2):
                     await call(sender.send_messages, ServiceBusMessage(str(number)))
-                    # Its pause may be over by now, and its fault is not.
+                    # Its pause may be over by now, but its fault is not.
                     rng.ending = "/1"
                 assert [event.queue for event in pair.told("backlog-queue-out")] == ["contoso/x-servicebus-transfer/0"]
             await asyncio.sleep(0.3)
@@ -378,7 +378,7 @@ async def test_when_all_backlog_queues_are_out_sends_wait_in_their_time(pair: Pa
 
 
 async def test_a_stale_link_to_the_backlog_is_opened_again(pair: Pair) -> None:
-    """The service takes idle links down: that is no failure of the queue."""
+    """The service detaches idle links: that is no failure of the queue."""
     async with pair.sender(backlog_queue_count=1, **AT_ONCE) as sender:
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, ServiceBusMessage("1"))
@@ -464,7 +464,7 @@ async def test_a_fault_during_a_divert_raises_its_reason(pair: Pair) -> None:
 
 
 async def close_behind(sender: Any, side: str) -> None:
-    """Close an SDK client of the pair. The SDK stumbles when the pair closes a backlog sender of it at that moment."""
+    """Close an SDK client of the pair. The SDK fails if the pair closes one of its backlog senders at that moment."""
     try:
         await call(getattr(sender.paired_client._pair, side).close)
     except RuntimeError:  # the set of its senders "changed size during iteration"

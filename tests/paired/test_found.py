@@ -1,4 +1,4 @@
-"""What came of looking for the backlog queues: what is said, and whether another try may help."""
+"""The result of a search for the backlog queues: its error, and whether another attempt may help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger of a client: what is counted is summed by interval, and written exactly."""
+"""The ledger of a client: operations are summed by interval, and written exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half-open outages: threads and descriptors stay bounded, and come back to base after the outage and after `close`."""
+"""Half-open outages: threads and descriptors stay bounded, and return to their base after the outage and `close`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tests.paired.doorkeeper import doorkeeper
 from tests.paired.pairs import Pair, call
 from twinbus.paired.options import backlog_names
 
-# An opening that hangs and one that is being closed, for a send and for a ping; the connection to the backlog.
+# One opening that hangs and one that is being closed, for a send and for a ping; the connection to the backlog.
 MOST = 5
 
 
 @pytest.mark.timeout(150)
 async def test_a_half_open_primary_leaves_nothing_behind(pair: Pair) -> None:
-    # The SDK's administration client leaves a connection to the collector for every queue that it does not find.
+    # For every queue that it does not find, the SDK's administration client leaves a connection to the garbage
+    # collector.
     pair.secondary.create_queue(backlog_names("contoso", 1)[0])
     colour = "aio" if pair.package.__name__.endswith("aio") else "sync"
     with doorkeeper(pair.primary.endpoint().port) as door:
@@ -50,7 +51,7 @@ async def test_a_half_open_primary_leaves_nothing_behind(pair: Pair) -> None:
         assert await child.wait() == 0
     assert most[0] <= opened[0] + MOST, "threads in the outage"
     assert most[1] <= opened[1] + MOST, "descriptors in the outage"
-    # The thread of the listener.
+    # The listener's thread.
     assert after[0] <= opened[0] + 1, "threads after the outage"
     assert after[1] <= opened[1], "descriptors after the outage"
     assert closed == base

@@ -1,4 +1,4 @@
-"""Listeners may be async and slow: they hear every event in order, and no send waits for them."""
+"""Listeners may be async and slow: they get every event in order, and no send waits for them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_after_closing_nothing_is_told_and_no_thread_begins() -> None:
     events.emit(Event.FAILED_OVER, entity="1")
     events.close()
     before = threading.active_count()
-    # A send that was held and ends after its client does.
+    # A send that is held and ends after its client.
     events.emit(Event.FAILED_OVER, entity="2")
     assert threading.active_count() == before
     assert heard == ["1"]

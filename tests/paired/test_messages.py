@@ -1,4 +1,4 @@
-"""Names that are taken, and ids for those who have none."""
+"""Reserved names, and ids for messages without one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twinbus.paired.messages import PairedMessageBatch, next_message_id, prepare
 
 
 def anonymous(body: str, **options: Any) -> ServiceBusMessage:
-    """The SDK gives its messages an id by itself; it can be taken away."""
+    """The SDK gives its messages an id, which can be removed."""
     message = ServiceBusMessage(body, **options)
     message.message_id = None
     return message
@@ -58,7 +58,7 @@ def test_everything_that_the_sdk_takes_is_taken() -> None:
     assert str(prepared({"body": "x"})) == "x"
     made = prepared(anonymous(str(n)) for n in range(2))
     assert len({each.message_id for each in made}) == 2
-    # What it does not take is refused by itself.
+    # The SDK itself refuses what it does not accept.
     assert prepared({"no": "message"}) == {"no": "message"}
     assert prepared(7) == 7
 

@@ -1,4 +1,4 @@
-"""The name of a namespace whose host has none: it tells it itself, and has one name whatever request fails first."""
+"""The name of a namespace whose host has none: it reports it, and keeps one name whichever request fails first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twinbus.paired._async.provision import async_name_of
 
 
 class Forgetful(Proxy):
-    """Cuts the first requests for the namespace's name, and forwards later ones when it may."""
+    """Cuts the first requests for the namespace's name, and forwards later ones when allowed."""
 
     # Shared with the test, which runs on another loop.
     cuts: ClassVar[int]
@@ -62,7 +62,7 @@ async def test_failed_requests_do_not_rename_a_namespace(
             failover_interval=0,
             ledger=tmp_path,
         ) as sender:
-            # Counted before anybody knows the name.
+            # Counted before the name is known.
             await call(sender.send_messages, ServiceBusMessage("direct"))
             await asyncio.sleep(0.1)
             Forgetful.holding = False
@@ -88,7 +88,7 @@ async def test_a_namespace_that_is_away_keeps_the_name_it_told(pair: Pair) -> No
         assert await async_name_of(told, {}) == "contoso"
         assert await async_name_of(untold, {}) == f"localhost-{door.port}"
         asked, Forgetful.cuts = 1000 - Forgetful.cuts, 1000
-        # A namespace that answers nothing is not asked as often: the time for one answer is the time for all of them.
+        # A silent namespace is asked less often: the time for one answer is the time for all of them.
         Forgetful.holding = True
         impatient = {"connection_timeout": 0.3, "read_timeout": 0.3}
         assert await async_name_of(untold, impatient) == f"localhost-{door.port}"

@@ -1,4 +1,4 @@
-"""What a ping is, and how often one goes out: seen where the SDK sends it, with a real primary behind."""
+"""What a ping is, and how often one goes out: observed where the SDK sends it, with a real primary behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PINGS = list[tuple[float, ServiceBusMessage]]
 
 @pytest.fixture
 def pings(monkeypatch: pytest.MonkeyPatch) -> PINGS:
-    """Every ping that is sent, with its moment."""
+    """Every ping that is sent, with its time."""
     found: PINGS = []
 
     def note(message: Any) -> None:

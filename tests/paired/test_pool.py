@@ -1,4 +1,4 @@
-"""What lends connections to one caller at a time: nothing is lost, nobody is passed over, no more than the bound."""
+"""The pool lends connections to one caller at a time: nothing is lost, nobody is passed over, the bound holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_the_pool_hands_over_in_turn() -> None:
     pool.give(0)
     assert list(pool.free) == [], "it went to the one who waits longest"
     assert await waiting[1] == 0
-    # One that is handed over and cancelled at the same moment gives it back.
+    # A connection that is handed over to a caller that is cancelled at the same moment is returned.
     pool.give(1)
     waiting[2].cancel()
     await asyncio.gather(waiting[2], return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Everything of a pair goes through an HTTP proxy when it is told to: sends, pings, backlog, administration, syphon."""
+"""All of a pair's traffic can go through an HTTP proxy: sends, pings, backlog, administration, syphon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.paired.pairs import COLOURS, FAST, Pair, call, opened
 from twinbus.auth.connection_string import ConnectionString
 from twinbus.testing import Broker
 
-# No name server knows them, so only the proxy leads there.
+# No name server knows them, so only the proxy can reach them.
 HOSTS = ("contoso.invalid", "fabrikam.invalid")
 
 
@@ -30,7 +30,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, 
         yield primary, secondary, bundle
 
 
-# The SDK gives its proxy password to aiohttp in the old way.
+# The SDK passes its proxy password to aiohttp in a deprecated way.
 @pytest.mark.filterwarnings("ignore:(BasicAuth|The 'proxy_auth'):DeprecationWarning")
 @pytest.mark.parametrize("pair", COLOURS, indirect=True)
 async def test_a_pair_behind_a_proxy(pair: Pair) -> None:
@@ -55,7 +55,7 @@ async def test_a_pair_behind_a_proxy(pair: Pair) -> None:
             await call(sender.send_messages, ServiceBusMessage("direct"))
             with pair.primary.fault("refusing", "orders"):
                 await call(sender.send_messages, ServiceBusMessage("diverted"))
-            # The ping that brings the entity back, and the syphon that brings the message back, have no other way.
+            # The ping that ends the failover and the syphon have no other route.
             found = {message.body for message in await pair.in_primary(2, wait_s=20)}
         assert found == {b"direct", b"diverted"}
         assert not proxy.refused

@@ -15,7 +15,7 @@ FAKE = "text/x-fake-ping"
 
 @pytest.fixture(autouse=True)
 def _fake_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our broker drops real pings; these come through."""
+    """Our broker drops real pings; these get through."""
     monkeypatch.setattr("twinbus.paired.receiving.PING_CONTENT_TYPE", FAKE)
 
 

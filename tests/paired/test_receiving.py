@@ -1,4 +1,4 @@
-"""Which messages are pings, whatever way their content type came."""
+"""Which messages are pings, however their content type was set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pings that the primary refuses are seen; after a few of them the entity fails back, so that callers get the error."""
+"""Pings that the primary refuses are reported; after a few of them the entity fails back, so callers get the error."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_only_refusals_in_a_row_count(pair: Pair) -> None:
         pair.primary.delete_queue("orders")
         await pair.until("ping-refused", 20)
         with pair.primary.fault("down"):
-            # Longer than a ping's interval: at least one of them fails for another reason.
+            # Longer than a ping's interval, so at least one of them fails for another reason.
             await asyncio.sleep(2.2)
         pair.primary.create_queue("orders")
         await pair.until("failed-back", 20)

@@ -22,7 +22,7 @@ def retries(interval: float = 60, try_timeout: float = 10, **settings: float) ->
         (0, None, 60, 10),
         (60, 5, 5, 5),
         (60, 30, 30, 10),
-        # What outlasts the interval by little leaves some time for the backlog.
+        # A timeout slightly longer than the interval leaves some time for the backlog.
         (60, 70, 70, 5),
         (60, 60.5, 60.5, 2),
         (0, 5, 5, 2.5),

@@ -1,4 +1,4 @@
-"""The rotation of the backlog queues, with a stepped clock and a seeded chance."""
+"""The rotation of the backlog queues, with a stepped clock and a seeded generator."""
 
 from __future__ import annotations
 

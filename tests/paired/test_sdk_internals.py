@@ -1,4 +1,4 @@
-"""What the paired client knows of the SDK's inside is still so: the message names what an SDK version has changed."""
+"""What the paired client assumes about the SDK's internals still holds: failures name what a version has changed."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_batches() -> None:
 
 
 async def test_a_connection_that_is_cut_fails_who_waits_for_it(pair: Pair) -> None:
-    """Both colours of the SDK: an opening that hangs ends when its socket is cut."""
+    """Sync and async: a hanging open ends when its socket is cut."""
     package = sdk if pair.package.__name__.endswith("paired") else sdk_aio
     made = package.ServiceBusClient.from_connection_string(pair.primary.connection_string(), retry_total=0)
     sender: Any = made.get_queue_sender("orders")

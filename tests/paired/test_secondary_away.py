@@ -1,4 +1,4 @@
-"""A secondary that is away stops no send to a healthy primary; pairing goes on in the background."""
+"""A secondary that is down stops no send to a healthy primary; pairing continues in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twinbus.testing import Broker
 
 
 def through(pair: Pair, port: int) -> str:
-    """The secondary's connection string, by way of a proxy."""
+    """The secondary's connection string, through a proxy."""
     return pair.secondary.connection_string().replace(f":{pair.secondary.endpoint().port}", f":{port}")
 
 
@@ -35,7 +35,7 @@ async def test_a_secondary_that_is_down_delays_no_send(pair: Pair, caplog: pytes
 async def test_a_frozen_secondary_delays_no_send(pair: Pair) -> None:
     with doorkeeper(pair.secondary.endpoint().port) as door:
         door.strike(stall=True)
-        # A search for the backlog queues takes longer than a send may: a send that waited for it would not return.
+        # A search for the backlog queues takes longer than the send's timeout: a send that waited for it would fail.
         async with pair.sender(secondary=through(pair, door.port), try_timeout=50) as sender:
             await call(sender.send_messages, ServiceBusMessage("direct"), timeout=45)
             assert sender.paired_client.backlog_queues == []
@@ -57,7 +57,7 @@ async def test_a_frozen_secondary_is_not_asked_for_every_queue(pair: Pair) -> No
 async def test_diversion_is_refused_with_the_reason_until_the_pair_is_made(pair: Pair) -> None:
     async with pair.sender(secondary=NOBODY, failover_interval=0) as sender:
         await call(sender.send_messages, ServiceBusMessage("direct"))
-        # A search that has not ended yet has no reason to tell.
+        # A search that has not ended yet has no reason to report.
         await pair.until("pairing-failed")
         with (
             pair.primary.fault("refusing", "orders"),
@@ -123,7 +123,7 @@ async def test_a_send_to_a_frozen_backlog_goes_to_a_primary_that_is_back(pair: P
             await call(sender.paired_client.wait_until_paired)
             door.strike(stall=True)
             with pair.primary.fault("refusing", "orders"):
-                # One try at the backlog gets half of the time, and the primary is back long before it ends.
+                # One attempt at the backlog gets half of the time, and the primary is back long before it ends.
                 sending = asyncio.create_task(call(sender.send_messages, ServiceBusMessage("home"), timeout=20))
                 await pair.until("failed-over")
             await sending

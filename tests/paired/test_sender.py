@@ -1,4 +1,4 @@
-"""How a sender spends its caller's time, on a stepped clock: tries, pauses, the interval, the backlog."""
+"""How a sender spends its caller's time, on a stepped clock: attempts, pauses, the interval, the backlog."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_no_retry_begins_that_the_attempt_has_no_time_for() -> None:
     world = World(retry_total=3, try_timeout=4, failover_interval=60)
     world.script.plan("orders", "send", (0, BUSY), (0, BUSY), (0, None))
     await world.send()
-    # 1.6 s fit, 3.2 more do not: the attempt is over, and the send is held.
+    # A pause of 1.6 s fits, another of 3.2 s does not: the attempt is over, and the send is held.
     assert world.changed.waits == [1.6, 0.1]
     assert world.script.made("send") == [("orders", 4), ("orders", 4), ("orders", 4)]
 
@@ -148,7 +148,7 @@ async def test_the_wait_for_a_connection_counts() -> None:
 
 
 async def test_a_caller_in_a_hurry_leaves_the_opening_to_the_next() -> None:
-    """The SDK takes a second to say that an entity does not exist: a short opening would fail for that alone."""
+    """The SDK takes a second to report that an entity does not exist: a shorter open would fail for that alone."""
     world = World()
     with pytest.raises(OperationTimeoutError, match="No time was left"):
         await world.send(timeout=1.9)

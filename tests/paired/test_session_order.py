@@ -1,4 +1,4 @@
-"""Order inside a session across a failover, whatever the clocks of the two sides say."""
+"""Order inside a session across a failover, whatever the clocks of the two namespaces say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def take(pair: Pair, count: int) -> list[bytes]:
-    """What the syphon would take out of the backlog queue first."""
+    """The messages in the order in which the syphon would receive them from the backlog queue."""
     async with BusClient.from_connection_string(pair.secondary.connection_string()) as client:
         receiver = await client.receiver("contoso/x-servicebus-transfer/0", delete=True)
         return [(await receiver.receive_batch(1, wait_s=5))[0].body for _ in range(count)]
@@ -52,7 +52,7 @@ async def test_a_session_follows_its_messages_until_they_are_gone(pair: Pair) ->
         assert await take(pair, 5) == [b"s0", b"s1", b"s2", b"s3", b"s4"]
         await call(sender.send_messages, ServiceBusMessage("s6", session_id="s"))
         assert await take(pair, 9) == [*(f"t{number}".encode() for number in range(8)), b"s5"]
-        # Its own last is still there; the other session's is not, and what is left is younger.
+        # Its own last message is still there; the other session's is not, and what is left is newer.
         await call(sender.send_messages, ServiceBusMessage("s7", session_id="s"))
         await call(sender.send_messages, ServiceBusMessage("t8", session_id="t"))
         assert await take(pair, 2) == [b"s6", b"s7"]

@@ -56,7 +56,7 @@ def test_nobody_looks_too_often() -> None:
 
 
 def searched(numbers: list[int]) -> tuple[int, int]:
-    """The last number as the search finds it, and how many questions it took."""
+    """The last number as the search finds it, and how many requests it took."""
     search = LastNumberSearch(numbers[0])
     count = 0
     while (question := search.question) is not None:

@@ -1,4 +1,4 @@
-"""The sync client is what the script makes of the asyncio one, with the same names and signatures."""
+"""The sync client is what the script generates from the asyncio one, with the same names and signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting, by tasks and by threads: pulses, bounds, and work in the background."""
+"""Waiting, with tasks and with threads: pulses, bounds, and work in the background."""
 
 from __future__ import annotations
 

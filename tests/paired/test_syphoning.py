@@ -59,7 +59,7 @@ async def test_the_other_one_is_faulted(pair: Pair, side: str, monkeypatch: pyte
         await call(sender.send_messages, ServiceBusMessage(b"x"))
         await call(client.close_namespace, side)
         if side == "secondary":
-            # It has its time, and is good until then.
+            # It has its time, and is fine until then.
             await call(sender.send_messages, ServiceBusMessage(b"x"))
             await asyncio.sleep(1)
             text = "the secondary was closed, and the primary was not closed within 0.3 seconds"
@@ -104,5 +104,5 @@ async def test_the_ledger_has_the_backlogs_depth(pair: Pair, tmp_path: Path, mon
     looks = [record for record in records if isinstance(record, Backlog)]
     assert max(look.depth for look in looks) == 5
     assert {look.source for look in looks} == {"syphon"}
-    # The last that was said of each queue is that it is empty.
+    # The last record of each queue says that it is empty.
     assert {*{look.entity: look.depth for look in sorted(looks, key=lambda look: look.start_ms)}.values()} == {0}

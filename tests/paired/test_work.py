@@ -1,4 +1,4 @@
-"""What a sender is asked to do: by a sender of the SDK, and as messages for the backlog."""
+"""What a sender is asked to do: with an SDK sender, and as messages for the backlog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHEN = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Recorded:
-    """Notes what it is asked for, and answers with it."""
+    """Records each request, and returns it."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *given, **options: (name, given, options)

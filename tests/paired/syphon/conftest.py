@@ -1,4 +1,4 @@
-"""Two real brokers, and for each test a pair with names of its own."""
+"""Two real brokers, and for each test a pair with its own names."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Pair:
                 await task
 
     async def taken(self, path: str, count: int, wait_s: float = 5.0) -> list[ReceivedMessage]:
-        """Take messages out of a queue of the primary, until there are so many or none comes."""
+        """Receive messages from a queue of the primary, until there are `count` or none comes."""
         return await _taken(self.primary, path, count, wait_s)
 
     async def dead(self, count: int, queue: int = 0, wait_s: float = 5.0) -> list[ReceivedMessage]:

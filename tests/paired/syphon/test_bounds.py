@@ -1,4 +1,4 @@
-"""Bounded runs: they end when they should, finish what they have, and say what is left."""
+"""Bounded runs: they end when they should, finish what they have, and report what is left."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_brief_run_ends_with_the_backlog(pair: Pair) -> None:
     await pair.divert(path, numbered(600), queue=1)
     report = await pair.syphon().run(bounds=BRIEF)
     assert (report.total.syphoned, report.drained, report.undrained) == (600, tuple(pair.queues), ())
-    # One look at each queue that is empty, and one more behind the last message.
+    # One empty receive per queue, and one more behind the last message.
     assert report.total.polls <= 3
     assert len(await pair.taken(path, 600)) == 600
 
@@ -57,7 +57,7 @@ async def test_a_run_ends_with_its_messages(pair: Pair) -> None:
     path = pair.destination()
     await pair.divert(path, numbered(1_500))
     report = await pair.syphon().run(bounds=Bounds(messages_max=400, brief=True))
-    # What was in hand is finished, and nothing of it is repeated.
+    # Messages in progress are finished, and none of them is repeated.
     assert 400 <= report.total.syphoned <= 400 + SYPHON_BATCH_MESSAGES
     assert report.total.repeated == 0
     assert pair.queues[0] in report.undrained
@@ -87,7 +87,7 @@ async def test_a_bad_destination_ends_a_brief_run_and_is_told_to_the_next(pair: 
         failures, left_ms = first.failing[bad]
         assert failures >= 1
         assert 0 < left_ms <= 60_000
-        # Told so, the next one does not try it, and gives back what it is not to send.
+        # The next run knows it and does not try: it releases what it must not send.
         left_alone = {bad: (failures, 60_000)}
         second = await asyncio.to_thread(drain, pairing, pair.queues, bounds, failing=left_alone)
         assert second.report.total.left == 0
@@ -162,7 +162,7 @@ async def test_a_run_is_stopped_from_outside(pair: Pair) -> None:
     run.stop()
     async with asyncio.timeout(10):
         assert (await running).total.syphoned == 3
-    # One that is told before it begins does nothing.
+    # A run that is stopped before it begins does nothing.
     early = SyphonRun(lambda: pairing_of(pair).syphon(pair.queues))
     early.stop()
     assert (await asyncio.to_thread(early.run, bounds=Bounds(seconds_max=30))).total.polls == 0
@@ -178,7 +178,7 @@ def test_pauses_are_handed_on() -> None:
     second.tell(first.told())
     assert second.paths() == ["a", "b"]
     assert second.left_ms("a") == 1_500
-    # It goes on growing from there.
+    # It continues to grow from there.
     assert second.fail("a") == 4_000
 
 
@@ -207,7 +207,7 @@ async def test_over_tls_by_the_text_of_a_ca(pair: Pair) -> None:
 def test_the_name_of_a_primary(pair: Pair) -> None:
     key = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
     assert name_of(f"Endpoint=sb://contoso.servicebus.windows.net/;{key}") == "contoso"
-    # It says so itself; one that does not answer is called by its place.
+    # The namespace reports its name; one that does not answer is named after its address.
     assert name_of(pair.primary.connection_string(), pair.primary.ca_file) == "first"
     assert name_of(f"Endpoint=sb://localhost:1;{key}") == "localhost-1"
 
@@ -216,7 +216,7 @@ def test_the_name_of_a_primary(pair: Pair) -> None:
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time can be moved on: whoever waits for a time to pass finds that it has."""
+    """An event loop whose time can be advanced: waits end at once."""
 
     stepped_s = 0.0
 
@@ -224,19 +224,19 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         return super().time() + self.stepped_s
 
     def waits(self, least_s: float) -> int:
-        """How many timers have at least so long to go."""
+        """How many timers have at least `least_s` to go."""
         return sum(not each.cancelled() and each.when() - self.time() >= least_s for each in self._scheduled)  # type: ignore[attr-defined]
 
 
 def test_an_idle_hour_is_four_receives_a_queue(tmp_path: Path, primary_broker: Broker) -> None:
-    """10 queues: 40 receives an hour, 960 a day; told alike by the broker, the syphon's ledger and its counters."""
+    """10 queues: 40 receives an hour, 960 a day; the broker, the syphon's ledger and its counters agree."""
     with Broker(["second"], sync=False, ledger=tmp_path / "broker") as secondary:
         pair = Pair(primary_broker, secondary, 10)
 
         async def hour() -> int:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, SteppedLoop)
-            # The real one, with its own long receive.
+            # The real syphon, with its own long receive.
             syphon = pairing_of(pair, tmp_path / "syphon").syphon(pair.queues)
             running = asyncio.create_task(syphon.run())
             for quarter in range(4):
@@ -247,7 +247,7 @@ def test_an_idle_hour_is_four_receives_a_queue(tmp_path: Path, primary_broker: B
                 assert syphon.tally.total().polls == quarter * 10
                 loop.stepped_s += 10
                 await until(lambda before=quarter: syphon.tally.total().polls >= (before + 1) * 10, 60)
-            # Let the last receives be given their credit: cut short by the end, they brought nothing and cost nothing.
+            # Let the last receives get their credit: ended early, they returned nothing and cost nothing.
             await asyncio.sleep(0.3)
             syphon.stop()
             return (await running).total.polls
@@ -264,6 +264,6 @@ def test_an_idle_hour_is_four_receives_a_queue(tmp_path: Path, primary_broker: B
             if "transfer" in group.entity
         }
     assert operations["syphon"] == {("empty-poll", queue): 4 for queue in pair.queues}
-    # The broker sees one more of each: the receive that the end cut short.
+    # The broker counts one more of each: the receive that the end interrupted.
     assert {kind for kind, _ in operations["broker"]} == {"empty-poll"}
     assert set(operations["broker"].values()) <= {4, 5}

@@ -1,4 +1,4 @@
-"""The port on our own client: what it makes of a service's times."""
+"""The port on our own client: how it handles a service's times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import Pair
     ("ahead_s", "least_ms", "most_ms"),
     [
         (0, LOCK_DURATION_MS_DEFAULT - 20_000, LOCK_DURATION_MS_DEFAULT),
-        # Renewed too early it costs a request; too late, the lock is lost.
+        # Renewing too early costs a request; too late, the lock is lost.
         (-600, LOCK_DURATION_MS_DEFAULT, LOCK_DURATION_MS_DEFAULT),
         (600, LOCK_DURATION_MS_MIN, LOCK_DURATION_MS_MIN),
     ],

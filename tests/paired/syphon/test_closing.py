@@ -1,4 +1,4 @@
-"""Two namespaces that end together, by a clock that is stepped."""
+"""Two namespaces that end together, on a stepped clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a backlog message, case by case."""
+"""What happens to a backlog message, case by case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_may_pass_is_left(name: str) -> None:
     decision = decide(kind("no"), "orders")
     assert decision.fate is Fate.LEAVE
     assert decision.cause == kind.condition
-    # Only a lost connection concerns every destination.
+    # Only a lost connection affects every destination.
     assert decision.everywhere is (name == "ConnectionForcedError")
 
 

@@ -1,4 +1,4 @@
-"""Looks at the backlog: what they write, and what they cost."""
+"""The backlog monitor: what it records, and what it costs."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ async def test_a_backlog_is_seen_and_seen_to_be_gone(pair: Pair, tmp_path: Path)
         report = await syphon_of(pair, tmp_path / "first").run(once=True, patience_s=3)
         assert report.failing == (path,)
     seen = looks(tmp_path / "first")
-    # Once at the start and once at the end; nothing of the queue that is empty.
+    # Once at the start and once at the end; nothing for the empty queue.
     assert [(look.entity, look.depth, look.dead) for look in seen] == [(pair.queues[0], 30, 0)] * 2
     assert all(look.depth_bytes > 30 * 10 for look in seen)
     assert all(300 <= look.oldest_ms < 60_000 for look in seen)
     assert {(look.source, look.namespace) for look in seen} == {("syphon", "localhost-" + port_of(pair))}
     report = await syphon_of(pair, tmp_path / "second").run(once=True)
     assert report.total.syphoned == 30
-    # A run that is over before the first look has nothing to take back.
+    # A run that ends before the first look has nothing to undo.
     assert [look.depth for look in looks(tmp_path / "second")][-1:] in ([], [0])
 
 
@@ -69,7 +69,7 @@ async def test_waiting_costs_no_looks(pair: Pair, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(monitor_module, "BACKLOG_LOOK_S", 0.2)
     syphon = syphon_of(pair, tmp_path)
     running = asyncio.create_task(syphon.run())
-    # From here on nobody is asked.
+    # From here on the namespace is not asked.
     await until(lambda: all(syphon.waits(queue) for queue in pair.queues))
     await asyncio.sleep(1)
     syphon.stop()
@@ -77,7 +77,7 @@ async def test_waiting_costs_no_looks(pair: Pair, tmp_path: Path, monkeypatch: p
     totals = Totals()
     totals.read(complete_files(tmp_path))
     asked = sum(sums.count for group, sums in totals.groups.items() if group.kind in ("manage", "peek"))
-    # Before the receives had waited for a second.
+    # Before the receives have waited for a second.
     assert 2 <= asked <= 14
     assert looks(tmp_path) == []
 
@@ -96,7 +96,7 @@ async def test_without_counts_everything_else_goes_on(
     async def unreachable(*_: object, **__: object) -> None:
         raise ServiceRequestError("nobody listens")
 
-    # The administration API alone is away.
+    # Only the administration API is down.
     monkeypatch.setattr(AsyncRoutedTransport, "send", unreachable)
     path = pair.destination()
     await pair.divert(path, numbered(3))

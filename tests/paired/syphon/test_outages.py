@@ -1,4 +1,4 @@
-"""A primary that cannot or will not take messages: they are left, and one bad destination holds up no other."""
+"""A primary that cannot or will not accept messages: they stay, and one bad destination holds up no other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_primary_down_everything_stays_unlocked(secondary_broker: Broker) 
             await until(lambda: bool(syphon.outage))
             await until(lambda: syphon.in_hand == 0)
             assert syphon.tally.total().syphoned == 0
-            # Unlocked: somebody else can have them.
+            # Unlocked: others can receive them.
             async with BusClient.from_connection_string(secondary_broker.connection_string()) as client:
                 receiver = await client.receiver(pair.queues[0])
                 messages = await receiver.receive_batch(500, 2)
@@ -64,7 +64,7 @@ async def test_killed_in_the_middle_and_back() -> None:
 async def test_one_bad_destination_holds_up_no_other(pair: Pair, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syphon_module, "SYPHON_STOP_S", 0.2)
     bad, good = pair.destination(), pair.destination()
-    # The bad ones are in front, and more than a syphon has in hand for one destination.
+    # The bad ones are in front, and more than a syphon holds for one destination.
     await pair.divert(bad, numbered(1_000, "bad"))
     await pair.divert(good, numbered(200, "good"))
     async with pair.running() as syphon:
@@ -74,7 +74,7 @@ async def test_one_bad_destination_holds_up_no_other(pair: Pair, mode: str, monk
             if mode == "refusing":
                 assert syphon.failing == [bad]
         if mode == "silent":
-            # The send that hangs is given up in its time; a new syphon need not wait for it.
+            # The hanging send times out; a new syphon need not wait for it.
             return
         await until(lambda: syphon.tally.total().syphoned == 1_200, 15)
     assert len(await pair.taken(bad, 1_000)) == 1_000
@@ -113,7 +113,7 @@ async def test_unauthorised_is_left(secondary_broker: Broker) -> None:
         assert report.undrained == (pair.queues[0],)
         assert report.total.dead_lettered == 0
         assert await pair.left() == 10
-        # Given back when it ended: the next one has them at once.
+        # Released when it ended: the next one gets them at once.
         assert (await pair.syphon().run(once=True)).total.syphoned == 10
 
 

@@ -1,4 +1,4 @@
-"""Pauses of destinations, by a clock that is stepped."""
+"""Pauses of destinations, on a stepped clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_pauses_grow_and_end() -> None:
     assert pauses.left_ms("a") == 600
     clock.step(ms=700)
     assert pauses.left_ms("a") == 0
-    # It may be tried, and is known to fail until it does not.
+    # It may be tried, and counts as failing until it succeeds.
     assert pauses.failing("a")
 
 

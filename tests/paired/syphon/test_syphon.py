@@ -200,7 +200,7 @@ async def test_what_was_set_aside_for_a_slow_destination_comes_when_it_is_fast_a
             await until(lambda: any(lane.stalled for lane in syphon._shared.lanes.values()), 15)
             await pair.divert(path, numbered(100))
             await until(lambda: any(intake.aside_count for intake in syphon._shared.intakes), 15)
-        # Far sooner than their locks lapse.
+        # Long before their locks expire.
         await until(lambda: syphon.tally.total().syphoned == 105, 30)
     assert len(await pair.taken(path, 106, wait_s=0.5)) == 105
 
