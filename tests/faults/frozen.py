@@ -1,7 +1,7 @@
-"""A secondary that is stopped (SIGSTOP) or dead, beside a primary that is well, killed and back: `make faults`.
+"""A secondary that is stopped (SIGSTOP) or dead, while the primary is healthy, killed and back: `make faults`.
 
-For each client: what a send takes at most, that every timeout is kept, that what was accepted is in the primary or in
-a backlog queue, and that threads and descriptors are back to base when the client is closed.
+For each client it measures the longest send, and checks that every timeout is kept, that every accepted message is in
+the primary or in a backlog queue, and that threads and descriptors return to their base when the client is closed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUEUES = 2
 
 
 class Run:
-    """One client between two brokers, and what its sends came to."""
+    """One client between two brokers, and the results of its sends."""
 
     def __init__(self, folder: Path, package: Any) -> None:
         self.primary = Broker(folder, "contoso", ENTITIES)
@@ -45,7 +45,7 @@ class Run:
         self.wrong: list[str] = []
 
     async def send(self, what: str, *, accepted: bool, count: int = 3) -> None:
-        """Send, one after the other; all of them return, or all of them raise, in their time."""
+        """Send one after the other; all of them return, or all raise, within the timeout."""
         longest_s = 0.0
         for number in range(count):
             name = f"{what} {number}"
@@ -131,7 +131,7 @@ async def main() -> int:
     parser.add_argument("--only", choices=("sync", "aio"))
     options = parser.parse_args()
     logging.disable(logging.ERROR)
-    # The threads of the pool begin now, so that what is counted later is the client's.
+    # Start the threads of the pool now, so that threads counted later belong to the client.
     await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.2) for _ in range(40)))
     wrong = []
     for colour, package in {"sync": paired, "aio": aio}.items():

@@ -1,4 +1,4 @@
-"""A TCP proxy that can stop forwarding without closing anything: how a half-open connection is made."""
+"""A TCP proxy that can stop forwarding without closing anything, which makes connections half-open."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ CHUNK_BYTES = 65_536
 
 
 class Proxy:
-    """Stands before one port, on the running loop."""
+    """Forwards to one port, on the running loop."""
 
     def __init__(self, port: int) -> None:
-        # Where it leads to.
         self._target_port = port
-        # Where it listens; 0 before `start`.
+        # 0 before `start`.
         self.port = 0
-        # Whether new connections are taken and lead nowhere.
+        # Whether new connections are accepted and not forwarded.
         self.stalled = False
-        # Forwarders of the connections there are.
+        # Forwarders of the open connections, two each.
         self._tasks: set[asyncio.Task[None]] = set()
-        # Both ends of every connection: one that leads nowhere stays open until the end.
+        # Both ends of every connection: one that is not forwarded stays open until the end.
         self._streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-        # Takes connections; None before `start`.
+        # None before `start`.
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -30,7 +29,7 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def strike(self, *, stall: bool) -> int:
-        """Every connection there is dies without a word; with `stall` new ones do, too. Returns how many died."""
+        """Stop forwarding every open connection without closing it, and new ones too with `stall`. Returns how many."""
         self.stalled = stall
         died = len(self._tasks) // 2
         for task in self._tasks:
@@ -38,7 +37,7 @@ class Proxy:
         return died
 
     def heal(self) -> None:
-        """New connections work; the dead stay dead."""
+        """Forward new connections again; the stopped ones stay stopped."""
         self.stalled = False
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the application holds around an outage: threads and descriptors of its process, by /proc."""
+"""The application's threads and descriptors before, during and after an outage, from /proc."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import NamedTuple
 from outages_load import BACKLOG_QUEUES, SOURCES, WORKERS
 
 SENDERS = WORKERS * len(SOURCES)
-# A sender that diverts has a connection for each backlog queue that it has used, until the primary is back. In the
-# client of threads each connection has a thread that keeps it alive.
+# A diverting sender has a connection to each backlog queue that it has used, until the primary is back. In the sync
+# client each connection has a thread that keeps it alive.
 DIVERTING_MAX = SENDERS * BACKLOG_QUEUES
-# During an outage each sender has in addition at most one opening that hangs and one connection that is being closed,
-# each entity a ping, for which the same holds.
+# During an outage each sender also has at most one hanging open and one connection that is being closed; so does the
+# ping of each entity.
 HUNG_MAX = 2 * (SENDERS + len(SOURCES))
-# Event loops, listeners and the administration client have a few of their own.
+# Event loops, listeners and the administration client need a few.
 SPARE = 4
-# The first event starts the thread that tells listeners.
+# The first event starts the listeners' thread.
 LISTENING = 1
 MOST = DIVERTING_MAX + HUNG_MAX + SPARE
 SAMPLE_S = 0.05
@@ -40,7 +40,7 @@ class Usage(NamedTuple):
         return cls(len(os.listdir(folder / "task")), len(os.listdir(folder / "fd")))
 
     def within(self, base: Usage, threads: int, descriptors: int) -> bool:
-        """Whether there are at most so many more than before."""
+        """Whether there are at most this many more than in `base`."""
         return self.threads <= base.threads + threads and self.descriptors <= base.descriptors + descriptors
 
     def __str__(self) -> str:
@@ -49,8 +49,8 @@ class Usage(NamedTuple):
 
 @dataclass
 class Account:
-    """One application's threads and descriptors: before, at most during, and after the outage; then by its own account
-    before its client was made and after it was closed."""
+    """One application's threads and descriptors: before the outage, its maximum, and after it; then, as the application
+    itself reports, before its client was created and after it was closed."""
 
     before: Usage
     most: Usage
@@ -74,7 +74,7 @@ class Account:
 
 
 class Watcher:
-    """Samples a process while it is watched."""
+    """Samples the usage of a process."""
 
     def __init__(self, process_id: int) -> None:
         self._process_id = process_id
@@ -88,7 +88,7 @@ class Watcher:
             await asyncio.sleep(SAMPLE_S)
 
     async def settle(self) -> None:
-        """The outage is over: wait until what only the outage needs is gone, or stop waiting."""
+        """After the outage, wait until its additional threads and descriptors are gone, or give up."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             self.after = Usage.of(self._process_id)
@@ -101,6 +101,6 @@ class Watcher:
         self._task.cancel()
 
     def account(self, told: Path) -> Account:
-        """With what the process has told of itself."""
+        """Combine the samples with the process's own report."""
         opened, closed = (Usage(*pair) for pair in json.loads(told.read_text()))
         return Account(self.before, self.most, self.after, opened, closed)
