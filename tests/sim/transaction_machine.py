@@ -26,7 +26,8 @@ from queue_model import ACTIVE, DEAD, DEFERRED, MAIN, SCHEDULED, Held, Model
 from topic_house import TopicHouse, post
 
 from twinbus.amqp.states import Accepted, AmqpError, Modified, Rejected, Released, State
-from twinbus.broker.links.transactions import ConnectionTransactions
+from twinbus.broker.links.settlement import held_bytes
+from twinbus.broker.links.transactions import _WORK_BYTES, ConnectionTransactions
 from twinbus.entities import records
 from twinbus.entities.account import Account
 from twinbus.entities.queue import Queue
@@ -42,7 +43,7 @@ COUNT_MAX = 3
 MEGABYTE = 1 << 20
 # Four of these fit into the small queue, five do not.
 LARGE = 250_000
-HELD_BYTES_MAX = 2_000
+HELD_BYTES_MAX = 6_000
 SESSIONS = ("red", "blue")
 # A queue with duplicate detection, a small one, one with sessions, two subscriptions.
 PLACES = ("q", "small", "s", "all", "red")
@@ -81,8 +82,8 @@ class Letter:
     # Its number was reserved: it comes after what was just sent.
     scheduled: bool = False
 
-    def body_bytes(self) -> int:
-        return len(self.new().body)
+    def held_bytes(self) -> int:
+        return len(self.new().body) + _WORK_BYTES
 
     def new(self) -> Any:
         return post(
@@ -108,6 +109,12 @@ class Work:
     forgotten: list[tuple[str, Held, bytes]] = dataclasses.field(default_factory=list)
     # It timed out before it was discharged.
     over: bool = False
+
+    def held_bytes(self) -> int:
+        if self.over:
+            return 0
+        settled = sum(held_bytes(OUTCOMES[how]) + _WORK_BYTES for _, _, _, how in self.settlements)
+        return settled + sum(letter.held_bytes() for letter in self.letters)
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -339,8 +346,11 @@ class TransactionMachine(RuleBasedStateMachine):
         same = [letter for letter in work.letters if letter.target == letters[0].target]
         if self.refusal([*same, *letters]):
             return False
-        held = sum(letter.body_bytes() for each in self.work if not each.over for letter in each.letters)
-        return held + sum(letter.body_bytes() for letter in letters) <= HELD_BYTES_MAX
+        return self.held_bytes() + sum(letter.held_bytes() for letter in letters) <= HELD_BYTES_MAX
+
+    def held_bytes(self) -> int:
+        """The bytes that all open transactions hold."""
+        return sum(work.held_bytes() for work in self.work)
 
     @precondition(lambda self: self.work)
     @rule(
@@ -382,7 +392,9 @@ class TransactionMachine(RuleBasedStateMachine):
         done = self.tried(lambda: transaction.settle(queue, token, state, self.now, forgotten=forgotten))
         again = any(each[2] == token for each in work.settlements)
         buried = how == "dead_letter" and held.queue == DEAD
-        assert done is (self.models[place].live(held, self.now) and not again and not buried and not work.over)
+        room = self.held_bytes() + held_bytes(state) + _WORK_BYTES <= HELD_BYTES_MAX
+        live = self.models[place].live(held, self.now)
+        assert done is (live and room and not again and not buried and not work.over)
         if done:
             work.settlements.append((place, held, token, how))
             if forgotten:
@@ -558,8 +570,7 @@ class TransactionMachine(RuleBasedStateMachine):
             assert counts.deferred == model.count(MAIN, DEFERRED)
             assert counts.scheduled == model.count(MAIN, SCHEDULED)
             assert counts.dead_letter == model.count(DEAD, ACTIVE) + model.count(DEAD, DEFERRED)
-        held = sum(letter.body_bytes() for work in self.work if not work.over for letter in work.letters)
-        assert self.account.held_bytes == held
+        assert self.account.held_bytes == self.held_bytes()
 
     def teardown(self) -> None:
         if hasattr(self, "models"):
