@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -83,3 +84,23 @@ def test_whatever_goes_wrong_it_is_silent_and_quick(complete: Complete) -> None:
             assert complete("queue", "show", "o", environment=told) == []
     azure = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=Yg=="
     assert complete("queue", "show", "o", environment={"TWINBUS_CONNECTION_STRING": azure}) == []
+
+
+def test_contexts_and_their_entities(bus: Broker, complete: Complete, tmp_path: Path) -> None:
+    kept = tmp_path / "twinbus" / "contexts.json"
+    kept.parent.mkdir(mode=0o700)
+    entry = {"connection_string": bus.connection_string(), "ca_file": None}
+    away = {"connection_string": "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=Yg=="}
+    kept.write_text(json.dumps({"use": "away", "contexts": {"site": entry, "site-2": entry, "away": away}}))
+    kept.chmod(0o600)
+    told = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert complete("queue", "list", "--context", "s", environment=told) == ["site", "site-2"]
+    assert complete("context", "use", "", environment=told) == ["away", "site", "site-2"]
+    assert complete("context", "remove", "a", environment=told) == ["away"]
+    # Without a variable the names are those of the context on the line, of TWINBUS_CONTEXT, or of the one in use.
+    told["TWINBUS_CONNECTION_STRING"] = ""
+    assert complete("queue", "show", "--context", "site", "o", environment=told) == ["orders", "others"]
+    assert complete("queue", "show", "o", environment={**told, "TWINBUS_CONTEXT": "site"}) == ["orders", "others"]
+    assert complete("queue", "show", "o", environment=told) == []
+    kept.chmod(0o644)
+    assert complete("queue", "list", "--context", "s", environment=told) == []
