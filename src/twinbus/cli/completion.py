@@ -1,4 +1,4 @@
-"""Shell completion of names from the namespace in TWINBUS_CONNECTION_STRING.
+"""Shell completion of names from the namespace that the line, the variables or the context in use name.
 
 Rules:
 - The user is waiting at the tab key, so the lookup gives up after a short time.
@@ -41,12 +41,27 @@ def policy_names(incomplete: str) -> list[str]:
     return _starting(_found("policies", "name"), incomplete)
 
 
+def context_names(incomplete: str) -> list[str]:
+    from twinbus.cli.contexts import read_contexts
+
+    with contextlib.suppress(Exception):
+        return _starting(list(read_contexts()["contexts"]), incomplete)
+    return []
+
+
+def _words() -> list[str]:
+    """Return the line so far. Click has not parsed it while an option still lacks its value."""
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "").split()
+
+
+def _behind(word: str) -> list[str]:
+    words = _words()
+    return words[words.index(word) + 1 :] if word in words else []
+
+
 def _first_word(command: str) -> str | None:
-    """Return the first argument after a command. Click has not parsed it while an option still lacks its value."""
-    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    words = line.split()
-    behind = words[words.index(command) + 1 :] if command in words else []
-    return next((word for word in behind if not word.startswith("-")), None)
+    """Return the first argument after a command."""
+    return next((word for word in _behind(command) if not word.startswith("-")), None)
 
 
 def _starting(names: list[str], incomplete: str) -> list[str]:
@@ -76,10 +91,10 @@ def _patience_s() -> float:
 
 
 def _asked(kind: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    from twinbus.auth.connection_string import ConnectionString
-    from twinbus.cli.target import VARIABLE, TargetNamespace
+    from twinbus.cli.target import VARIABLE, found_target
 
-    target = TargetNamespace(ConnectionString.parse(os.environ[VARIABLE]))
+    named = next(iter(_behind("--context")), os.environ.get("TWINBUS_CONTEXT"))
+    target = found_target(os.environ.get(VARIABLE) or None, None, None, None, named, None)
     if target.azure:
         return []
     answer: list[dict[str, Any]] = target.ask(f"list-{kind}", body, patience_s=_patience_s())[kind]

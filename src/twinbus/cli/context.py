@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.auth.connection_string import ConnectionString
+from twinbus.cli.completion import context_names
 from twinbus.cli.contexts import found_context, read_contexts, write_contexts
 from twinbus.cli.group import group
 from twinbus.cli.settings import Json
@@ -29,7 +30,7 @@ Example:
 """
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autocompletion=context_names)]
 
 
 @contexts.command()

@@ -21,6 +21,7 @@ import typer
 
 from twinbus.auth.connection_string import ConnectionString as Parsed
 from twinbus.cli import directory
+from twinbus.cli.completion import context_names
 from twinbus.cli.contexts import found_context
 from twinbus.errors import (
     ConfigError,
@@ -70,7 +71,12 @@ Namespace = Annotated[
 ContextName = Annotated[
     str | None,
     typer.Option(
-        "--context", metavar="NAME", envvar="TWINBUS_CONTEXT", show_envvar=True, help="Context of `twinbus context`."
+        "--context",
+        metavar="NAME",
+        envvar="TWINBUS_CONTEXT",
+        show_envvar=True,
+        help="Context of `twinbus context`.",
+        autocompletion=context_names,
     ),
 ]
 CaFile = Annotated[
