@@ -2,7 +2,8 @@
 
 `python -m tests.spark.report.morning FOLDER` writes it, to look at its report and for the pictures in `docs`. The
 primary is down from 09:07 to 09:18, and refuses one entity from 09:41 to 09:44. Messages are diverted until a ping
-succeeds, and brought home by a syphon as fast as a Standard namespace allows.
+succeeds, and brought home by a syphon as fast as a Standard namespace allows. With a step of a second instead of a
+minute, the same takes two minutes.
 """
 
 from __future__ import annotations
@@ -76,15 +77,17 @@ class Book:
         self.writer.write(encode(form(id=self.writer.next_id(), **times, **names, **fields)), 1)
 
 
-def write_morning(folder: Path, seed: int = 1) -> dict[str, int]:
+def write_morning(folder: Path, seed: int = 1, step_ms: int = MINUTE_MS) -> dict[str, int]:
     """Write it; returns how many messages were diverted, and brought home."""
     folder.mkdir(parents=True, exist_ok=True)
-    return _Morning(folder, Random(seed)).write()
+    return _Morning(folder, Random(seed), step_ms).write()
 
 
 class _Morning:
-    def __init__(self, folder: Path, rng: Random) -> None:
+    def __init__(self, folder: Path, rng: Random, step_ms: int) -> None:
         self._rng = rng
+        # How long what is called a minute here takes.
+        self._step_ms = step_ms
         self._clock = SteppedClock(START_MS)
         self._primary, self._secondary = (
             self._book(folder, LedgerSource.BROKER, run) for run in ("contoso", "contosodr")
@@ -97,14 +100,14 @@ class _Morning:
         self._totals: Counter[str] = Counter()
 
     def _book(self, folder: Path, source: LedgerSource, run: str) -> Book:
-        writer = LedgerWriter(folder, source, run, self._clock, file_ms_max=30 * MINUTE_MS)
+        writer = LedgerWriter(folder, source, run, self._clock, file_ms_max=30 * self._step_ms)
         writer.start()
         return Book(writer, source, self._clock)
 
     def write(self) -> dict[str, int]:
         for minute in range(MINUTES):
             self._minute(minute)
-            self._clock.step(ms=MINUTE_MS)
+            self._clock.step(ms=self._step_ms)
         for book in (self._primary, self._secondary, self._client, self._syphon):
             book.writer.close()
         return dict(self._totals)
@@ -152,7 +155,7 @@ class _Morning:
         self._totals["diverted"] += count
 
     def _event(self, event: Event, entity: str, after_ms: int, **fields: Any) -> None:
-        at = self._clock.now_ms() + after_ms
+        at = self._clock.now_ms() + after_ms * self._step_ms // MINUTE_MS
         book = self._syphon if event is Event.SYPHONED else self._client
         book.add(FailoverEvent, "contoso", entity, start_ms=at, end_ms=at, event=event, **fields)
 
@@ -161,7 +164,7 @@ class _Morning:
         for queue, lots in enumerate(self._backlog):
             depth = sum(count for _, _, count in lots)
             size = sum(count * ENTITIES[entity][1] for _, entity, count in lots)
-            oldest = now + MINUTE_MS - (START_MS + lots[0][0] * MINUTE_MS) if lots else 0
+            oldest = now + self._step_ms - (START_MS + lots[0][0] * self._step_ms) if lots else 0
             self._syphon.add(Backlog, "contoso-dr", _queue(queue), depth=depth, depth_bytes=size, oldest_ms=oldest)
 
     def _drain(self, minute: int) -> None:
@@ -176,7 +179,7 @@ class _Morning:
                 lots[0] = (came, entity, count - taken)
                 if count == taken:
                     lots.pop(0)
-                waited = (minute - came) * MINUTE_MS + round((1 - room / DRAIN_A_MINUTE) * MINUTE_MS)
+                waited = round((minute - came + 1 - room / DRAIN_A_MINUTE) * self._step_ms)
                 home.setdefault((entity, queue), []).append((taken, waited))
                 room -= taken
         for (entity, queue), parts in home.items():
@@ -196,7 +199,7 @@ class _Morning:
         for taken, waited in parts:
             for tenth in range(10):
                 part = taken * (tenth + 1) // 10 - taken * tenth // 10
-                time_ms = waited + round(MINUTE_MS * (1 - tenth / 10) * 0.9)
+                time_ms = waited + round(self._step_ms * (1 - tenth / 10) * 0.9)
                 buckets[(time_ms - 1).bit_length()] += part
                 longest, total = max(longest, time_ms if part else 0), total + part * time_ms
         self._syphon.add(
