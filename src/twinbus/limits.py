@@ -333,6 +333,7 @@ REPORT_POINTS_MAX: Final = 240  # per time axis
 REPORT_ENTITIES: Final = 12  # shown by name; the others are summed
 REPORT_ENTITIES_MAX: Final = 200
 REPORT_FAILOVERS: Final = 40  # shown individually, those that diverted most; the others are summed
+REPORT_FINE_BYTES_MAX: Final = 64 * 1024 * 1024  # of ledger files read for charts by the second
 REPORT_NAME_CHARS: Final = 60  # per name in a chart or table cell
 
 # --- Spark: the source and the sink -----------------------------------------------------------------------------------

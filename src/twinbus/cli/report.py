@@ -8,6 +8,7 @@ Rules:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from decimal import Decimal
@@ -21,6 +22,7 @@ from twinbus.cli.folders import default_data
 from twinbus.cli.ledger import find_ledger
 from twinbus.cli.pairing import Json
 from twinbus.cli.view import show_json, show_table
+from twinbus.cli.work import ProgressCounter
 from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
 from twinbus.ledger.prices import Sheet
@@ -33,6 +35,25 @@ if TYPE_CHECKING:
 
 _TABLES = "tables"
 _SHEET = "standard"
+# Spark's start, the ledger, each part of the figures, and the page.
+STEPS = 10
+
+
+class ReportSteps(ProgressCounter):
+    """Which step of how many is under way: a bar on a terminal, and lines for programs that ask for them."""
+
+    def __init__(self, as_lines: bool) -> None:
+        super().__init__("", STEPS)
+        self._as_lines = as_lines
+        # Steps that have begun.
+        self._begun = 0
+
+    def __call__(self, text: str) -> None:
+        """A step begins, and the one before has ended."""
+        self.add(min(self._begun, STEPS) - self.done, text)
+        self._begun += 1
+        if self._as_lines:
+            typer.echo(f"{self.done}/{STEPS} {text}", err=True)
 
 
 def report(
@@ -62,6 +83,7 @@ def report(
     ),
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master [this machine].")] = None,
+    progress: Annotated[bool, typer.Option("--progress", help="Print each step to stderr, one line each.")] = False,
     as_json: Json = False,
 ) -> None:
     """Report operations and their cost: an HTML page with charts, and tables in the terminal.
@@ -83,11 +105,15 @@ def report(
     times = _times(start, end)
     sheet = None if prices is None else Sheet.load(prices)
     _check(output)
-    with spark_session("twinbus report", master=master, brisk=True) as spark:
-        found = _found(spark, folders, place, sheet, times, namespace, entities)
-    from twinbus.spark.report.page import page
+    with ReportSteps(progress) as step:
+        step("starting Spark")
+        with spark_session("twinbus report", master=master, brisk=True) as spark:
+            found = _found(spark, folders, place, sheet, times, namespace, entities, step)
+            step("drawing the page")
+            from twinbus.spark.report.page import page
 
-    _write(output, page(found, SystemClock().now_ms() / 1000))
+            _write(output, page(found, SystemClock().now_ms() / 1000))
+        step("")
     if as_json:
         show_json(report_fields(found))
     else:
@@ -118,6 +144,7 @@ def _found(
     times: tuple[int | None, int | None],
     namespace: str | None,
     entities: int,
+    step: Callable[[str], None],
 ) -> CostReport:
     from twinbus.spark.ledger.tables import LedgerTables
     from twinbus.spark.report.gather import Question, gather
@@ -125,12 +152,13 @@ def _found(
     if folders:
         from twinbus.spark.ledger.pipeline import run
 
+        step("reading the ledger into the tables")
         run(spark, folders, place, sheet or Sheet.load(_SHEET))
     kept = LedgerTables(spark, place)
     question = Question(
         sheet=sheet or _sheet(kept.sheet), start_s=times[0], end_s=times[1], namespace=namespace, entities=entities
     )
-    return gather(kept, question)
+    return gather(kept, question, folders, step)
 
 
 def _sheet(kept: str) -> Sheet:

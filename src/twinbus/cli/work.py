@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -75,7 +75,7 @@ class ProgressCounter:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
-    def __enter__(self) -> ProgressCounter:
+    def __enter__(self) -> Self:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -98,7 +98,8 @@ class ProgressCounter:
         if self._progress is not None:
             self._progress.stop()
 
-    def add(self, count: int = 1) -> None:
+    def add(self, count: int = 1, text: str | None = None) -> None:
+        """Count on; with a text, the line has another one from now on."""
         self.done += count
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=self.done)
+            self._progress.update(self._task, completed=self.done, description=text)

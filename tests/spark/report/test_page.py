@@ -56,7 +56,7 @@ def test_every_section_has_its_charts_and_tables(outage: CostReport) -> None:
         "Outages",
         "Backlog",
         "Time through the backlog",
-        "Operations a minute",
+        "Operations over time",
         "Cost by stage",
         "Cost by entity",
     ]

@@ -5,6 +5,7 @@ A chart has a fixed size. On a narrow screen the page scrolls it sideways, becau
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -23,7 +24,7 @@ _ROW = 0.34
 _NAME_CHARS = 44
 _LABELS = 9
 _QUIET = ("ping", "poll")
-_STEPS_S = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
+_STEPS_S = (0.1, 0.5, 1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
 
 
 def _counts(axis: Any) -> None:
@@ -98,13 +99,16 @@ def _dates(axes: Any) -> None:
     dates: Any = import_module("matplotlib.dates")
     ticker: Any = import_module("matplotlib.ticker")
     first, last = axes.get_xlim()
-    step = next((each for each in _STEPS_S if 60 <= each <= 43_200 and (last - first) * 86_400 / each < _LABELS), None)
+    length_s = (last - first) * 86_400
+    step = next((each for each in _STEPS_S if 1 <= each <= 43_200 and length_s / each < _LABELS), None)
     if step is None:
         locator = dates.AutoDateLocator(minticks=2, maxticks=_LABELS)
     else:
         locator = ticker.MultipleLocator(step / 86_400)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    by_second = step is not None and step < 60
+    formatter = dates.DateFormatter("%H:%M:%S") if by_second else dates.ConciseDateFormatter(locator)
+    axes.xaxis.set_major_formatter(formatter)
     axes.xaxis.get_offset_text().set(color=light("muted"), fontsize=9)
 
 
@@ -203,9 +207,9 @@ def _around(report: CostReport) -> Period:
         raise AssertionError("failovers have a time")
     starts = [period.clipped(each.started_s, each.ended_s)[0] for each in report.episodes]
     ends = [period.clipped(each.started_s, each.ended_s)[1] for each in report.episodes]
-    margin = max((max(ends) - min(starts)) * 0.15, 60)
+    margin = max((max(ends) - min(starts)) * 0.15, period.unit_s)
     start_s, end_s = period.clipped(min(starts) - margin, max(ends) + margin)
-    return Period.between(int(start_s), int(end_s))
+    return Period.fine(int(start_s), math.ceil(end_s)) or Period.between(int(start_s), int(end_s))
 
 
 def backlog(report: CostReport) -> str | None:
@@ -256,21 +260,21 @@ def _step_s(most_s: float) -> float:
 
 
 def operations(report: CostReport) -> str | None:
-    """Operations per minute by stage; pings and idle polls separately, because they are few."""
+    """Operations per minute or second by stage; pings and idle polls separately, because they are few."""
     found, period = report.operations, report.period
     if found is None or period is None or not found.stages:
         return None
     at = [moment(each) for each in (*period.pieces, period.pieces[-1] + period.width_s)]
-    minutes = period.width_s / 60
+    units = period.width_s / period.unit_s
     panels = [[name for name in ordered(list(found.stages)) if (name in _QUIET) is small] for small in (False, True)]
-    titles = ("operations a minute", "pings and idle polls a minute")
+    titles = (f"operations a {period.unit}", f"pings and idle polls a {period.unit}")
     shown_panels = [(title, names) for title, names in zip(titles, panels, strict=True) if names]
     with drawing(_WIDTH, 2.2 + 1.7 * (len(shown_panels) - 1)) as figure:
         grid = figure.subplots(len(shown_panels), 1, sharex=True, squeeze=False)
         for axes, (title, names) in zip(grid[:, 0], shown_panels, strict=True):
             base = [0.0] * len(at)
             for name in names:
-                rates = [count / minutes for count in found.stages[name]]
+                rates = [count / units for count in found.stages[name]]
                 top = [a + b for a, b in zip(base, [*rates, rates[-1]], strict=True)]
                 axes.fill_between(at, base, top, step="post", color=light(name), linewidth=0, label=word(name))
                 base = top
@@ -284,7 +288,7 @@ def operations(report: CostReport) -> str | None:
         return svg(
             figure,
             "operations",
-            "Operations a minute",
+            f"Operations a {period.unit}",
             "; ".join(f"{word(name)}: {sum(found.stages[name]):,}" for name in ordered(list(found.stages))),
         )
 

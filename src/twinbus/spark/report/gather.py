@@ -7,18 +7,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from twinbus.limits import REPORT_ENTITIES, REPORT_FAILOVERS, REPORT_POINTS_MAX
 from twinbus.plan.bill import list_amount
-from twinbus.spark.report import queries
+from twinbus.spark.report import by_second, queries
+from twinbus.spark.report.depth import depths
 from twinbus.spark.report.facts import (
     BacklogSeries,
     Cost,
@@ -32,7 +34,7 @@ from twinbus.spark.report.facts import (
     QueuePeak,
 )
 from twinbus.spark.report.palette import FIXED
-from twinbus.spark.report.period import Period, day
+from twinbus.spark.report.period import FINE_S_MAX, MINUTE_S, Period, day
 from twinbus.spark.report.sentence import CAUSED
 
 if TYPE_CHECKING:
@@ -57,10 +59,47 @@ class Question:
     entities: int = REPORT_ENTITIES
 
 
-def gather(tables: LedgerTables, question: Question) -> CostReport:
-    """Compute the report."""
+def gather(
+    tables: LedgerTables,
+    question: Question,
+    ledgers: Sequence[Path] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> CostReport:
+    """Compute the report, by the second for a short period if the ledgers of the tables are given.
+
+    `progress` is called before each part.
+    """
     with _settings(tables.operations.sparkSession):
-        return _Gathering(tables, question).report()
+        report = _Gathering(tables, question).report(progress)
+    return _by_second(report, question, ledgers) if ledgers else report
+
+
+def _by_second(report: CostReport, question: Question, ledgers: Sequence[Path]) -> CostReport:
+    """The same report with charts by the second, if the ledgers still tell what the tables tell."""
+    period, operations = report.period, report.operations
+    if period is None or operations is None or period.length_s > FINE_S_MAX + MINUTE_S:
+        return report
+    counts = by_second.count(ledgers, period, question.namespace)
+    if counts is None or counts.first_s is None or counts.last_s is None:
+        return report
+    if {stage: total for stage, each in counts.stages.items() if (total := each.total())} != operations.totals:
+        return report
+    fine = Period.fine(
+        counts.first_s if question.start_s is None else period.start_s,
+        counts.last_s + 1 if question.end_s is None else period.end_s,
+    )
+    if fine is None:
+        return report
+    stages = {
+        stage: by_second.settled([sum(each[at] for at in range(start, start + fine.width_s)) for start in fine.pieces])
+        for stage, each in sorted(counts.stages.items())
+    }
+    series = replace(operations, stages={stage: found for stage, found in stages.items() if any(found)})
+    report = replace(report, period=fine, operations=series)
+    if (found := depths(counts.queues, fine)) is None:
+        return report
+    backlog, peaks = found
+    return replace(report, backlog=backlog, queues=tuple(peaks[: question.entities]), queues_count=len(peaks))
 
 
 @contextmanager
@@ -94,7 +133,8 @@ class _Gathering:
             return frame
         return frame.where(reduce(lambda a, b: a | b, (F.col(each) == name for each in ("namespace", *other))))
 
-    def report(self) -> CostReport:
+    def report(self, progress: Callable[[str], None]) -> CostReport:
+        progress("adding up: the period")
         period = self._period()
         blank: dict[str, Any] = {
             "period": period,
@@ -108,7 +148,15 @@ class _Gathering:
         self._keep(period)
         try:
             parts: dict[str, Any] = {}
-            for part in (self._named, self._costs, self._episodes, self._pieces, self._backlogs, self._latencies):
+            for name, part in {
+                "namespaces": self._named,
+                "costs": self._costs,
+                "failovers": self._episodes,
+                "operations": self._pieces,
+                "the backlog": self._backlogs,
+                "times": self._latencies,
+            }.items():
+                progress(f"adding up: {name}")
                 parts |= part(period)
             return CostReport(**blank, **parts)
         finally:
@@ -265,8 +313,9 @@ class _Gathering:
         totals = queries.counts_by_stage(operations)
         billed = queries.counts_by_stage(queries.billed(operations, self._sheet))
         flows = _only(queries.flows(operations))
-        # The broker's and the syphon's clocks differ, so a moved operation may be a minute early.
-        stages = {stage: tuple(max(found[stage].get(at, 0), 0) for at in period.pieces) for stage in sorted(found)}
+        stages = {
+            stage: by_second.settled([found[stage].get(at, 0) for at in period.pieces]) for stage in sorted(found)
+        }
         return {
             "operations": OperationSeries(
                 stages={stage: counts for stage, counts in stages.items() if any(counts)},

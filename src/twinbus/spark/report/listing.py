@@ -194,20 +194,21 @@ def queues(report: CostReport) -> Listing:
 
 
 def operations(report: CostReport) -> Listing:
-    """Operations by stage: total, average per minute, and per minute in the busiest piece."""
+    """Operations by stage: total, average rate, and rate in the busiest piece."""
     rows, names = [], []
+    unit = "minute" if report.period is None else report.period.unit
     if report.operations is not None and report.period is not None:
-        minutes = report.period.length_s / 60
-        piece = report.period.width_s / 60
+        length = report.period.length_s / report.period.unit_s
+        piece = report.period.width_s / report.period.unit_s
         for name in ordered(list(report.operations.stages)):
             total, most = report.operations.totals.get(name, 0), max(report.operations.stages[name])
             billed = report.operations.billed.get(name, 0)
             names.append(name)
-            rows.append((word(name), f"{total:,}", f"{billed:,}", f"{total / minutes:,.1f}", f"{most / piece:,.1f}"))
-    numbers = ("operations", "billed", "a minute", "a minute at most")
+            rows.append((word(name), f"{total:,}", f"{billed:,}", f"{total / length:,.1f}", f"{most / piece:,.1f}"))
+    numbers = ("operations", "billed", f"a {unit}", f"a {unit} at most")
     return Listing(
         key="operations",
-        title="Operations a minute",
+        title="Operations over time",
         columns=("stage", *numbers),
         numbers=numbers,
         rows=tuple(rows),

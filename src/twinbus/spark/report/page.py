@@ -59,7 +59,7 @@ _SECTIONS: Final = (
         "Messages by their time through the backlog. Each bar covers twice the time of the one before.",
     ),
     ReportSection(
-        "Operations a minute",
+        "Operations over time",
         "Operations of the namespaces, with the pings and idle polls that pairing adds.",
         charts.operations,
         (listing.operations,),

@@ -17,6 +17,9 @@ MINUTE_S: Final = 60
 DAY_S: Final = 86_400
 # Shorter periods are shown with seconds.
 _SECONDS_BELOW_S: Final = 3_600
+# Widths below a minute: only the ledger's files have seconds, the tables have minutes.
+_FINE_WIDTHS_S: Final = (1, 2, 5, 10, 15)
+FINE_S_MAX: Final = _FINE_WIDTHS_S[-1] * REPORT_POINTS_MAX
 # Round widths; beyond the last they double.
 _WIDTHS_S: Final = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S, 2 * DAY_S, 7 * DAY_S)
 
@@ -40,6 +43,13 @@ class Period:
         width_s = next(w for w in widths if (end_s - 1) // w - start_s // w < REPORT_POINTS_MAX)
         return cls(start_s, end_s, width_s)
 
+    @classmethod
+    def fine(cls, start_s: int, end_s: int) -> Period | None:
+        """The same to the second, for what is short enough for pieces below a minute."""
+        widths = (w for w in _FINE_WIDTHS_S if (end_s - 1) // w - start_s // w < REPORT_POINTS_MAX)
+        width_s = next(widths, None)
+        return None if width_s is None else cls(start_s, max(end_s, start_s + width_s), width_s)
+
     @property
     def pieces(self) -> tuple[int, ...]:
         """The starts of all pieces."""
@@ -49,6 +59,15 @@ class Period:
     @property
     def length_s(self) -> int:
         return self.end_s - self.start_s
+
+    @property
+    def unit(self) -> str:
+        """What rates are counted by."""
+        return "second" if self.width_s < MINUTE_S else "minute"
+
+    @property
+    def unit_s(self) -> int:
+        return 1 if self.width_s < MINUTE_S else MINUTE_S
 
     def clipped(self, start_s: float, end_s: float | None) -> tuple[float, float]:
         """The part of an interval within the period; an open interval ends with the period."""
