@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from twinbus.demo.screen import Screen
-from twinbus.demo.story import Phase, Plan, Story
+from twinbus.demo.story import DemoOptions, Phase, Story
 
 TARGET = Path(__file__).parent.parent / "docs" / "pictures" / "demo.svg"
 COLUMNS = 92
@@ -32,7 +32,7 @@ async def main() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     screen = Screen(Console(file=io.StringIO()))
     with tempfile.TemporaryDirectory() as folder:
-        story = Story(Path(folder), Plan(seed=1, rate=60, outage_s=15, engine="spark", report=None), screen.line)
+        story = Story(Path(folder), DemoOptions(seed=1, rate=60, outage_s=15, engine="spark", report=None), screen.line)
         async with screen as show:
             show(story)
             running = asyncio.create_task(story.run())

@@ -54,3 +54,21 @@ def test_the_result_names_every_place_and_what_is_lost(tmp_path: Path) -> None:
     console.print(result(story))
     lines = {line.split()[0]: line.split()[1:] for line in console.export_text().splitlines() if "/" in line}
     assert lines == {"events/audit": ["1", "1", "1", "0"], "events/billing": ["1", "0", "0", "1"]}
+
+
+async def test_the_report_has_a_bar_and_its_step(tmp_path: Path) -> None:
+    plan = DemoOptions(seed=1, rate=60, outage_s=5, engine="local", report=tmp_path / "report.html")
+    for terminal, wanted in ((True, "adding up: costs"), (False, "report, step 4 of 10: adding up: costs")):
+        console = Console(record=True, force_terminal=terminal, width=100, file=StringIO())
+        screen = Screen(console)
+        async with screen as show:
+            folder = tmp_path / str(terminal)
+            folder.mkdir()
+            story = Story(folder, plan, screen.line)
+            show(story)
+            story.phase = Phase.REPORTING
+            story._step("3/10 adding up: costs")
+            assert story.step == (3, 10, "adding up: costs")
+            story._step("a warning of some library")
+        assert wanted in console.export_text()
+        assert screen._summary() == "  report, step 4 of 10: adding up: costs"

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -28,14 +29,24 @@ _LOG_TAIL_CHARS: Final = 2_000
 TWINBUS: Final = (sys.executable, "-m", "twinbus")
 
 
-async def told(*arguments: str) -> Any:
-    """Run a command of ours with --json and return its output."""
+async def told(*arguments: str, heard: Callable[[str], None] = lambda _: None) -> Any:
+    """Run a command of ours with --json and return its output. `heard` gets each line of stderr as it comes."""
     process = await asyncio.create_subprocess_exec(
         *TWINBUS, *arguments, "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    output, errors = await process.communicate()
-    if process.returncode != 0:
-        raise ConfigError(f"`twinbus {arguments[0]}` failed: {errors.decode(errors='replace').strip()}")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    errors = ""
+
+    async def listen(stream: asyncio.StreamReader) -> None:
+        nonlocal errors
+        async for line in stream:
+            errors += line.decode(errors="replace")
+            heard(line.decode(errors="replace").strip())
+
+    output, _ = await asyncio.gather(process.stdout.read(), listen(process.stderr))
+    if await process.wait() != 0:
+        raise ConfigError(f"`twinbus {arguments[0]}` failed: {errors[-_LOG_TAIL_CHARS:].strip()}")
     return json.loads(output)
 
 

@@ -20,7 +20,8 @@ from twinbus.demo.traffic import PLACES
 from twinbus.paired.state import EntityState
 
 _RENEW_S: Final = 0.25
-_LINE_S: Final = 5.0
+# Nobody waits longer without a sign of life.
+_LINE_S: Final = 4.0
 _BAR_CELLS: Final = 40
 _STATES: Final = {EntityState.HEALTHY: "green", EntityState.SUSPECT: "yellow", EntityState.FAILED_OVER: "red"}
 
@@ -36,7 +37,6 @@ class Screen:
         self._task: asyncio.Task[None] | None = None
         # Time of the last measurement, and the sends returned by then, by entity.
         self._before: tuple[float, dict[str, int]] = (0.0, {})
-        self._told = ""
         self._rates: dict[str, float] = {}
 
     def line(self, text: str) -> None:
@@ -80,14 +80,7 @@ class Screen:
             since_s += _RENEW_S
             if since_s >= _LINE_S:
                 since_s = 0.0
-                self._tell_numbers()
-
-    def _tell_numbers(self) -> None:
-        """Print a line of figures if they have changed."""
-        numbers = self._summary()
-        if numbers != self._told:
-            self._told = numbers
-            self.line(numbers)
+                self.line(self._summary())
 
     def _measure(self) -> None:
         story = self._the_story
@@ -106,6 +99,9 @@ class Screen:
 
     def _summary(self) -> str:
         story = self._the_story
+        if story.phase is Phase.REPORTING:
+            done, total, text = story.step
+            return f"  report, step {min(done + 1, total)} of {total}: {text}"
         sent = sum(story.account.sent_count(entity) for entity in PLACES)
         diverted = sum(story.senders.diverted.values())
         return (
@@ -142,6 +138,8 @@ class Screen:
             state = Text("running", style="green") if process.running else Text("not running", style="red")
             if process is story.syphon and not process.running:
                 state = Text("done" if process.at_work else "waits", style="dim")
+            elif process is story.syphon and not process.at_work:
+                state = Text("starting", style="yellow")
             table.add_row(process.name, state, what)
         return table
 
@@ -176,6 +174,9 @@ class Screen:
             ProgressBar(total=1.0, completed=story.account.share, width=_BAR_CELLS),
             f"{story.account.share:.1%}",
         )
+        if story.plan.report is not None:
+            done, total, text = story.step
+            table.add_row("report", ProgressBar(total=total, completed=done, width=_BAR_CELLS), text)
         return table
 
 

@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -86,6 +87,8 @@ class Story:
         self.events: deque[tuple[float, str]] = deque(maxlen=_EVENTS_SHOWN)
         self._killed_s = 0.0
         self._over = asyncio.Event()
+        # Steps of the report that are done, how many there are, and the one under way.
+        self.step = (0, 1, "")
         self.told: dict[str, Any] | None = None
 
     @property
@@ -208,9 +211,15 @@ class Story:
         self._turn(Phase.REPORTING)
         ledgers = [self.primary.ledger, self.secondary.ledger, self._folder / "client-ledger", self.syphon.ledger]
         arguments = [part for ledger in ledgers if ledger.is_dir() for part in ("--ledger", str(ledger))]
-        self.told = await told(
-            "report", *arguments, "--tables", str(self._folder / "tables"), "--output", str(self.plan.report)
-        )
+        places = ("--tables", str(self._folder / "tables"), "--output", str(self.plan.report))
+        self.told = await told("report", *arguments, *places, "--progress", heard=self._step)
+
+    def _step(self, line: str) -> None:
+        """A line of the report's progress: `3/10 adding up: costs`."""
+        if found := re.fullmatch(r"(\d+)/(\d+) (.*)", line):
+            self.step = (int(found[1]), int(found[2]), found[3])
+            if found[3]:
+                self._changed(f"  report, step {int(found[1]) + 1} of {found[2]}: {found[3]}")
 
     # --- events -------------------------------------------------------------------------------------------------------
 
