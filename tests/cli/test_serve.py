@@ -100,6 +100,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: int) -> None
             parsed = ConnectionString.parse(each["connection_string"])
             assert parsed.port == each["port"]
             assert parsed.emulator
+        assert json.loads((tmp_path / "ready.json").read_text())["pid"] == process.pid
         assert (tmp_path / "ready.json").stat().st_mode & 0o777 == 0o600
         out, err = stopped(process, number)
         assert process.returncode == 0

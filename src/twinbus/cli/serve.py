@@ -12,6 +12,7 @@ import asyncio
 import functools
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -300,7 +301,7 @@ def _write_ready(path: Path, endpoints: Mapping[str, NamespaceEndpoint]) -> None
         for name, endpoint in endpoints.items()
     }
     try:
-        write_private(path, json.dumps({"namespaces": namespaces}, indent=2) + "\n")
+        write_private(path, json.dumps({"pid": os.getpid(), "namespaces": namespaces}, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(f"The ready file {path} cannot be written: {error.strerror}.") from None
 
