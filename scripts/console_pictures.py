@@ -1,18 +1,18 @@
-"""Take the pictures of the console for the documentation: `python -m scripts.console_pictures [FOLDER]`.
+"""Take the pictures of the console for the documentation: `python -m scripts.console_pictures`.
 
-Needs Chromium and the extra `dev`. A broker with a few orders, dead letters and a client at work is looked at: wide and
-on a phone, light and dark. With a folder, every view is taken in all four forms, for somebody to look at; without one,
-those that the pages show.
+Needs Chromium and the extra `dev`. A broker with a few orders, dead letters and a client at work is looked at. Each
+action is taken wide and on a phone into `docs/pictures/console`, and those that the pages show into `docs/pictures`.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from PIL import Image
+from selenium.webdriver.common.keys import Keys
 from tests.browser import Browser, chromium, opened
 
 from twinbus.entities.settings import QueueSettings
@@ -34,7 +34,7 @@ def order(number: int) -> ServiceBusMessage:
 
 
 def prepared() -> Broker:
-    queues = ["orders", "payments", "invoices/eu", QueueSettings(path="baskets", requires_session=True)]
+    queues = ["orders", "payments", "invoices/eu", "notes", QueueSettings(path="baskets", requires_session=True)]
     broker = Broker(["contoso", "fabrikam"], queues=queues, sync=False, ledger=True)
     broker.start()
     broker.create_topic("events", "contoso")
@@ -44,6 +44,16 @@ def prepared() -> Broker:
         for path in ("orders", "events"):
             with client.get_topic_sender(path) as sender:
                 sender.send_messages([order(number) for number in range(12)])
+        with client.get_queue_sender("baskets") as sender:
+            for number in range(9):
+                sender.send_messages(
+                    ServiceBusMessage(f"basket {number}", session_id=("ann", "bob", "eve")[number % 3])
+                )
+        with client.get_queue_sender("notes") as sender:
+            hidden = ServiceBusMessage(
+                "pay \u202e0001\u202c euros\u200b", message_id="note-\u202etxt.exe", subject="hidden"
+            )
+            sender.send_messages([hidden, ServiceBusMessage("nothing hidden here", message_id="note-2")])
         with client.get_queue_receiver("orders", max_wait_time=10) as receiver:
             for message in receiver.receive_messages(max_message_count=3, max_wait_time=10):
                 receiver.dead_letter_message(message, "NoSuchCustomer", "The customer is not known to this shop.")
@@ -91,6 +101,55 @@ class Camera:
     def dead(self) -> None:
         self.open("/e/orders/dead", "NoSuchCustomer")
 
+    def jump(self) -> None:
+        self.open("/e/orders", "order-4715")
+        self.browser.fill("From sequence number", "8")
+        self.browser.press(Keys.ENTER)
+        self.browser.until(lambda: "order-4715" not in self.browser.one("tbody").text)
+
+    def session(self) -> None:
+        self.open("/e/baskets", "bob")
+        self.browser.fill("Session id", "bob")
+        self.browser.press(Keys.ENTER)
+        self.browser.until(lambda: "ann" not in self.browser.one("tbody").text)
+
+    def dead_letter(self) -> None:
+        self.messages()
+        self.browser.click("button", "Dead-letter 2 selected")
+        self.browser.fill("Reason", "WrongRegion")
+        self.browser.fill("Description", "These orders belong to the shop in the US.")
+
+    def delete(self) -> None:
+        self.messages()
+        self.browser.click("button", "Delete 2 selected")
+        self.browser.one("dialog button.danger")
+
+    def resubmit(self) -> None:
+        self.dead()
+        for box in self.browser.all("tbody input[type=checkbox]")[:2]:
+            box.click()
+        self.browser.click("button", "Resubmit 2 selected")
+        self.browser.one("dialog")
+
+    def hidden(self) -> None:
+        self.open("/e/notes", "note-")
+        self.browser.click("[data-row]")
+        self.browser.one("dialog pre .mark")
+
+    def filter(self) -> None:
+        self.entities()
+        self.browser.click("#only-dead")
+        self.browser.click("thead button", "Dead letters")
+        self.browser.sees(" found")
+
+    def rates(self) -> None:
+        self.open("/e/invoices%2Feu", "", ".rate .spark")
+
+    def close(self) -> None:
+        self.connections()
+        self.browser.click("button", "Close")
+        self.browser.one("dialog button.danger")
+
     def receive(self) -> None:
         self.open("/e/payments/receive", "Receive", "button.primary")
         self.browser.press("s")
@@ -118,10 +177,12 @@ class Camera:
         self.browser.one("dialog textarea")
 
 
+# Each action, at the sizes of a desk and of a phone.
 VIEWS = (
-    *("entities", "messages", "search", "message", "edit", "dead", "receive", "topic", "settings"),
-    *("connections", "connect"),
+    *("entities", "filter", "rates", "messages", "search", "jump", "session", "message", "edit", "hidden", "delete"),
+    *("dead", "dead_letter", "resubmit", "receive", "topic", "settings", "connections", "close", "connect"),
 )
+SIZES = ((1400, 900), (390, 844))
 # What the pages show: view, width, height, colours.
 SHOWN = {
     "console-entities": ("entities", 1400, 700, "light"),
@@ -141,9 +202,11 @@ def take(camera: Camera, view: str, width: int, height: int, colours: str, file:
     browser.prefer(colours)
     getattr(camera, view)()
     browser.picture(file)
+    # A page has few colours: a third of the bytes.
+    Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
-def main(folder: Path | None) -> None:
+def main() -> None:
     broker = prepared()
     try:
         with (
@@ -156,22 +219,16 @@ def main(folder: Path | None) -> None:
                 sender.send_messages([order(number) for number in range(8)])
                 time.sleep(1)
             camera = Camera(browser, broker)
-            if folder is None:
-                for name, (view, width, height, colours) in SHOWN.items():
-                    take(camera, view, width, height, colours, PICTURES / f"{name}.png")
-                return
-            folder.mkdir(parents=True, exist_ok=True)
-            for view in VIEWS:
-                for width, height, colours in (
-                    (1400, 900, "light"),
-                    (1400, 900, "dark"),
-                    (390, 844, "light"),
-                    (390, 844, "dark"),
-                ):
-                    take(camera, view, width, height, colours, folder / f"{view}-{width}-{colours}.png")
+            (PICTURES / "console").mkdir(exist_ok=True)
+            for at, view in enumerate(VIEWS):
+                for width, height in SIZES:
+                    file = PICTURES / "console" / f"{view.replace('_', '-')}-{width}.png"
+                    take(camera, view, width, height, "dark" if at % 5 == 4 else "light", file)
+            for name, (view, width, height, colours) in SHOWN.items():
+                take(camera, view, width, height, colours, PICTURES / f"{name}.png")
     finally:
         broker.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    main()
