@@ -52,6 +52,23 @@ def test_every_chart_is_visible_at_a_desk_and_on_a_phone(outage: CostReport, bro
     # The fixture checks that no request left the file, and that the console is empty.
 
 
+# Names in tables that are on more than one line.
+CUT = """
+return [...document.querySelectorAll('td.name')]
+  .filter(each => each.clientHeight > 1.8 * parseFloat(getComputedStyle(each).lineHeight))
+  .map(each => each.textContent)
+"""
+
+
+def test_a_phone_cuts_no_name_into_lines(outage: CostReport, browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(outage))
+    browser.resize(390, 844, mobile=True)
+    browser.open(file.as_uri())
+    assert len(browser.all("td.name")) > 20
+    assert browser.script(CUT) == []
+
+
 def test_dark_is_dark_and_paper_is_white(outage: CostReport, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(outage))

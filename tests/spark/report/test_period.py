@@ -58,4 +58,6 @@ def test_times_that_people_write() -> None:
 def test_times_that_people_read() -> None:
     assert clock_text(NOON_S) == "15 Nov 2026 12:00"
     assert range_text(NOON_S, NOON_S + 720) == "15 Nov 2026 12:00 to 12:12"
+    assert range_text(NOON_S + 1, NOON_S + 720) == "15 Nov 2026 12:00:01 to 12:12:00"
+    assert range_text(NOON_S, NOON_S + 120) == "15 Nov 2026 12:00:00 to 12:02:00"
     assert range_text(NOON_S, NOON_S + 86_400) == "15 Nov 2026 12:00 to 16 Nov 2026 12:00"
