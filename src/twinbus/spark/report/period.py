@@ -15,8 +15,9 @@ from twinbus.limits import REPORT_POINTS_MAX
 
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
-# Shorter periods are shown with seconds.
+# Shorter periods are shown with seconds if those are not all zero; below the second bound, always.
 _SECONDS_BELOW_S: Final = 3_600
+_SECONDS_ALWAYS_BELOW_S: Final = 600
 # Widths below a minute: only the ledger's files have seconds, the tables have minutes.
 _FINE_WIDTHS_S: Final = (1, 2, 5, 10, 15)
 FINE_S_MAX: Final = _FINE_WIDTHS_S[-1] * REPORT_POINTS_MAX
@@ -101,7 +102,8 @@ def clock_text(at_s: float, *, seconds: bool = False) -> str:
 
 def range_text(start_s: float, end_s: float) -> str:
     """Two times, the date once if it is the same: `15 Nov 2026 10:04 to 11:16`; with seconds if they matter."""
-    seconds = end_s - start_s < _SECONDS_BELOW_S and bool(start_s % MINUTE_S or end_s % MINUTE_S)
+    odd = bool(start_s % MINUTE_S or end_s % MINUTE_S)
+    seconds = end_s - start_s < (_SECONDS_BELOW_S if odd else _SECONDS_ALWAYS_BELOW_S)
     end = f"{moment(end_s):{'%H:%M:%S' if seconds else '%H:%M'}}"
     same = day(start_s) == day(end_s)
     return f"{clock_text(start_s, seconds=seconds)} to {end if same else clock_text(end_s, seconds=seconds)}"
