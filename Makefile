@@ -39,20 +39,12 @@ help: ## list the targets
 
 # A file, not a phony target: it runs again only when what the project needs has changed.
 $(STAMP): pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -c 'import sys; assert sys.version_info >= (3, 11), "Twinbus needs Python 3.11 or newer"'
-	@echo "installing Twinbus and its tools into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PYTHON) scripts/install.py $(VENV) dev
 	@touch $@
 
-# What the demo needs, and not the developers' tools; pip says what it fetches, how large it is, and how far it is.
+# What the demo needs, and not the developers' tools.
 $(DEMO): pyproject.toml
-	@test -x $(BIN)/python || { echo "making the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/python -c 'import sys; assert sys.version_info >= (3, 11), "Twinbus needs Python 3.11 or newer"'
-	@test -e $(STAMP) || { \
-		echo "installing Twinbus with Spark and Java into $(VENV): about 0.7 GB to fetch, 1.3 GB on the disk"; \
-		$(BIN)/python -m pip install --disable-pip-version-check --upgrade 'pip>=25.1' && \
-		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[demo]'; }
+	@test -e $(STAMP) || $(PYTHON) scripts/install.py $(VENV) demo
 	@touch $@
 
 setup: $(STAMP) ## make the virtual environment with everything the other targets need
