@@ -170,6 +170,10 @@ def _tell(story: Story, as_json: bool, keep: Path | None) -> None:
         )
     if story.told is not None:
         console.print(story.told["sentence"], markup=False)
+        if (fewer := sum(account.sent_count(entity) for entity in story.senders.diverted) - story.told["sent"]) > 0:
+            console.print(
+                f"The report counts {fewer:,} sends fewer: the ledger of a killed broker lacks its last second."
+            )
     if story.plan.report is not None:
         console.print(f"The report: {story.plan.report}", soft_wrap=True)
     if keep is not None:
