@@ -81,6 +81,8 @@ class Letter:
     ttl_ms: int | None
     # Its number was reserved: it comes after what was just sent.
     scheduled: bool = False
+    # When the number was reserved: of messages due at the same time, the lower number is first.
+    order: int = 0
 
     def held_bytes(self) -> int:
         return len(self.new().body) + _WORK_BYTES
@@ -199,6 +201,8 @@ class TransactionMachine(RuleBasedStateMachine):
         held = model.send(letter.name, letter.message_id, session, letter.ttl_ms, at_ms, self.now)
         if held is not None:
             held.size = letter.size
+            if later and letter.order:
+                held.order = letter.order
 
     def publish(self, letter: Letter, expires_ms: int | None) -> None:
         for place in ("all", "red") if letter.red else ("all",):
@@ -375,6 +379,8 @@ class TransactionMachine(RuleBasedStateMachine):
         assert done is room
         if done:
             work.letters += letters
+            if letters[0].scheduled:
+                letters[0].order = self.models[letters[0].target].next_order()
 
     @precondition(lambda self: self.work)
     @rule(
