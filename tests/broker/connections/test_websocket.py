@@ -7,6 +7,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from twinbus.amqp.states import Accepted
 from twinbus.broker.connections.websocket import ServerWebSocket
 from twinbus.broker.http import app as http_app
 from twinbus.entities.settings import QueueSettings
-from twinbus.limits import WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
+from twinbus.limits import STRANGER_INPUT_BYTES_MAX, WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
 from twinbus.testing import Broker
 
 PATH = "/$servicebus/websocket"
@@ -218,6 +219,17 @@ def test_a_message_too_large_is_refused(broker: Broker) -> None:
         stream.plain.sendall(head + b"x" * 1000)
         assert closed_with(stream) == 1009
     assert gone(broker)
+
+
+def test_a_message_that_is_not_finished_holds_little_before_the_token() -> None:
+    with Broker(dev=False) as strict, WebSocketStream(strict) as stream:
+        # A fragment of a message whose other parts never come.
+        size = STRANGER_INPUT_BYTES_MAX + 1
+        stream.plain.sendall(bytes([0x02, 0x80 | 127]) + size.to_bytes(8, "big") + bytes(4))
+        with suppress(OSError):
+            for _ in range(11):
+                stream.plain.sendall(bytes(size // 10))
+        assert gone(strict)
 
 
 def test_nonsense_ends_the_connection(broker: Broker) -> None:

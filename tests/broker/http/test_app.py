@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import select
 import socket
 import ssl
 import uuid
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from tests.broker.http.rest.test_api import ask
-from tests.broker.peer import Peer, text
+from tests.broker.peer import Peer, connected, text
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.states import Accepted
+from twinbus.broker.http import app
 from twinbus.broker.http.app import unwritten_bytes
 from twinbus.broker.http.rest.api import BATCH_TYPE
 from twinbus.entities.settings import QueueSettings
+from twinbus.limits import HTTP_HEAD_BYTES_MAX
 from twinbus.testing import Broker
 
 
@@ -87,3 +91,59 @@ async def test_a_tls_transport_that_is_gone_has_nothing_to_write() -> None:
     with pytest.raises(AttributeError):
         transport.get_write_buffer_size()
     assert unwritten_bytes(transport) == 0
+
+
+def cut(stream: socket.socket) -> bool:
+    """Whether the broker ends the connection."""
+    stream.settimeout(10)
+    try:
+        return stream.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def begun(broker: Broker, data: bytes) -> socket.socket:
+    made = connected(broker)
+    made.sendall(data)
+    return made
+
+
+def test_a_head_without_an_end_is_cut(broker: Broker) -> None:
+    field = b"X: " + b"y" * 30_000 + b"\r\n"
+    with begun(broker, b"GET /q HTTP/1.1\r\n" + field) as stream:
+        with suppress(ConnectionError):
+            for _ in range(HTTP_HEAD_BYTES_MAX // len(field) + 1):
+                stream.sendall(field)
+        assert cut(stream)
+
+
+def test_heads_of_all_clients_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "HTTP_HEADS_BYTES_MAX", 50_000)
+    ask(broker, "GET", "/health")
+    head = b"GET /q HTTP/1.1\r\nX: " + b"y" * 20_000 + b"\r\n"
+    with begun(broker, head), begun(broker, head), begun(broker, head) as third:
+        assert cut(third)
+        assert ask(broker, "POST", "/q/messages", b"x").status == 201, "whole requests are answered"
+
+
+def test_connections_that_are_waited_for_make_room(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(broker, "GET", "/health")
+    monkeypatch.setattr(app, "HTTP_CONNECTIONS_MAX", 2)
+    head = b"POST /q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n"
+    with begun(broker, head + b"\r\n12345") as reading:
+        assert not select.select([reading], [], [], 0.3)[0]
+        half = begun(broker, head)
+        assert not select.select([half], [], [], 0.3)[0]
+        assert ask(broker, "POST", "/q/messages", b"x").status == 201
+        assert cut(reading)
+        assert not select.select([half], [], [], 0)[0], "only the oldest goes"
+        half.close()
+
+
+def test_bodies_that_do_not_end_make_room(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "HTTP_BODIES_BYTES_MAX", 100_000)
+    head = b"POST /q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000\r\n\r\n"
+    with begun(broker, head + bytes(90_000)) as slow:
+        assert not select.select([slow], [], [], 0.3)[0]
+        assert ask(broker, "POST", "/q/messages", bytes(50_000)).status == 201
+        assert cut(slow)
