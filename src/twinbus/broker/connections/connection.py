@@ -88,6 +88,8 @@ class BrokerConnection(asyncio.Protocol):
         self.opened_ms = 0
         # How many more bytes a peer without a token may send; None once it has one or needs none.
         self._stranger_bytes: int | None = None
+        # The same, of the stream below a WebSocket.
+        self._raw_bytes: int | None = None
         self.memory = Memory(host.memory)
         self.engine.frames_max = INPUT_STEP_FRAMES
         self.engine.partial_account = self.memory[MemoryKind.PARTIAL]
@@ -169,6 +171,13 @@ class BrokerConnection(asyncio.Protocol):
             self._stream().take(fault, data)
             return
         self._receive(data)
+
+    def count_raw(self, count: int) -> None:
+        """Bytes of a WebSocket came: before the token, a message that is not complete may not hold more either."""
+        if self._raw_bytes is not None:
+            self._raw_bytes -= count
+            if self._raw_bytes < 0:
+                self._cut("sent too much before its token")
 
     def _stream(self) -> FaultyStream:
         if self._faulty is None:
@@ -490,7 +499,7 @@ class BrokerConnection(asyncio.Protocol):
         engine.sessions_max = STRANGER_SESSIONS_MAX
         engine.partial_bytes_max = TOKEN_MESSAGE_BYTES_MAX
         engine.control_bytes_max = STRANGER_FRAME_BYTES_MAX
-        self._stranger_bytes = STRANGER_INPUT_BYTES_MAX
+        self._stranger_bytes = self._raw_bytes = STRANGER_INPUT_BYTES_MAX
         self.host.strangers.add(self)
 
     def _set_free(self) -> None:
@@ -501,7 +510,7 @@ class BrokerConnection(asyncio.Protocol):
         engine.sessions_max = engine.channel_max + 1
         engine.partial_bytes_max = PARTIAL_BYTES_MAX
         engine.control_bytes_max = engine.frame_bytes_max
-        self._stranger_bytes = None
+        self._stranger_bytes = self._raw_bytes = None
         self.host.strangers.remove(self)
 
     def evict(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.StreamResponse:
+async def serve_websocket(
+    host: NamespaceHost, request: web.BaseRequest, watch: Callable[[Callable[[int], None] | None], None]
+) -> web.StreamResponse:
     """Serve one client from handshake to close."""
     offered = request.headers.get("Sec-WebSocket-Protocol", "")
     if not any(each.strip() in SUBPROTOCOLS for each in offered.split(",")):
@@ -46,11 +49,13 @@ async def serve_websocket(host: NamespaceHost, request: web.BaseRequest) -> web.
     transport = ServerWebSocket(socket, stream, connection)
     writer = host.loop.create_task(transport.write_messages())
     connection.connection_made(transport)
+    watch(connection.count_raw)
     try:
         await transport.read_messages()
     except ConnectionError:
         logger.debug("a WebSocket client went away")
     finally:
+        watch(None)
         transport.lose()
         connection.connection_lost(None)
         # The writer may still be closing the WebSocket, or waiting for a peer that does not read.

@@ -28,6 +28,7 @@ from twinbus.broker.http.admin.errors import AdminResponse
 from twinbus.broker.http.admin.faults import FAULTS_PATH, handle_faults
 from twinbus.broker.http.rest.api import RestApi, RestPlace, place_of
 from twinbus.broker.metering.metrics import CONTENT_TYPE, may_see_metrics, metric_families
+from twinbus.entities.account import Account
 from twinbus.ledger.words import OK, Kind
 from twinbus.limits import (
     HANDSHAKE_TIMEOUT_MS,
@@ -37,6 +38,8 @@ from twinbus.limits import (
     HTTP_CONNECTIONS_MAX,
     HTTP_FIELD_BYTES_MAX,
     HTTP_FIELDS_MAX,
+    HTTP_HEAD_BYTES_MAX,
+    HTTP_HEADS_BYTES_MAX,
     HTTP_IDLE_TIMEOUT_MS,
     HTTP_LINE_BYTES_MAX,
     SHUTDOWN_TIMEOUT_MS,
@@ -79,11 +82,17 @@ class HttpApp:
         self._timers: dict[web.RequestHandler, asyncio.TimerHandle] = {}
         # REST requests in progress by connection, cancelled when the client hangs up.
         self._answering: dict[web.RequestHandler, asyncio.Task[Any]] = {}
+        # Connections whose request's body is being read, oldest first.
+        self._reading: dict[web.RequestHandler, None] = {}
 
     def admit(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
         """The protocol for a new HTTP connection; None if there are too many."""
         if len(self._server.connections) >= HTTP_CONNECTIONS_MAX:
-            return None
+            # Whoever only waits makes room: clients without a key must not keep out those with one.
+            oldest = next(iter(self._timers), None)
+            if oldest is None:
+                return None
+            self._evict(oldest)
         protocol = self._server()
         self._expect(protocol, transport, HANDSHAKE_TIMEOUT_MS)
         return protocol
@@ -126,6 +135,13 @@ class HttpApp:
         logger.info("an HTTP client was silent for too long: it is cut")
         transport.abort()
 
+    def _evict(self, protocol: web.RequestHandler) -> None:
+        self._relax(protocol)
+        self._reading.pop(protocol, None)
+        logger.info("an HTTP client that sends nothing is cut: others wait")
+        if protocol.transport is not None:
+            protocol.transport.abort()
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -136,6 +152,8 @@ class HttpApp:
         except _Refusal as refusal:
             return refusal.response()
         finally:
+            if isinstance(request.protocol, _Handler):
+                request.protocol.answered()
             # Covers the answer, too: a peer that does not read it is disconnected. One that is gone needs no timer.
             if transport is not None and (not transport.is_closing() or unwritten_bytes(transport)):
                 self._expect(request.protocol, transport, HTTP_IDLE_TIMEOUT_MS)
@@ -152,7 +170,9 @@ class HttpApp:
                     "Give others by --tls-name.",
                 )
         if path.rstrip("/").lower() == WEBSOCKET_PATH:
-            return await serve_websocket(self._host, request)
+            handler = request.protocol
+            assert isinstance(handler, _Handler)
+            return await serve_websocket(self._host, request, handler.watch)
         # A queue may be called `health`; requests to the admin API carry an api-version.
         if path == HEALTH_PATH and "api-version" not in request.query:
             return self._health(request)
@@ -280,6 +300,11 @@ class HttpApp:
         if (request.content_length or 0) > HTTP_BODY_BYTES_MAX:
             raise _Refusal(413, f"The body is larger than {HTTP_BODY_BYTES_MAX} bytes.")
         body = bytearray()
+        protocol = request.protocol
+        if request.transport is not None:
+            # Twice the time: this one only makes it one of those that wait.
+            self._expect(protocol, request.transport, 2 * HTTP_BODY_TIMEOUT_MS)
+        self._reading[protocol] = None
         try:
             async with asyncio.timeout(HTTP_BODY_TIMEOUT_MS / 1000):
                 while chunk := await request.content.readany():
@@ -288,7 +313,10 @@ class HttpApp:
                     if len(body) > HTTP_BODY_BYTES_MAX:
                         raise _Refusal(413, f"The body is larger than {HTTP_BODY_BYTES_MAX} bytes.")
                     if self._held_bytes > HTTP_BODIES_BYTES_MAX:
-                        raise _Refusal(503, "Too many requests are being read: try again.")
+                        oldest = next(iter(self._reading), protocol)
+                        if oldest is protocol:
+                            raise _Refusal(503, "Too many requests are being read: try again.")
+                        self._evict(oldest)
         except BaseException as error:
             self._held_bytes -= len(body)
             if isinstance(error, TimeoutError):
@@ -299,13 +327,51 @@ class HttpApp:
                 # Nobody reads this; a client that disconnects is not our failure.
                 raise _Refusal(400, "The connection was lost in the middle of the body.") from None
             raise
+        finally:
+            self._reading.pop(protocol, None)
+            self._relax(protocol)
         return bytes(body)
 
 
 class _Handler(web.RequestHandler):
     """aiohttp's side of one connection; it does not echo input that it could not parse."""
 
-    __slots__ = ()
+    __slots__ = ("_head", "_on_bytes", "_serving")
+
+    def __init__(self, manager: web.Server, heads: Account, **options: Any) -> None:
+        super().__init__(manager, **options)
+        # What has come of a request whose head is not complete.
+        self._head = Account(HTTP_HEAD_BYTES_MAX, heads)
+        # Whether the head of a request is complete that has not been answered.
+        self._serving = False
+        # Told of the bytes of a WebSocket: they may not be a whole message for long.
+        self._on_bytes: Callable[[int], None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._on_bytes is not None:
+            self._on_bytes(len(data))
+        requests = self._request_count
+        super().data_received(data)
+        self._serving = self._serving or self._request_count != requests
+        if self._serving or self._close or self._force_close:
+            # It belongs to a request that is known, or to none, and is thrown away.
+            self._head.close()
+        elif not self._head.take(len(data)) and self.transport is not None:
+            logger.info("an HTTP client does not finish the head of its request: it is cut")
+            self.transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._head.close()
+        self._on_bytes = None
+        super().connection_lost(exc)
+
+    def answered(self) -> None:
+        """What comes now begins another request, unless that has come already."""
+        self._serving = bool(self._messages)
+
+    def watch(self, on_bytes: Callable[[int], None] | None) -> None:
+        """Tell of all bytes that come from now on; None: no more."""
+        self._on_bytes = on_bytes
 
     def handle_error(
         self,
@@ -332,9 +398,10 @@ class _Server(web.Server):
     ) -> None:
         super().__init__(handler, **options)
         self._on_lost = on_lost
+        self._heads = Account(HTTP_HEADS_BYTES_MAX)
 
     def __call__(self) -> web.RequestHandler:
-        return _Handler(self, loop=self._loop, **self._kwargs)
+        return _Handler(self, self._heads, loop=self._loop, **self._kwargs)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
