@@ -57,6 +57,8 @@ logger = logging.getLogger(__name__)
 
 # Rows of deleted entities removed per commit.
 SWEEP_ROWS = 2_000
+# How often a stop finishes long work and waits for the disk.
+STOP_ROUNDS = 10
 # How many unusable records the log names at start; `twinbus check` names them all.
 SET_ASIDE_LINES = 20
 
@@ -203,8 +205,10 @@ class NamespaceHost:
         # Answer what was accepted before closing the connections.
         self.slices.finish()
         await self.commits.drain()
-        while self.slices.busy:
-            # What waited for the disk goes on.
+        # What waited for the disk goes on; not for ever, because clients may still send.
+        for _ in range(STOP_ROUNDS):
+            if not self.slices.busy:
+                break
             self.slices.finish()
             await self.commits.drain()
         for connection in list(self._connections):
