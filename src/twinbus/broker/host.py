@@ -107,9 +107,8 @@ class NamespaceHost:
         # The largest request a management node accepts: a batch of scheduled messages is one request.
         self.request_bytes_max = MESSAGE_BYTES_MAX
         self.views = StoredViews(self.store.body)
-        # What clients make it hold.
+        # Limits what clients make the broker hold in memory.
         self.memory = Memory(Memory() if memory is None else memory)
-        # The rules' state, read back from the disk.
         self.entities = self._restored()
         self.commits = CommitLoop(self.store, name, on_failure)
         # `keys.json` is beside the folders of the namespaces.
@@ -205,7 +204,7 @@ class NamespaceHost:
         # Answer what was accepted before closing the connections.
         self.slices.finish()
         await self.commits.drain()
-        # What waited for the disk goes on; not for ever, because clients may still send.
+        # Work that waited for the disk continues, but not forever, because clients may still send.
         for _ in range(STOP_ROUNDS):
             if not self.slices.busy:
                 break

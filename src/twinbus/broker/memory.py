@@ -1,5 +1,6 @@
-"""What clients make the broker hold in memory, by kind, with a bound for each connection, namespace and process.
-Of what outlives a connection, the first bound is an entity's.
+"""Limits what clients make the broker hold in memory, by kind: per connection, per namespace and for the process.
+
+For data that outlives a connection, the first limit is per entity instead.
 
 A request that would exceed a limit is rejected; what others already hold is not affected. Messages in queues do not
 count, because they are on disk. `/metrics` shows the amounts held.
@@ -48,7 +49,7 @@ class MemoryKind(enum.Enum):
     DUPLICATE_IDS = "duplicate-ids"  # message ids that duplicate detection remembers
 
 
-# For a connection or an entity, a namespace and the process.
+# Per connection or entity, per namespace and for the process.
 _BOUNDS: Final = {
     MemoryKind.PARTIAL: (PARTIAL_BYTES_MAX, PARTIAL_BYTES_NAMESPACE_MAX, PARTIAL_BYTES_PROCESS_MAX),
     MemoryKind.ANSWERS: (ANSWER_BYTES_MAX, ANSWER_BYTES_NAMESPACE_MAX, ANSWER_BYTES_PROCESS_MAX),
@@ -66,7 +67,7 @@ _BOUNDS: Final = {
         DUPLICATE_IDS_BYTES_PROCESS_MAX,
     ),
 }
-# Entities hold these, whichever connection they came on.
+# Held by entities, independent of connections.
 OF_ENTITIES: Final = (MemoryKind.SESSION_STATES, MemoryKind.CHANGES, MemoryKind.DUPLICATE_IDS)
 
 

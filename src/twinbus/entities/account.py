@@ -1,6 +1,6 @@
-"""What somebody makes the broker hold in memory, in bytes, with a bound for the holder and for all holders together.
+"""Counts memory that a holder uses, in bytes, with a limit for the holder and for all holders together.
 
-Whatever would pass a bound is refused to whoever asks for it; what others hold already stays untouched.
+A request that would exceed a limit is rejected; what others already hold is not affected.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from twinbus.limits import (
 
 
 class Account:
-    """Bytes of one kind that somebody holds, and how many may be."""
+    """Bytes of one kind that a holder uses, and their maximum."""
 
     __slots__ = ("_parent", "bytes_max", "held_bytes")
 
     def __init__(self, bytes_max: int, parent: Account | None = None) -> None:
-        # The account that everything counts in as well; None: the process's own.
+        # The account of the next level, where the bytes count as well; None for the process.
         self._parent = parent
         self.bytes_max = bytes_max
         self.held_bytes = 0
@@ -37,7 +37,7 @@ class Account:
         return True
 
     def hold(self, count: int) -> None:
-        """Hold `count` more bytes whatever the maximum: they were accepted before, or come from the disk."""
+        """Hold `count` more bytes regardless of the maximum, because they were accepted before or come from disk."""
         self.held_bytes += count
         if self._parent is not None:
             self._parent.hold(count)
@@ -49,12 +49,12 @@ class Account:
             self._parent.give(count)
 
     def close(self) -> None:
-        """The holder is gone, and all that it held."""
+        """Release everything, because the holder is gone."""
         self.give(self.held_bytes)
 
 
 class Accounts:
-    """What the entities of a namespace hold besides messages."""
+    """The accounts of a namespace for what its entities hold besides messages."""
 
     __slots__ = ("changes", "duplicate_ids", "session_states")
 
@@ -65,7 +65,7 @@ class Accounts:
         duplicate_ids: Account | None = None,
     ) -> None:
         self.session_states = session_states or Account(SESSION_STATES_BYTES_NAMESPACE_MAX)
-        # Properties that were changed on messages since they were sent.
+        # Properties changed on messages since they were sent.
         self.changes = changes or Account(CHANGES_BYTES_NAMESPACE_MAX)
         # Message ids that duplicate detection remembers.
         self.duplicate_ids = duplicate_ids or Account(DUPLICATE_IDS_BYTES_NAMESPACE_MAX)

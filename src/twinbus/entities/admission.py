@@ -15,7 +15,7 @@ from .refusals import SESSION_ID_MISSING_TEXT, too_large, too_long
 def checked_bytes(
     messages: Sequence[NewMessage], bytes_max: int, sessions: bool, duplicates: Duplicates | None = None
 ) -> int:
-    """The bytes of messages that can be taken one by one; an error for the first that cannot."""
+    """Check each message and return the total size in bytes; raise for the first message that is not acceptable."""
     total = 0
     for new in messages:
         if new.ping:

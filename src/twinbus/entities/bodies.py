@@ -43,7 +43,7 @@ class Bodies:
         return number
 
     def reserve(self, count: int, facts: Facts) -> int:
-        """Set aside numbers for bodies that are written later, if at all; return the first."""
+        """Reserve numbers for bodies that may be written later; return the first."""
         first = self._last + 1
         self._last += count
         if self._last > self._reserved:

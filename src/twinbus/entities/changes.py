@@ -12,9 +12,9 @@ from .message import QueuedMessage
 # By name: str is a string to encode, bytes an encoded AMQP value.
 PropertyChanges = dict[str, str | bytes]
 
-# What a property takes in memory besides its name and its value.
+# Memory of a property besides its name and its value.
 _ENTRY_BYTES: Final = 100
-# What the changes of any message may take without being counted: the reason of a dead letter, as the rules give it.
+# Every message may have this much uncounted: it covers the dead-letter reason that the broker itself sets.
 _FREE_BYTES: Final = 512
 
 
@@ -36,7 +36,7 @@ def merged(message: QueuedMessage, changes: PropertyChanges | None) -> PropertyC
 
 
 def counted_bytes(changes: PropertyChanges | None) -> int:
-    """What changes take in memory, beyond what those of any message may."""
+    """The memory of the changes, beyond the part that is free for every message."""
     if changes is None:
         return 0
     size = len(changes) * _ENTRY_BYTES - _FREE_BYTES
@@ -46,5 +46,5 @@ def counted_bytes(changes: PropertyChanges | None) -> int:
 
 
 def text_bytes(text: str) -> int:
-    """What the characters of a text take in memory, at most."""
+    """The maximum memory of a text's characters."""
     return len(text) if text.isascii() else 4 * len(text)

@@ -24,12 +24,12 @@ class Commons:
     def __init__(
         self, tokens: Callable[[], bytes], bodies: Bodies, views: Views, accounts: Accounts | None = None
     ) -> None:
-        # Source of 16 random bytes, injected: a lock token each.
+        # Injected; returns 16 random bytes for each lock token.
         self.tokens = tokens
         self.bodies = bodies
         # Injected; reads messages for filters, because the entities never look into a body.
         self.views = views
-        # What they may hold in memory.
+        # Limits what the entities hold in memory.
         self.accounts = accounts or Accounts()
         self.alarms = Alarms()
         # Rows that deleted entities left behind.

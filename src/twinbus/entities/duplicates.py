@@ -22,7 +22,7 @@ from .sweep import Row, Sweep
 
 # Purging may be this late, which saves a timer per message.
 _PURGE_DELAY_MS: Final = 1_000
-# What an id takes in memory besides its characters.
+# Memory of an id besides its characters.
 _ID_BYTES: Final = 320
 
 
@@ -33,7 +33,7 @@ class Duplicates:
 
     def __init__(self, entity_id: int, window_ms: int, accounts: Accounts) -> None:
         self._entity_id = entity_id
-        # What the ids take in memory.
+        # The memory of the ids.
         self._account = Account(DUPLICATE_IDS_BYTES_MAX, accounts.duplicate_ids)
         # How long an id is remembered.
         self.window_ms = window_ms
@@ -41,7 +41,7 @@ class Duplicates:
         self._stepped_ms = 0
         # Id -> (when seen, sequence number of its message, id).
         self._seen: dict[str, tuple[int, int, str]] = {}
-        # The same in order of time.
+        # The same entries in order of time.
         self._order: deque[tuple[int, int, str]] = deque()
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Duplicates:
         self._stepped_ms += step_ms
 
     def restore(self, message_id: str, seq: int, seen_ms: int, now_ms: int) -> None:
-        """Read an id back. One from the future was seen before the clock was set back: its window starts now."""
+        """Restore an id. One from the future was seen before the clock was set back: its window starts now."""
         self._remember((min(seen_ms, now_ms), seq, message_id))
 
     def _remember(self, entry: tuple[int, int, str]) -> None:
@@ -97,7 +97,7 @@ class Duplicates:
         return self._order[0][0] + self.window_ms + self._stepped_ms + _PURGE_DELAY_MS
 
     def close(self, sweep: Sweep) -> None:
-        """The entity is deleted: hand over all rows."""
+        """Hand all rows to the sweep, because the entity is deleted."""
         sweep.add(self._rows())
         self._account.close()
 

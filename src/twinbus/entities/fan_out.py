@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     # The messages a subscription gets, each with its filter view, and the rule choice for each.
     _Copies = tuple[list[Choice], list[tuple[Relayed, StoredView]]]
 
-# What is called when facts are durable.
+# Functions and arguments to call when facts are durable.
 Calls = list[tuple[Callable[[Any], None], Any]]
 
 # Copies per step.
@@ -93,7 +93,7 @@ class FanOut:
         last.then = self.without_deleted([each.queue for each in self._touched], last.then, facts)
 
     def without_deleted(self, queues: Iterable[Queue], then: Calls, facts: Facts) -> Calls:
-        """The calls that show messages, without those of queues deleted meanwhile: their rows are swept."""
+        """The calls that show messages, without those of queues deleted meanwhile, whose rows are swept instead."""
         gone = {part.arrivals.durable: part for queue in queues if queue.deleted for part in queue.parts}
         sweep = self._commons.sweep
         for show, messages in then:
@@ -106,7 +106,7 @@ class FanOut:
         return [(show, messages) for show, messages in then if show not in gone]
 
     def show(self) -> Iterator[None]:
-        """Make the batch visible, a subscription at a time. Call this when the last commit is durable."""
+        """Make the batch visible, one subscription at a time. Call this when the last commit is durable."""
         for show, copies in self._last.then:
             show(copies)
             yield None

@@ -1,7 +1,7 @@
 """Sends a large batch to a queue in steps, in one commit.
 
-The steps write into facts of their own, which the last step adds to the open ones. Until then others can send to the
-queue. The numbers are reserved in the open facts before the first step, so that a crash lets none be used twice.
+The steps write into separate facts, which the last step adds to the open ones. Until then others can send to the queue.
+The numbers are reserved in the open facts before the first step, so that none is used twice after a crash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MESSAGES: Final = 50
 
 
 class LargeSend:
-    """One batch on its way into a queue: all of it is accepted, or none."""
+    """One batch on its way into a queue: accepted as a whole or not at all."""
 
     __slots__ = ("_bodies", "_messages", "_now_ms", "_own", "_queue", "_taken")
 
@@ -34,13 +34,12 @@ class LargeSend:
         self._bodies = queue._bodies
         self._messages = messages
         self._now_ms = now_ms
-        # The rows of the batch.
         self._own = Facts()
-        # The accepted messages, with the ids that duplicate detection goes by.
+        # The accepted messages, with their ids for duplicate detection.
         self._taken: list[tuple[QueuedMessage, str]] = []
 
     def steps(self, facts: Facts) -> Iterator[None]:
-        """Everything but the end; the numbers are reserved in `facts`."""
+        """Everything except the end; the numbers are reserved in `facts`."""
         queue = self._queue
         kept = [new for new in self._messages if not new.ping]
         queue.pings += len(self._messages) - len(kept)
@@ -63,7 +62,7 @@ class LargeSend:
         shown: list[QueuedMessage] = []
         for message, message_id in self._taken:
             if duplicates is not None:
-                # Now, because others may have sent the same id meanwhile.
+                # Check again, because others may have sent the same id meanwhile.
                 if duplicates.find(message_id, self._now_ms) is not None:
                     self._drop(message)
                     continue
@@ -90,7 +89,7 @@ class LargeSend:
         self._taken.append((message, new.message_id))
 
     def _drop(self, message: QueuedMessage) -> None:
-        """A duplicate: accepted, and not kept."""
+        """Undo a duplicate: accepted, but not kept."""
         queue, own = self._queue, self._own
         del own.index[KEY.pack(queue.entity_id, message.seq)]
         del own.bodies[BODY_KEY.pack(message.body_number)]

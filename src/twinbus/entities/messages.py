@@ -75,7 +75,7 @@ class Messages:
         self.deferred_count = 0
         # Bytes of all messages, damaged ones included.
         self.bytes = 0
-        # What their changes take in memory.
+        # The memory of their changed properties.
         self.changes = Account(CHANGES_BYTES_MAX, commons.accounts.changes)
         # Available messages; unused on a session queue, where each session has its own.
         self.available = Available()
@@ -207,7 +207,7 @@ class Messages:
         return message
 
     def change(self, message: QueuedMessage, changes: PropertyChanges | None) -> None:
-        """Let a message have these changes in place of its own."""
+        """Replace a message's changes."""
         if changes is not message.changes:
             self.changes.hold(counted_bytes(changes) - counted_bytes(message.changes))
             message.changes = changes
@@ -371,7 +371,7 @@ class Messages:
         self.damaged[message.seq] = message
 
     def close(self, sweep: Sweep) -> None:
-        """The entity is deleted, and nobody changes this any more: hand over the rows of all messages."""
+        """Hand the rows of all messages to the sweep. Only for a deleted entity, which no longer changes."""
         sweep.add(index_rows(self._entity_id, self._all()))
         self.changes.close()
 

@@ -57,7 +57,7 @@ class Namespace:
     ) -> None:
         self.name = name
         self._commons = Commons(tokens, Bodies(reserved_bodies), BlankViews() if views is None else views, accounts)
-        # Queues and topics by lower-case path; dead-letter queues hang on their queue, subscriptions on their topic.
+        # Queues and topics by lower-case path. Dead-letter queues belong to their queue, subscriptions to their topic.
         self._entities = self._commons.targets
         # Queues and topics sorted by path; None after one was added or removed.
         self._ordered: list[Queue | Topic] | None = None

@@ -110,7 +110,7 @@ class Queue:
         # The subscription that fills it; None if senders do.
         self.subscription: Subscription | None = None
         self.created_ms = self.updated_ms = now_ms
-        # When it was last used: idle deletion counts from here.
+        # When it was last used; idle deletion counts from here.
         self.accessed_ms = now_ms
         # Attached links, maintained by the broker: a queue with links is not idle.
         self.links = 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 
-# Accepts one checked message with a number that was reserved for it, or 0, and returns its number.
+# Accepts one checked message under its reserved number (0 if none), and returns the number.
 Accept = Callable[[NewMessage, int, Facts, int], int]
 
 
@@ -41,7 +41,7 @@ def place(
     facts: Facts,
     reserved: Sequence[int] = (),
 ) -> list[int]:
-    """The same for messages that were checked."""
+    """The same for messages that are already checked."""
     duplicates = entity.duplicates
     numbers: list[int] = []
     for at, new in enumerate(messages):

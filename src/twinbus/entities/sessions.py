@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .queue import Queue
 
 _READY_MIN: Final = 64
-# What a session takes in memory that exists for its state only.
+# Memory of a session that exists only for its state.
 _SESSION_BYTES: Final = 1_024
 
 
@@ -36,9 +36,8 @@ class Sessions:
 
     def __init__(self, queue: Queue, accounts: Accounts) -> None:
         self._queue = queue
-        # What the states take.
+        # The memory of the states.
         self._states = Account(SESSION_STATES_BYTES_MAX, accounts.session_states)
-        # Every session that exists.
         self.by_id: dict[str, MessageSession] = {}
         # The locked ones, earliest deadline first.
         self.locks: Locks[str, MessageSession] = Locks()
@@ -201,7 +200,7 @@ class Sessions:
         self._states.hold(_held_bytes(state))
 
     def close(self, entity_id: int, sweep: Sweep) -> None:
-        """The queue is deleted: hand over the rows of all states."""
+        """Hand the rows of all states to the sweep, because the queue is deleted."""
         sweep.add(self._state_rows(entity_id))
         self._states.close()
 

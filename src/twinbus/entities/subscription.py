@@ -161,7 +161,7 @@ class Subscription:
             if queue.messages.changes.room(counted_bytes(choice.changes)):
                 changes = choice.changes if changes is None else {**changes, **choice.changes}
             else:
-                # The send was accepted, so there is no way back, and a copy without its changes is not what was asked.
+                # The send is already accepted, and a copy without the rule's changes would be wrong.
                 error = CHANGES_FULL_TEXT
         copy = Relayed(
             queue.numbers.next(facts),

@@ -238,7 +238,7 @@ class Topic:
         return seq
 
     def keep(self, new: NewMessage, now_ms: int, facts: Facts, reserved: int = 0) -> int:
-        """Keep a checked message for its time. If that has come, a tick makes the copies, a bounded number at once."""
+        """Keep a checked message until it is due; a tick then makes the copies, a bounded number at once."""
         seq = reserved or self.numbers.next(facts)
         at_ms = now_ms if new.scheduled_ms is None else max(new.scheduled_ms, now_ms)
         expires_ms = expires_at(new.ttl_ms, self.settings.default_ttl_ms, at_ms)

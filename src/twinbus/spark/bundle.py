@@ -1,12 +1,11 @@
-"""An archive of what Spark's tasks import, for workers on which nothing is installed:
+"""Writes an archive of everything that Spark's tasks import, for workers with nothing installed:
 
     python -m twinbus.spark.bundle workers.zip
     spark-submit --archives workers.zip#workers --conf spark.executorEnv.PYTHONPATH=workers job.py
 
-Rules:
-- It has Twinbus, pyarrow, pandas, the Azure SDK if it is installed, and what these require; workers bring Spark and a
-  Python of the same version. Libraries in it are compiled for this kind of machine.
-- It is made of what is installed here: nothing is fetched.
+- It contains Twinbus, pyarrow, pandas, the Azure SDK if installed, and their requirements. Workers need Spark and the
+  same version of Python. Its libraries are compiled for this kind of machine.
+- It consists of what is installed here: nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _OURS: Final = ("twinbus", "pyspark_servicebus")
 
 
 def bundle(place: Path) -> int:
-    """Write the archive; how many packages it has."""
+    """Write the archive; returns the number of packages."""
     need_pyspark()
     found = _required(_ROOTS)
     with ZipFile(place, "w", ZIP_DEFLATED, compresslevel=1) as archive:
@@ -42,7 +41,7 @@ def bundle(place: Path) -> int:
 
 
 def _required(roots: Sequence[str]) -> dict[str, Distribution]:
-    """The packages, and those that they require without an extra; those not installed are for other systems."""
+    """The packages and their requirements without extras; packages that are not installed are for other systems."""
     found: dict[str, Distribution] = {}
     waiting = list(roots)
     while waiting:
@@ -62,7 +61,7 @@ def _required(roots: Sequence[str]) -> dict[str, Distribution]:
 
 
 def _files(package: Distribution) -> Iterator[tuple[str, Path]]:
-    """A package's files below site-packages, without scripts, headers and tests of its own."""
+    """A package's files below site-packages, without scripts, headers and its own tests."""
     for file in package.files or ():
         skipped = {"..", "__pycache__", "tests", "include"} & set(file.parts)
         path = Path(str(package.locate_file(file)))

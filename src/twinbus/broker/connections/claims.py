@@ -1,4 +1,4 @@
-"""What the peer of one connection may do: the claims of the tokens that it has put, by audience."""
+"""The claims of the tokens that a connection's peer has put, by audience: what the peer may do."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _GRACE_S = TOKEN_EXPIRY_GRACE_MS / 1000
 
 
 class ConnectionClaims:
-    """PLAIN puts its claim under ''; in development mode none is needed."""
+    """The claim of SASL PLAIN is under ''; development mode needs none."""
 
     __slots__ = ("_account", "_by_audience", "_host")
 
     def __init__(self, host: NamespaceHost, account: Account) -> None:
         self._host = host
-        # Counts what the tokens take in memory.
+        # Counts the memory of the tokens.
         self._account = account
         self._by_audience: dict[str, Claim] = {}
 
@@ -34,17 +34,17 @@ class ConnectionClaims:
         return audience in self._by_audience
 
     def add(self, audience: str, claim: Claim) -> None:
-        """Take a claim, in place of the one for the same audience."""
+        """Add a claim, or replace the one for the same audience."""
         if audience not in self._by_audience:
             if not audience:
-                # One for each connection, and these are counted themselves.
+                # There is one per connection, and connections are limited themselves.
                 self._account.hold(_bytes(audience))
             elif not self._account.take(_bytes(audience)):
                 raise QuotaExceededError("The links and tokens of this connection, or of all, take too many bytes.")
         self._by_audience[audience] = claim
 
     def require(self, path: str, right: str) -> None:
-        """UnauthorizedError unless a live claim grants `right` on `path`."""
+        """Raise UnauthorizedError unless a valid claim grants `right` on `path`."""
         if self._host.dev:
             return
         now_s = self._host.clock.now_ms() / 1000
@@ -57,7 +57,7 @@ class ConnectionClaims:
         )
 
     def require_some(self, path: str) -> None:
-        """UnauthorizedError unless a live claim grants anything on `path`, or anywhere for ''."""
+        """Raise UnauthorizedError unless a valid claim grants any right on `path` ('' for anywhere)."""
         if self._host.dev:
             return
         now_s = self._host.clock.now_ms() / 1000
@@ -71,7 +71,7 @@ class ConnectionClaims:
         )
 
     def wait_s(self) -> float | None:
-        """How long until the first of them has run out; None: never."""
+        """Seconds until the first claim expires; None if none does."""
         if not self._by_audience or self._host.dev:
             return None
         first_s = min(claim.expires_s for claim in self._by_audience.values())
@@ -92,5 +92,5 @@ class ConnectionClaims:
 
 
 def _bytes(audience: str) -> int:
-    """What a token takes: its audience is kept twice."""
+    """The memory of a token, which holds its audience twice."""
     return LINK_OBJECT_BYTES + 2 * len(audience)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
 
 _TEXT_CHARS_MAX = 200
-# The properties of a client that are shown.
+# The properties of a client that the description shows.
 _CLIENT = (Symbol("user-agent"), Symbol("product"), Symbol("version"))
 
 
@@ -43,7 +43,7 @@ def describe_connection(
 
 
 def trim_open(opened: RemoteOpen) -> None:
-    """Let go of what nobody asks for of a client's words about itself: of thousands of clients it would be much."""
+    """Drop what the description does not show, because it adds up over thousands of clients."""
     opened.container_id = opened.container_id[:_TEXT_CHARS_MAX]
     opened.hostname = None if opened.hostname is None else opened.hostname[:HOST_NAME_CHARS_MAX]
     told = opened.properties or {}

@@ -109,7 +109,7 @@ class Doorway(asyncio.Protocol):
             protocol.data_received(self._head)
 
     def forget(self) -> None:
-        """The stream ends without us: it never became ours, or is cut."""
+        """Do not call `on_end` any more: the stream was never handed to us, or is being cut."""
         self._on_end = None
 
     def _end(self) -> None:

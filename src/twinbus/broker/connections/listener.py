@@ -222,7 +222,7 @@ class _Arrival:
                 raise
             # Routine: the peer rejects our certificate or goes away.
             logger.info("a client's TLS handshake failed: %s", error)
-            # The error is part of a cycle inside asyncio: with its frames it would hold us until the collector runs.
+            # The error is in a reference cycle of asyncio: its frames would keep us alive until the next collection.
             error.__traceback__ = None
 
     async def _context(self) -> ssl.SSLContext:

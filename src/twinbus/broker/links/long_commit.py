@@ -1,9 +1,9 @@
 """Commits a transaction that makes many copies: in steps, over several commits, and yet as a whole or not at all.
 
 1. Everything is checked and the messages are settled before the first step; from then on nothing can be refused.
-2. The settlements are in facts of their own, which the last commit writes, as it does what makes the copies valid.
-   After a crash before that commit, the copies are removed and the messages were never settled.
-3. All topics of the transaction are held from the first step to the last commit: no two of them wait for each other.
+2. The settlements have their own facts, which the last commit writes together with what makes the copies valid. If the
+   broker crashes before that commit, the copies are removed and the messages were never settled.
+3. All topics of the transaction are held from the first step to the last commit, so no two of them wait for each other.
 """
 
 from __future__ import annotations
@@ -34,21 +34,19 @@ class LongCommit:
         self._now_ms = now_ms
         self._sends = sends
         self._schedules = schedules
-        # What the settlements write.
         self._settled = Facts()
         self._settled_on = {queue for queue, _ in settlements.values()}
         settle_all(settlements, now_ms, self._settled)
-        # The topics that are held.
         self.topics = [target for target in dict.fromkeys((*sends, *schedules)) if isinstance(target, Topic)]
         self._batches = [topic.hand_out(sends.get(topic, []), now_ms) for topic in self.topics]
 
     def steps(self, facts: Callable[[], Facts]) -> Iterator[None]:
-        """Everything but the end; `facts` returns the facts that are open at each step."""
+        """Everything except the last commit. `facts` returns the facts that are open at each step."""
         for batch in self._batches:
             yield from batch.steps(facts)
 
     def finish(self, facts: Facts) -> None:
-        """The end: these facts make all of it durable, and `show` then makes the copies visible."""
+        """The last commit: these facts make the transaction durable, and `show` then makes the copies visible."""
         for batch in self._batches:
             batch.finish(facts)
         self._add_settled(facts)
@@ -62,7 +60,7 @@ class LongCommit:
                 place(target, accept, list(numbered), now_ms, facts, list(numbered.values()))
 
     def show(self) -> Iterator[None]:
-        """Make the copies visible, when the last commit is durable."""
+        """Make the copies visible. Call this when the last commit is durable."""
         for batch in self._batches:
             yield from batch.show()
 
@@ -70,7 +68,7 @@ class LongCommit:
         settled = self._settled
         for table, key in settled.deletes:
             facts.delete(table, key)
-        # What was deleted meanwhile gets no new rows: no start would find their owner.
+        # Entities deleted meanwhile get no new rows: after a restart nobody would own them.
         gone = {part.entity_id for queue in self._settled_on if queue.deleted for part in queue.parts}
         for key, row in settled.index.items():
             if index_numbers(key)[0] not in gone:

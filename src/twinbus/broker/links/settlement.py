@@ -69,12 +69,12 @@ def _apply(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: 
 
 
 def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: int, facts: Facts) -> None:
-    """Settle every token, or raise before anything has changed. For requests and transactions that name several."""
+    """Settle all tokens, or raise before anything changes. For requests and transactions that name several."""
     needed: dict[Queue, int] = {}
     sizes: dict[int, int] = {}
     for token, (queue, state) in settlements.items():
         check(queue, token, state, now_ms)
-        # One state may stand for thousands of messages.
+        # Thousands of messages may share one state.
         if id(state) not in sizes:
             sizes[id(state)] = held_bytes(state)
         needed[queue] = needed.get(queue, 0) + sizes[id(state)]
@@ -103,7 +103,7 @@ def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:
 
 
 def held_bytes(state: State | None) -> int:
-    """What an outcome makes the broker hold in memory for as long as the message is there."""
+    """The memory that an outcome takes as long as the message exists."""
     if isinstance(state, Modified):
         return counted_bytes(changes(state.annotations))
     if not isinstance(state, Rejected):

@@ -61,7 +61,7 @@ _CODES: dict[Any, int] = {
 TOO_LATE_TEXT = f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back."
 # The deadline of a finished transaction: earlier than any time.
 _OVER_MS = -1
-# What a message or a settlement takes in memory besides its bytes.
+# Memory of a message or a settlement besides its bytes.
 _WORK_BYTES = 512
 
 
@@ -136,7 +136,7 @@ class Transaction:
 
     @property
     def takes_long(self) -> bool:
-        """Whether a topic makes so many copies that `begin_commit` is to be used."""
+        """Whether a topic makes so many copies that `begin_commit` must be used."""
         return any(isinstance(target, Topic) and target.hands_out_long(sent) for target, sent in self._sends.items())
 
     def begin_commit(self, now_ms: int, steady_ms: int) -> LongCommit:
