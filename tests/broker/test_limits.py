@@ -380,7 +380,7 @@ def test_of_a_large_attach_little_is_kept(broker: Broker) -> None:
             assert not link.source.filter
             assert len(link.source.raw) < 100
         held = connection.memory[MemoryKind.LINKS].held_bytes
-        # Two sessions and two links, besides.
+        # Plus two sessions and two links.
         assert 20_000 < held - 4 * LINK_OBJECT_BYTES < 21_000
     deadline = time.monotonic() + 5
     while connection.memory[MemoryKind.LINKS].held_bytes:
@@ -459,7 +459,7 @@ def test_clients_that_only_look_in_leave_nothing_for_the_collector(
         for _ in range(20):
             with closing(connected(broker)) as stream:
                 stream.sendall(said)
-        # The first of them may have to wait for a certificate to be made.
+        # The first of them may have to wait for a certificate.
         deadline = time.monotonic() + 60
         while (found := left() - before) > 3:
             assert time.monotonic() < deadline, f"{found} are left"

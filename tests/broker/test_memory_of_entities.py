@@ -1,4 +1,4 @@
-"""What entities hold in memory besides messages is bounded: session states, changed properties, remembered ids."""
+"""What entities hold in memory besides messages is limited: session states, changed properties, remembered ids."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_properties_that_receivers_change_are_bounded(
         bound(broker, MemoryKind.CHANGES, held(broker, MemoryKind.CHANGES) + 1)
         assert held(broker, MemoryKind.CHANGES) > size - KIB
         assert condition(peer.settle(second, outcome(size))) == LIMIT
-        # Without much to keep, everything goes on.
+        # Settlements that store little still work.
         assert not isinstance(peer.settle(third, abandoned(10)), Rejected)
         broker.call(lambda server: server.hosts["contoso"].delete_queue("q"))
     assert held(broker, MemoryKind.CHANGES) == 0

@@ -1,4 +1,4 @@
-"""A batch accepted in steps leaves what a send leaves, in one commit, whatever happens between its steps."""
+"""A batch accepted in steps has the same result as a send, in one commit, whatever happens between its steps."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class Load:
 
 
 async def emptied(broker: Served) -> None:
-    """Delete what the load has left, of all entities and their dead-letter queues."""
+    """Delete what the load has left in all entities and their dead-letter queues."""
     async with BusClient.from_connection_string(broker.string) as client:
         for path in HOLDERS:
             for part in (path, f"{path}/$deadletterqueue"):

@@ -39,7 +39,7 @@ def test_check_names_a_file_that_fails_in_two_ways(tmp_path: Path) -> None:
 
 
 def test_a_request_that_lost_its_end_is_not_waited_for() -> None:
-    """Its head goes on with a header called $E, for which the broker waits longer than the client does."""
+    """Its head continues with a header called $E, for which the broker waits longer than the client does."""
     with Broker() as broker, closing(web.Visitor(broker, random.Random(1))) as visitor:
         visitor.greet()
         assert visitor.ask("damaged", b"DELETE /q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n$E") == 0

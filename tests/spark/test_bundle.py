@@ -1,4 +1,4 @@
-"""Programs that are submitted to workers on which nothing is installed but Spark and a bare Python."""
+"""Programs submitted to workers with nothing installed but Spark and a bare Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from twinbus.testing import Broker
 
 pytestmark = pytest.mark.timeout(300)
 
-# A stream from one queue to another; and where the tasks have Python and Twinbus from.
+# A stream from one queue to another; also prints which Python and which Twinbus the tasks use.
 PROGRAM = """
 import os, sys
 
@@ -56,7 +56,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python without any package, as a worker's machine has it."""
+    """A Python without any package, as on a worker's machine."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
     return folder / "bin"
@@ -64,18 +64,18 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(bare: Path) -> Iterator[Cluster]:
-    """Workers take the first `python3` of their path."""
+    """A cluster whose workers use the first `python3` of their path."""
     with Cluster(2, {"PATH": f"{bare}:{os.environ['PATH']}", "PYSPARK_PYTHON": "", "PYTHONPATH": ""}) as running:
         yield running
 
 
 def commands(pattern: str) -> list[str]:
-    """Commands and options of the page."""
+    """The commands and options on the page that match."""
     return re.findall(pattern, (ROOT / "docs" / "cluster.md").read_text())
 
 
 def run(command: list[str], folder: Path, broker: Broker) -> str:
-    """As on a machine whose environment is activated."""
+    """Run a command as in an activated environment."""
     own = {name: value for name, value in environment().items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -86,7 +86,7 @@ def run(command: list[str], folder: Path, broker: Broker) -> str:
         text=True,
         check=False,
     )
-    # Not Java's stack traces, which hide it.
+    # Without Java's stack traces, which would hide the reason.
     said = [line for line in done.stderr.splitlines() if not line.lstrip().startswith("at ") and " INFO " not in line]
     assert done.returncode == 0, "\n".join([done.stdout, *said[-100:]])
     return done.stdout
@@ -109,7 +109,7 @@ def test_an_archive_of_everything(broker: Broker, cluster: Cluster, bare: Path, 
     run(shlex.split(made), tmp_path, broker)
     found = submitted(tmp_path, broker, cluster, "copies", *options)
     tasks = next(line for line in found if line.startswith("tasks:"))
-    # Both workers, by their own Python, and Twinbus as it was sent.
+    # Both workers, with their own Python, and the Twinbus that was sent.
     assert tasks.count(str(bare)) == tasks.count("/workers/twinbus/__init__.py") == 2, tasks
     assert f"read: {COUNT}" in found
 

@@ -1,4 +1,4 @@
-"""Spark Connect with client and server apart: the server has Twinbus, and the client only PySpark's client."""
+"""Spark Connect with client and server on different machines: only the server has Twinbus."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ pytest.importorskip("grpc", reason="grpcio is not installed: `make spark-hosts` 
 pytestmark = pytest.mark.timeout(400)
 
 START_TIMEOUT_S = 180.0
-# What sbin/start-connect-server.sh starts, which not every pip package of Spark has.
+# The class that sbin/start-connect-server.sh starts; not every pip package of Spark contains the script.
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-# It imports nothing of Twinbus.
+# Imports nothing of Twinbus.
 CLIENT = """
 import sys
 from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ spark.stop()
 
 @contextmanager
 def server(folder: Path, python: str) -> Iterator[str]:
-    """A Connect server whose Python is this one; yields its address."""
+    """A Connect server with this Python; yields its address."""
     home = Path(pyspark.__path__[0])
     log = folder / "server.log"
     settings = {

@@ -1,4 +1,4 @@
-"""A notebook, executed by Jupyter's own client in a kernel of its own: an ordinary session reads and streams."""
+"""A notebook, executed by Jupyter's own client in its own kernel: an ordinary session reads and streams."""
 
 from __future__ import annotations
 

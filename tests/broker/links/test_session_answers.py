@@ -13,7 +13,7 @@ from twinbus.testing import Broker
 
 
 class Told:
-    """A connection that notes what is asked of it."""
+    """A connection that records the calls."""
 
     def __init__(self) -> None:
         self.flushes = 0
@@ -30,7 +30,7 @@ def session() -> Session:
 
 
 def durable(facts: Facts) -> int:
-    """Call what waits for the facts; how many calls that took."""
+    """Run the calls that wait for the facts; returns their number."""
     for call, argument in facts.then:
         call(argument)
     return len(facts.then)

@@ -1,4 +1,4 @@
-"""What a ledger's files say, added up in plain Python by another way than the pipeline and the report go."""
+"""Sums a ledger's files in plain Python, in another way than the pipeline and the report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Amount:
-    """Billed operations, their units, and what they put on the bill."""
+    """Billed operations, their units, and their amount on the bill."""
 
     count: int = 0
     units: int = 0
@@ -38,7 +38,7 @@ class Amount:
 
 @dataclass
 class Spell:
-    """One entity's failover, with the messages told of until the next one of the same entity."""
+    """One entity's failover, with the messages reported until the entity's next one."""
 
     entity: str
     start_ms: int
@@ -48,7 +48,7 @@ class Spell:
 
 
 class Recount:
-    """A ledger of two namespaces that both have a broker's, within one day."""
+    """A ledger of one day with two namespaces, both with a broker's ledger."""
 
     def __init__(self, folder: Path, sheet: Sheet) -> None:
         self.sheet = sheet
@@ -71,12 +71,13 @@ class Recount:
         self.charges = self._charges(records)
 
     def _take(self, each: Operations) -> None:
-        """A broker saw every operation of its namespace but pings that never came; the syphon knows its own sends."""
+        """A broker saw every operation of its namespace except pings that never came; the syphon knows its own
+        sends."""
         home = each.source == "syphon" and each.stage == "to-primary"
         if each.source == "broker" or home or (each.stage == "ping" and each.outcome != "ok"):
             self.operations.append((each, str(each.stage), each.count))
         if home:
-            # The broker called the same send direct.
+            # The broker recorded the same send as direct.
             self.operations.append((each, "direct", -each.count))
 
     # --- operations ---------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ class Recount:
     # --- the bill -----------------------------------------------------------------------------------------------------
 
     def _charges(self, records: list[LedgerRecord]) -> dict[tuple[str, str, str], Amount]:
-        """Namespace, stage and entity -> what is on the bill, one unit after the other through the month's tiers."""
+        """Namespace, stage and entity -> amount on the bill, one unit after the other through the month's tiers."""
         rows: Counter[tuple[str, str, str, str]] = Counter()
         units: Counter[tuple[str, str, str, str]] = Counter()
         sizes: Counter[tuple[str, str, str]] = Counter()
@@ -137,7 +138,7 @@ class Recount:
         return dict(found)
 
     def _fixed(self, records: list[LedgerRecord], found: dict[tuple[str, str, str], Amount]) -> None:
-        """By the hour: the base charge, and the most connections of each hour."""
+        """By the hour: the base charge, and the peak of connections."""
         hours: dict[str, set[int]] = defaultdict(set)
         peaks: Counter[tuple[str, int]] = Counter()
         for each in records:
@@ -179,7 +180,7 @@ class Recount:
         return spells
 
     def outages(self) -> list[list[Spell]]:
-        """Spells that overlap."""
+        """Groups of overlapping spells."""
         found: list[list[Spell]] = []
         for spell in sorted(self.spells, key=lambda each: each.start_ms):
             if found and spell.start_ms <= max(each.end_ms for each in found[-1]):
@@ -191,7 +192,7 @@ class Recount:
     # --- the backlog --------------------------------------------------------------------------------------------------
 
     def deepest_by_minute(self) -> int:
-        """The most that was seen in all queues together within a minute."""
+        """The maximum measured in all queues together within a minute."""
         seen: Counter[tuple[int, str]] = Counter()
         for look in self.looks:
             at = (look.start_ms // 60_000, look.entity)
@@ -210,19 +211,19 @@ class Recount:
         return list(accumulate(change[at] for at in range(self.first_s, self.last_s + 1)))
 
     def held(self, queue: str | None = None) -> list[int]:
-        """Messages in the backlog at the end of each second: all that went in so far less all that left."""
+        """Messages in the backlog at the end of each second: all that went in so far minus all that left."""
         into = self._so_far("to-backlog", "send", "count", queue)
         return [a - b for a, b in zip(into, self._so_far("from-backlog", "complete", "count", queue), strict=True)]
 
     def oldest_s(self, queue: str) -> int:
-        """The greatest age: the second in which the first message came that has not left."""
+        """The greatest age, measured from the second in which the first remaining message came."""
         into = self._so_far("to-backlog", "send", "count", queue)
         left = self._so_far("from-backlog", "complete", "count", queue)
         ages = [at + 1 - bisect_right(into, gone) for at, gone in enumerate(left) if into[at] > gone]
         return max(ages, default=0)
 
     def held_bytes(self, queue: str) -> int:
-        """The most bytes: as many as went in with the messages that have not left."""
+        """The maximum of the bytes that went in with the messages that have not left."""
         into = self._so_far("to-backlog", "send", "count", queue)
         sizes = self._so_far("to-backlog", "send", "bytes", queue)
         left = self._so_far("from-backlog", "complete", "count", queue)
@@ -236,7 +237,7 @@ class Recount:
 
 
 class LatencyFigures:
-    """Times through the backlog as a line from count to time: each bucket's messages are evenly spread in it."""
+    """Times through the backlog as a function of the count: messages are evenly spread within each bucket."""
 
     def __init__(self, records: list[Latency]) -> None:
         self.count = sum(each.count for each in records)
@@ -259,7 +260,7 @@ class LatencyFigures:
 
 
 def price(tiers: Tiers, used: int, units: int) -> Fraction:
-    """What units cost after others of the same month: the part of them that falls into each tier at its price."""
+    """The cost of units that follow `used` ones in the same month: the part in each tier at its price."""
     total, low = Fraction(0), 0
     for tier in tiers.steps:
         high = max(used + units, used) if tier.up_to is None else tier.up_to

@@ -1,4 +1,4 @@
-"""Every figure of the page, recomputed from the ledger's files in plain Python, and the same wherever it stands."""
+"""Every figure of the page, recomputed from the ledger's files in plain Python, and the same wherever it appears."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ tiers = [{ up_to = 1, price = "0" }, { price = "0.02" }]
 """,
     "the test's sheet",
 )
-# What units cost once the included ones are used up.
+# The price of units once the included ones are used up.
 LIST = Fraction("0.80") / 1_000
 
 
 @dataclass
 class Both:
-    """The ledger as the test counts it, and the page that the report made of it."""
+    """The test's own count of a ledger, and the report's page of it."""
 
     ledger: Recount
     report: CostReport
@@ -191,7 +191,7 @@ def test_each_outage(both: Both) -> None:
     ledger, rows = both.ledger, both.rows("What each outage cost")
     outages = ledger.outages()
     assert len(rows) == len(outages) == 2
-    # An outage's operations are counted by the minute: from its own to the next one's.
+    # An outage's operations are counted by the minute, from its first to the first of the next outage.
     starts = [min(each.start_ms for each in some) // 60_000 * 60 for some in outages]
     for at, (row, some) in enumerate(zip(rows, outages, strict=True)):
         began, ended = min(each.start_ms for each in some), max(each.end_ms for each in some)

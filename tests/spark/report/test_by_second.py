@@ -1,4 +1,4 @@
-"""Operations by the second from ledger files: each record once, by the best witness, within bounds."""
+"""Operations by the second from ledger files: each record once, from the best source, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The depth of backlog queues, counted from what went in and what left."""
+"""The depth of backlog queues, computed from what went in and what left."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A short time by the second, from the ledger's files: the tables know minutes.
+"""Counts a short period by the second, from the ledger's files, because the tables have only minutes.
 
-Rules:
-- The same records count as in the tables, each once, with the stage that the best witness gives it (see `queries`).
-- What is read is bounded in time and in bytes; whoever asks for more has the tables.
+- The same records count as in the tables, each once, with the stage from the best source (see `queries`).
+- Time and bytes read are bounded; longer periods must use the tables.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from twinbus.spark.report.period import Period, moment
 
 _OUT_OF: Final = (Kind.COMPLETE, Kind.DEAD_LETTER)
 
-# A file has a minute of a busy ledger, and of one that was idle more.
+# A file covers a minute of a busy ledger, and more of an idle one.
 _FILE_S: Final = 3_600
 
 # A namespace and a backlog queue in it.
@@ -32,7 +31,7 @@ QueueName = tuple[str, str]
 
 @dataclass(slots=True)
 class QueueMoves:
-    """One backlog queue by the second: messages and bytes that went in, messages that left, and who looked at it."""
+    """One backlog queue by the second: messages and bytes that went in, messages that left, and its measurements."""
 
     into: Counter[int] = field(default_factory=Counter)
     into_bytes: Counter[int] = field(default_factory=Counter)
@@ -42,7 +41,7 @@ class QueueMoves:
 
 @dataclass(slots=True)
 class SecondCounts:
-    """What the files tell of a period. `stages`: stage -> second -> operations, which may be negative for a moment."""
+    """The counts of a period. `stages`: stage -> second -> operations, which may be negative for a moment."""
 
     stages: dict[str, Counter[int]] = field(default_factory=dict)
     queues: dict[QueueName, QueueMoves] = field(default_factory=dict)
@@ -88,14 +87,14 @@ def count(folders: Sequence[Path], period: Period, namespace: str | None) -> Sec
 
 
 def _touches(path: Path, period: Period) -> bool:
-    """Whether a file may tell of the period, by the time in its name: `broker-20261116T080000Z-...`."""
+    """Whether a file may cover the period, by the time in its name: `broker-20261116T080000Z-...`."""
     opened = path.name.split("-")[1:2]
     first, last = (f"{moment(at_s):%Y%m%dT%H%M%SZ}" for at_s in (period.start_s - _FILE_S, period.end_s + _FILE_S))
     return not opened or first <= opened[0] <= last
 
 
 def _records(paths: Sequence[Path]) -> Iterator[LedgerRecord | tuple[int, tuple[str, ...], int, int]]:
-    """Every record once. Operations, which are most of them, as their start, names, count and bytes."""
+    """Every record once. Operations, the most frequent, as a tuple of start, names, count and bytes."""
     reader = OperationReader()
     ids: dict[str, NumberSet] = {}
     for path in paths:
@@ -122,15 +121,15 @@ def _month(at_s: int, names: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _stages(names: tuple[str, ...], told: bool) -> Iterator[tuple[str, int]]:
-    """The stages that an operation counts for, and with which sign; `told`: its namespace has a broker's ledger."""
+    """The stages that an operation counts for, with a sign; `told`: its namespace has a broker's ledger."""
     source, _, _, _, stage, outcome = names
     broker = source == LedgerSource.BROKER
-    # A ping that fails never reached the broker: only the client knows of it.
+    # A failed ping never reached the broker: only the client knows of it.
     lost = stage == Stage.PING and outcome != OK
     if (broker or lost) if told else not broker:
         yield stage, 1
     if told and source == LedgerSource.SYPHON and stage == Stage.TO_PRIMARY:
-        # The broker called the same send direct.
+        # The broker recorded the same send as direct.
         yield stage, 1
         yield str(Stage.DIRECT), -1
 
@@ -148,7 +147,8 @@ def _move(counts: SecondCounts, at_s: int, stage: str, names: tuple[str, ...], n
 
 
 def settled(values: Sequence[int]) -> tuple[int, ...]:
-    """Counts without negative ones and with the same sum: two clocks that differ put what was moved a moment early."""
+    """Counts without negative ones and with the same sum: if two clocks differ, a moved send may be subtracted
+    early."""
     found, owed = list(values), 0
     for places in (range(len(found)), range(len(found) - 1, -1, -1)):
         for at in places:

@@ -1,8 +1,7 @@
-"""How many messages were in the backlog queues, second by second, counted from what went in and what left.
+"""The number of messages in the backlog queues, second by second, computed from what went in and what left.
 
-Rules:
 - Messages leave a queue in the order they came.
-- Where somebody looked and saw more than was counted, there is as much as he saw: the ledger may begin in the middle.
+- If a measurement shows more than was counted, the measurement counts, because the ledger may begin in the middle.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class QueueDepth:
         self.depth: list[int] = []
         self.size: list[int] = []
         self.oldest_ms: list[int] = []
-        # When messages came in ms, how many are left, and their bytes.
+        # Arrivals: time in ms, messages left, and their bytes.
         lots: deque[list[int]] = deque()
         for at_s in range(period.start_s, period.end_s):
             before = sum(lot[1] for lot in lots)
@@ -49,7 +48,7 @@ class QueueDepth:
 
 
 def depths(queues: Mapping[QueueName, QueueMoves], period: Period) -> tuple[BacklogSeries, list[QueuePeak]] | None:
-    """All queues together in each piece of the period, at their most, and each queue's own most; None without any."""
+    """The maximum of all queues together in each piece of the period, and each queue's peak; None if there are none."""
     if not queues:
         return None
     found = {name: QueueDepth(moves, period) for name, moves in sorted(queues.items())}

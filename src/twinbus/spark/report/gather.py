@@ -75,7 +75,7 @@ def gather(
 
 
 def _by_second(report: CostReport, question: Question, ledgers: Sequence[Path]) -> CostReport:
-    """The same report with charts by the second, if the ledgers still tell what the tables tell."""
+    """The same report with charts by the second, if the ledger files still agree with the tables."""
     period, operations = report.period, report.operations
     if period is None or operations is None or period.length_s > FINE_S_MAX + MINUTE_S:
         return report

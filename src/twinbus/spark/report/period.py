@@ -46,7 +46,7 @@ class Period:
 
     @classmethod
     def fine(cls, start_s: int, end_s: int) -> Period | None:
-        """The same to the second, for what is short enough for pieces below a minute."""
+        """The same to the second, if it is short enough for pieces below a minute; otherwise None."""
         widths = (w for w in _FINE_WIDTHS_S if (end_s - 1) // w - start_s // w < REPORT_POINTS_MAX)
         width_s = next(widths, None)
         return None if width_s is None else cls(start_s, max(end_s, start_s + width_s), width_s)
@@ -63,7 +63,7 @@ class Period:
 
     @property
     def unit(self) -> str:
-        """What rates are counted by."""
+        """The unit of rates."""
         return "second" if self.width_s < MINUTE_S else "minute"
 
     @property
