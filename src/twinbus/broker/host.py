@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 # Rows of deleted entities removed per commit.
 SWEEP_ROWS = 2_000
-# How often a stop finishes long work and waits for the disk.
+# How many times a stop finishes long work and waits for the disk.
 STOP_ROUNDS = 10
 # How many unusable records the log names at start; `twinbus check` names them all.
 SET_ASIDE_LINES = 20

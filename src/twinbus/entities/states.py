@@ -1,4 +1,4 @@
-"""Where a message can be, and what moves it: one table.
+"""The states of a message and the transitions between them: one table.
 
 The entities store a message's place as `state` plus `token` (see `message.py`); `place` decodes it. The model tests
 check every move of real queues and topics against `TRANSITIONS`, another test checks that each of its moves occurs,
@@ -14,7 +14,7 @@ from .message import ACTIVE, DEFERRED, GONE, RETURNING, SCHEDULED, TAKEN, Queued
 
 
 class Place(enum.Enum):
-    """Where a message is, as its entity sees it."""
+    """The state of a message in its entity."""
 
     SENT = "sent"
     SCHEDULING = "scheduling"

@@ -86,7 +86,7 @@ def write_morning(folder: Path, seed: int = 1, step_ms: int = MINUTE_MS) -> dict
 class _Morning:
     def __init__(self, folder: Path, rng: Random, step_ms: int) -> None:
         self._rng = rng
-        # How long what is called a minute here takes.
+        # The length of a simulated minute.
         self._step_ms = step_ms
         self._clock = SteppedClock(START_MS)
         self._primary, self._secondary = (

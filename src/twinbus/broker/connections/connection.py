@@ -173,7 +173,7 @@ class BrokerConnection(asyncio.Protocol):
         self._receive(data)
 
     def count_raw(self, count: int) -> None:
-        """Bytes of a WebSocket came: before the token, a message that is not complete may not hold more either."""
+        """Count WebSocket bytes: before the token, an incomplete message may not exceed the limit either."""
         if self._raw_bytes is not None:
             self._raw_bytes -= count
             if self._raw_bytes < 0:
@@ -589,7 +589,7 @@ class BrokerConnection(asyncio.Protocol):
         if session.context is not None:
             session.context.links.discard(link)
             if not session.context.links:
-                # They refer to each other: only the garbage collector could free them.
+                # Break the reference cycle: only the garbage collector could free them.
                 session.context = None
         if self._attachment is not None:
             self._attachment.forget(link)

@@ -88,7 +88,7 @@ class HttpApp:
     def admit(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
         """The protocol for a new HTTP connection; None if there are too many."""
         if len(self._server.connections) >= HTTP_CONNECTIONS_MAX:
-            # Whoever only waits makes room: clients without a key must not keep out those with one.
+            # Idle connections make room, because clients without a key must not lock out those with one.
             oldest = next(iter(self._timers), None)
             if oldest is None:
                 return None
@@ -302,7 +302,7 @@ class HttpApp:
         body = bytearray()
         protocol = request.protocol
         if request.transport is not None:
-            # Twice the time: this one only makes it one of those that wait.
+            # Twice the timeout below, which decides: this timer only marks the connection as one that may be evicted.
             self._expect(protocol, request.transport, 2 * HTTP_BODY_TIMEOUT_MS)
         self._reading[protocol] = None
         try:
@@ -340,11 +340,11 @@ class _Handler(web.RequestHandler):
 
     def __init__(self, manager: web.Server, heads: Account, **options: Any) -> None:
         super().__init__(manager, **options)
-        # What has come of a request whose head is not complete.
+        # Bytes of an incomplete request head.
         self._head = Account(HTTP_HEAD_BYTES_MAX, heads)
-        # Whether the head of a request is complete that has not been answered.
+        # Whether a request with a complete head has not been answered yet.
         self._serving = False
-        # Told of the bytes of a WebSocket: they may not be a whole message for long.
+        # Called with the number of WebSocket bytes, which may belong to an incomplete message.
         self._on_bytes: Callable[[int], None] | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -354,7 +354,7 @@ class _Handler(web.RequestHandler):
         super().data_received(data)
         self._serving = self._serving or self._request_count != requests
         if self._serving or self._close or self._force_close:
-            # It belongs to a request that is known, or to none, and is thrown away.
+            # The data belongs to a known request, or is discarded.
             self._head.close()
         elif not self._head.take(len(data)) and self.transport is not None:
             logger.info("an HTTP client does not finish the head of its request: it is cut")
@@ -366,11 +366,11 @@ class _Handler(web.RequestHandler):
         super().connection_lost(exc)
 
     def answered(self) -> None:
-        """What comes now begins another request, unless that has come already."""
+        """The next data starts another request, unless one has already arrived."""
         self._serving = bool(self._messages)
 
     def watch(self, on_bytes: Callable[[int], None] | None) -> None:
-        """Tell of all bytes that come from now on; None: no more."""
+        """Report the number of bytes received from now on; None stops it."""
         self._on_bytes = on_bytes
 
     def handle_error(

@@ -37,7 +37,7 @@ class SessionAnswers:
     def __init__(self, connection: BrokerConnection, session: Session) -> None:
         self._connection = connection
         self._session = session
-        # One of many links must not be looked for among those of all sessions when its own ends.
+        # Kept by session, so that ending one does not search the links of all.
         self.links: set[Link] = set()
         # The latest deliveries that are accepted, and whose completions are answered; None before the first.
         self.sent: DeliveryRun | None = None
