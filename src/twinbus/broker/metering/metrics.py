@@ -58,7 +58,7 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
     """The same in pieces of a few milliseconds, so that others get their turn in between."""
     here = _labels(namespace=host.name)
     yield _family(
-        "twinbus_info", "gauge", "The version and build that run.", [(_labels(version=__version__, build=build()), 1)]
+        "twinbus_info", "gauge", "Version and build of the broker.", [(_labels(version=__version__, build=build()), 1)]
     )
     # Formatting labels is most of the work, so it is done once for all families.
     counters = [
@@ -74,7 +74,7 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
     yield _family(
         "twinbus_operation_bytes_total",
         "counter",
-        "Bytes of the messages that operations were about.",
+        "Bytes of the messages in operations.",
         [(labels, counter.bytes) for labels, counter in counters],
     )
     yield _family(
@@ -84,25 +84,27 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
         [(labels, counter.units) for labels, counter in counters],
     )
     messages, sizes = _entities(host)
-    yield _family("twinbus_messages", "gauge", "Messages by state; locked ones where they came from.", messages)
-    yield _family("twinbus_entity_bytes", "gauge", "Bytes of messages, dead letters included.", sizes)
+    yield _family("twinbus_messages", "gauge", "Messages by state; a locked message keeps its state.", messages)
+    yield _family("twinbus_entity_bytes", "gauge", "Bytes of messages, including dead letters.", sizes)
     yield _family("twinbus_connections", "gauge", "AMQP connections.", [(here, host.connection_count)])
     held = [(_labels(namespace=host.name, kind=kind.value), host.memory[kind].held_bytes) for kind in MemoryKind]
     yield _family("twinbus_held_bytes", "gauge", "Bytes that clients make the broker hold in memory, by kind.", held)
     bounds = [(_labels(namespace=host.name, kind=kind.value), host.memory[kind].bytes_max) for kind in MemoryKind]
-    yield _family("twinbus_held_bytes_max", "gauge", "The bound of the same: beyond it clients are refused.", bounds)
+    yield _family(
+        "twinbus_held_bytes_max", "gauge", "Maximum of twinbus_held_bytes: beyond it requests are refused.", bounds
+    )
     yield _family("twinbus_strangers", "gauge", "AMQP connections without a token.", [(here, len(host.strangers))])
     senders, receivers = host.link_counts()
     links: list[Sample] = [
         (_labels(namespace=host.name, role="sender"), senders),
         (_labels(namespace=host.name, role="receiver"), receivers),
     ]
-    yield _family("twinbus_links", "gauge", "Links to entities, by what the client does on them.", links)
+    yield _family("twinbus_links", "gauge", "Links to entities, by role of the client.", links)
     yield _histogram(
-        "twinbus_commit_seconds", "From the start of a commit until the disk answered.", host.name, host.commits.seconds
+        "twinbus_commit_seconds", "Duration of commits, including the disk's sync.", host.name, host.commits.seconds
     )
     yield _histogram("twinbus_commit_rows", "Rows that one commit wrote.", host.name, host.commits.rows)
-    yield _family("twinbus_store_bytes", "gauge", "The store's file.", [(here, host.store.file_bytes)])
+    yield _family("twinbus_store_bytes", "gauge", "Size of the store's file.", [(here, host.store.file_bytes)])
     yield _family(
         "twinbus_store_full", "gauge", "1 while sends are refused for lack of space.", [(here, int(host.store.full))]
     )
@@ -112,7 +114,7 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
     scribe = host.meter.scribe
     if scribe is not None:
         yield _family(
-            "twinbus_ledger_errors_total", "counter", "Times the ledger's disk refused.", [("", scribe.errors)]
+            "twinbus_ledger_errors_total", "counter", "Failed disk operations of the ledger.", [("", scribe.errors)]
         )
         yield _family(
             "twinbus_ledger_lost_records_total", "counter", "Ledger records lost.", [("", scribe.lost_records)]
@@ -158,7 +160,7 @@ def _process() -> Iterator[str]:
     except OSError:
         return  # not Linux
     resident = pages * os.sysconf("SC_PAGE_SIZE")
-    yield _family("process_resident_memory_bytes", "gauge", "Memory of the broker.", [("", resident)])
+    yield _family("process_resident_memory_bytes", "gauge", "Resident memory of the broker.", [("", resident)])
 
 
 # --- the format ------------------------------------------------------------------------------------------------------

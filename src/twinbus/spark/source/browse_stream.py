@@ -89,8 +89,8 @@ class BrowseStream(Stream):
         before, after = BrowseMark.of(start), BrowseMark.of(end)
         if after.number <= before.number and after.enqueued_ms > before.enqueued_ms:
             self._say_lost(
-                f"The sequence numbers begin again: message {after.number} is younger than message {before.number} of "
-                "the checkpoint. The entity was deleted and made anew."
+                f"The sequence numbers start again: message {after.number} is newer than message {before.number} of "
+                "the checkpoint. The entity was deleted and created again."
             )
             return end
         return {**end, "first": max(int(end["first"]), before.number + 1)}

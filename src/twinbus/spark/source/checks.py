@@ -54,6 +54,6 @@ def _detects(options: Options, entity: str) -> bool | None:
 
         found = describe(options.access.secret, entity, ca_file=options.access.ca_file)
     except (ServiceError, ImportError) as error:
-        _logger.info("The administration API does not tell about %r: %s", entity, error)
+        _logger.info("The administration API could not describe %r: %s", entity, error)
         return None
     return found.get("RequiresDuplicateDetection") == "true"

@@ -60,7 +60,7 @@ def is_old(message: Fields, mark: BrowseMark) -> bool:
         return False
     if (message.enqueued_ms or 0) > mark.enqueued_ms:
         raise MadeAnew(
-            f"The sequence numbers begin again: message {message.sequence_number} is younger than message "
+            f"The sequence numbers start again: message {message.sequence_number} is newer than message "
             f"{mark.number} of the checkpoint. The entity was deleted and created again."
         )
     return True
