@@ -39,6 +39,8 @@ SAMPLES_MIN = 4
 # The length of a lap when a run is limited by time; when it is limited by rounds, each client does one round a lap.
 LAP_S = 10.0
 CLIENTS = 3
+# In a run limited by time each client starts a round this often, so that the load does not change with the machine's.
+ROUND_S = 1.0
 # Connections that the broker may not have closed yet when a sample is taken.
 CONNECTIONS_MAX = 2
 # Another client may have received the message that this one waits for.
@@ -279,12 +281,14 @@ async def soaked(budget: Budget, broker: Served) -> tuple[int, list[tuple[float,
     async def work(end_s: float) -> None:
         nonlocal rounds
         for chance in cases:
+            next_s = time.monotonic() + round_s
             await Load(broker, chance).round()
             rounds += 1
             if time.monotonic() >= end_s:
                 return
+            await asyncio.sleep(next_s - time.monotonic())
 
-    lap_s = 0.0 if budget.minutes is None else LAP_S
+    lap_s, round_s = (0.0, 0.0) if budget.minutes is None else (LAP_S, ROUND_S)
     before = -1
     while before < rounds:
         before, end_s = rounds, time.monotonic() + lap_s
