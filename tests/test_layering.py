@@ -46,6 +46,7 @@ ROOMS = (
     "configuration",
     "metering",
     "commits",
+    "durability",
     "slices",
     "security",
     "backup",

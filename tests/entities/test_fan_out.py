@@ -152,6 +152,21 @@ def test_pings_duplicates_and_scheduled_ones_are_as_in_a_send() -> None:
     assert made.finish(made.sub("all")) == ["later"], "ids are known after a restart"
 
 
+@pytest.mark.parametrize("first", ["scheduled", "at once"])
+def test_duplicates_of_scheduled_ones_are_as_in_a_send(first: str) -> None:
+    plain, stepped = house(requires_duplicate_detection=True), house(requires_duplicate_detection=True)
+    later = plain.now + 5_000
+    messages = [post("a", scheduled_ms=later), post("a", scheduled_ms=later), post("a"), post("b")]
+    if first == "at once":
+        messages.reverse()
+    plain.topic.send(messages, plain.now, plain.facts)
+    plain.commit()
+    hand_out(stepped, messages)
+    for made in (plain, stepped):
+        made.step(6)
+    assert stepped.finish(stepped.sub("all")) == plain.finish(plain.sub("all"))
+
+
 def test_what_nobody_takes_leaves_no_body() -> None:
     made = TopicHouse()
     made.subscribe("blue", "color = 'blue'")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from twinbus.broker.durability import resolve
 from twinbus.broker.slices import Work
 from twinbus.entities.large_send import LargeSend
 from twinbus.entities.message import NewMessage
@@ -89,13 +90,8 @@ async def send(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMes
 
 def _told(host: NamespaceHost, entity: Queue | Topic, messages: list[NewMessage], done: asyncio.Future[None]) -> Work:
     try:
-        yield from sending(host, entity, messages, lambda facts: facts.then.append((_resolve, done)))
+        yield from sending(host, entity, messages, lambda facts: facts.then.append((resolve, done)))
     except Exception as error:
         # Whatever the error is, a caller waits for it.
         if not done.done():
             done.set_exception(error)
-
-
-def _resolve(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)

@@ -24,15 +24,20 @@ def merged(message: QueuedMessage, changes: PropertyChanges | None) -> PropertyC
         return message.changes
     result = dict(message.changes) if message.changes else {}
     result.update(changes)
+    check_size(result)
+    return result
+
+
+def check_size(changes: PropertyChanges) -> None:
+    """Raise if the changes are too large for one message."""
     size = 0
-    for name, value in result.items():
+    for name, value in changes.items():
         text = name if isinstance(value, bytes) else name + value
         size += len(text.encode("utf-8", "surrogatepass")) + (len(value) if isinstance(value, bytes) else 0)
     if size >= APPLICATION_PROPERTIES_BYTES_MAX:
         raise ArgumentError(
             f"The properties to modify take {size} bytes, the limit is {APPLICATION_PROPERTIES_BYTES_MAX - 1}."
         )
-    return result
 
 
 def counted_bytes(changes: PropertyChanges | None) -> int:

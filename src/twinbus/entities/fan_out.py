@@ -117,6 +117,8 @@ class FanOut:
         commons = self._commons
         now_ms = self._now_ms
         duplicates = topic.duplicates
+        # Ids of scheduled messages of this batch, which the window gets at its end.
+        later: set[str] = set()
         body = commons.bodies.reserve(len(self._messages), facts())
         if self._messages:
             self._mark = META_PENDING + NUMBER.pack(body)
@@ -127,10 +129,12 @@ class FanOut:
             if new.ping:
                 topic.pings += 1
                 continue
-            if duplicates is not None and duplicates.find(new.message_id, now_ms) is not None:
+            name = new.message_id
+            if duplicates is not None and (name in later or duplicates.find(name, now_ms) is not None):
                 continue
             if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
                 self._scheduled.append(new)
+                later.add(new.message_id)
                 continue
             opened = facts()
             seq = topic.numbers.next(opened)

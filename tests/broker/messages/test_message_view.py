@@ -205,5 +205,7 @@ def test_changes_have_a_bound() -> None:
     half = "x" * (APPLICATION_PROPERTIES_BYTES_MAX // 2)
     view = view_of()
     assert view.encode(Changes({"a": half}, {}))
-    with pytest.raises(FilterEvaluationError, match="they may take"):
+    with pytest.raises(FilterEvaluationError, match="are too large"):
         view.encode(Changes({"a": half, "b": half}, {}))
+    with pytest.raises(FilterEvaluationError, match="are too large"):
+        view.encode(Changes({"\u20ac" * (APPLICATION_PROPERTIES_BYTES_MAX // 3 + 1): 1}, {}))

@@ -391,11 +391,17 @@ def test_the_broker_goes_on_without_its_ledger(tmp_path: Path) -> None:
         assert peer.send(peer.sender("orders"), text()) is not None
 
 
-def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scribe = Scribe(tmp_path, SteppedClock())  # never started: its thread takes nothing
     for _ in range(LEDGER_INTERVALS_WAITING_MAX + 5):
         scribe.put([(None, 0, 0, 0, 0, 0)])  # type: ignore[list-item]
     assert scribe.lost_records == 5
+    # It answers, and hangs again: each time is logged once.
+    scribe._work.get()
+    for _ in range(3):
+        scribe.put([(None, 0, 0, 0, 0, 0)])  # type: ignore[list-item]
+    assert scribe.lost_records == 7
+    assert [record.getMessage()[:29] for record in caplog.records] == ["the ledger's disk hangs: oper"] * 2
 
 
 def test_large_deliveries_are_counted_in_steps(ledger: Path) -> None:

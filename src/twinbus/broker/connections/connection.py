@@ -644,7 +644,7 @@ class BrokerConnection(asyncio.Protocol):
             self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))
         else:
             logger.info("a client put no valid token in time: its connection is closed")
-            text = "The connection has no valid token: put one to $cbs within 20 seconds."
+            text = f"The connection has no valid token: put one to $cbs within {TOKEN_TIMEOUT_MS // 1000} seconds."
             self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))
 
     def _beat(self) -> None:

@@ -28,11 +28,11 @@ from twinbus.amqp.states import (
     encode_state,
 )
 from twinbus.broker.messages.changes import SYSTEM
-from twinbus.entities.changes import counted_bytes
+from twinbus.entities.changes import check_size, counted_bytes
 from twinbus.entities.queue import Queue
 from twinbus.errors import ArgumentError, NotAllowedError, QuotaExceededError
 from twinbus.ledger.words import Kind
-from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX, DEAD_LETTER_TEXT_CHARS_MAX, SETTLEMENTS_BYTES_MAX
+from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX, SETTLEMENTS_BYTES_MAX
 from twinbus.store.facts import Facts
 
 REASON = "DeadLetterReason"
@@ -148,11 +148,7 @@ def changes(properties: dict[Any, Any] | None) -> dict[str, str | bytes] | None:
     found: dict[str, str | bytes] = {str(key): encode(value) for key, value in properties.items()}
     if any(name.startswith(SYSTEM) for name in found):
         raise ArgumentError("The name of a property to modify cannot start with a NUL character.")
-    size = sum(len(key) + len(value) for key, value in found.items())
-    if size > APPLICATION_PROPERTIES_BYTES_MAX:
-        raise ArgumentError(
-            f"The properties to modify take {size} bytes; they may take {APPLICATION_PROPERTIES_BYTES_MAX}."
-        )
+    check_size(found)
     return found
 
 

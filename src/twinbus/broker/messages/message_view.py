@@ -19,11 +19,11 @@ from twinbus.amqp.reader import decode_section, locate, plain_text
 from twinbus.amqp.types import Described, Float32, Symbol, Timestamp
 from twinbus.broker.messages.changes import ANNOTATIONS, FIELDS, REMOVED, SYSTEM, changed
 from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES
+from twinbus.entities.changes import check_size
 from twinbus.entities.filters import REMOVED as GONE
 from twinbus.entities.filters import Changes, Properties, fold
 from twinbus.entities.message import NewMessage, QueuedMessage, Relayed
-from twinbus.errors import EncodeError, FilterEvaluationError, ProtocolError, StoreError
-from twinbus.limits import APPLICATION_PROPERTIES_BYTES_MAX
+from twinbus.errors import ArgumentError, EncodeError, FilterEvaluationError, ProtocolError, StoreError
 
 TIMESPAN = Symbol("com.microsoft:timespan")
 DATETIME_OFFSET = Symbol("com.microsoft:datetime-offset")
@@ -144,11 +144,10 @@ class TopicMessageView:
                 found[SYSTEM + name] = REMOVED if value is GONE else encode(value)
         except EncodeError as error:
             raise FilterEvaluationError(f"A value has no AMQP form: {error}") from error
-        size = sum(len(name) + len(value) for name, value in found.items())
-        if size > APPLICATION_PROPERTIES_BYTES_MAX:
-            raise FilterEvaluationError(
-                f"The action's changes take {size} bytes; they may take {APPLICATION_PROPERTIES_BYTES_MAX}."
-            )
+        try:
+            check_size(found)
+        except ArgumentError as error:
+            raise FilterEvaluationError(f"The action's changes are too large: {error.text}") from error
         return found
 
     # --- parts ------------------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ class Scribe:
         self._work: SimpleQueue[list[Interval] | None] = SimpleQueue()
         # Records dropped because too many waited.
         self._turned_away = 0
+        # Whether intervals are turned away now.
+        self._hangs = False
         # A daemon, because a disk that hangs must not block the process from exiting.
         self._thread = threading.Thread(target=self._serve, name="ledger", daemon=True)
 
@@ -58,10 +60,12 @@ class Scribe:
     def put(self, intervals: list[Interval]) -> None:
         """Queue intervals for writing."""
         if self._work.qsize() >= LEDGER_INTERVALS_WAITING_MAX:
-            if not self._turned_away:
+            if not self._hangs:
                 logger.error("the ledger's disk hangs: operations are not recorded until it answers")
+            self._hangs = True
             self._turned_away += len(intervals)
             return
+        self._hangs = False
         self._work.put(intervals)
 
     def close(self) -> None:

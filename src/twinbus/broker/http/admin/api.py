@@ -8,11 +8,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from twinbus.broker.durability import until_durable
 from twinbus.broker.http.admin.caller import Caller
 from twinbus.broker.http.admin.entities import Queues, Subscriptions, Topics
 from twinbus.broker.http.admin.errors import AdminError, AdminResponse, refusal
@@ -24,8 +24,7 @@ from twinbus.broker.http.admin.resource import Call, Resource
 from twinbus.broker.http.admin.rules import Rules
 from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.entities.records import NUMBER
-from twinbus.errors import ArgumentError, EntityNotFoundError, ServerBusyError
-from twinbus.limits import ADMIN_COMMIT_TIMEOUT_MS
+from twinbus.errors import ArgumentError, EntityNotFoundError
 from twinbus.store.facts import Table
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class AdminApi:
             call = Call(verb, target, lowered, body, site, caller, now_ms)
             response = self._answer(call, query)
             if call.method != "GET":
-                await self._durable()
+                await until_durable(self._host)
             return response
         except Exception as error:
             return refusal(error, self._host.tracker, path.strip("/") if target is None else target.path)
@@ -168,17 +167,6 @@ class AdminApi:
         if self._etag(resource, found) not in tags:
             raise AdminError(412, f"'{call.target.path}' has changed since it was read.")
 
-    async def _durable(self) -> None:
-        """Wait until the changes just made are on disk."""
-        commits = self._host.commits
-        done: asyncio.Future[None] = self._host.loop.create_future()
-        commits.facts.then.append((_resolve, done))
-        commits.request()
-        try:
-            await asyncio.wait_for(done, ADMIN_COMMIT_TIMEOUT_MS / 1000)
-        except TimeoutError:
-            raise ServerBusyError("The disk did not answer in time; look whether the change was made.") from None
-
     def _first_start(self) -> int:
         stored = self._host.store.get(Table.META, _CREATED_KEY)
         # A damaged date is replaced: nothing depends on it.
@@ -188,8 +176,3 @@ class AdminApi:
         now_ms = self._host.clock.now_ms()
         self._host.commits.facts.rows[Table.META, _CREATED_KEY] = NUMBER.pack(now_ms)
         return now_ms
-
-
-def _resolve(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)

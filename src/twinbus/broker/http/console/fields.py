@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
+from twinbus.broker.durability import until_durable
 from twinbus.broker.http.console.entities import found_entity
 from twinbus.broker.http.console.messages import MAIN, part_of
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
-from twinbus.errors import ArgumentError, ServerBusyError
-from twinbus.limits import ADMIN_COMMIT_TIMEOUT_MS
+from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
     from twinbus.auth.policies import Right
@@ -67,16 +66,5 @@ def queue_place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[Names
 
 async def durable(host: NamespaceHost) -> None:
     """Wait until the changes are on disk."""
-    done: asyncio.Future[None] = host.loop.create_future()
-    host.commits.facts.then.append((_resolve, done))
-    host.commits.request()
     host.timers.reschedule()
-    try:
-        await asyncio.wait_for(done, ADMIN_COMMIT_TIMEOUT_MS / 1000)
-    except TimeoutError:
-        raise ServerBusyError("The disk did not answer in time; look whether the change was made.") from None
-
-
-def _resolve(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
+    await until_durable(host)

@@ -18,10 +18,11 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from twinbus.auth.policies import Right
+from twinbus.broker.durability import until_durable
 from twinbus.broker.http.admin.caller import Caller
 from twinbus.broker.http.admin.errors import AdminError, AdminResponse, refusal
 from twinbus.broker.http.rest.properties import BROKER_PROPERTIES, batch_of, message_of, properties_of
@@ -147,7 +148,7 @@ class RestApi:
             raise ArgumentError(f"A property has no AMQP form: {error}.") from None
         await send(host, target, taken)
         host.meter.entity(target.path).add_sends(taken)
-        await self._durable()
+        await until_durable(self._host)
         return AdminResponse(201)
 
     async def _receive(
@@ -224,7 +225,7 @@ class RestApi:
             queue.renew(place.token, now_ms)
             host.timers.reschedule()
         host.meter.entity(queue.path).counter(_SETTLEMENTS[method]).count += 1
-        await self._durable()
+        await until_durable(self._host)
         return AdminResponse(200)
 
     @contextmanager
@@ -237,18 +238,6 @@ class RestApi:
                 path = self._host.entities.entity(place.entity).path
                 self._host.meter.entity(path).counter(kind, error.condition).count += 1
             raise
-
-    async def _durable(self) -> None:
-        """Wait until the changes are on disk."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._host.commits.facts.then.append((_resolve, done))
-        self._host.commits.request()
-        await done
-
-
-def _resolve(done: asyncio.Future[Any]) -> None:
-    if not done.done():
-        done.set_result(None)
 
 
 def _timeout_s(query: Mapping[str, str]) -> float:
