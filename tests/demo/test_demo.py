@@ -64,7 +64,7 @@ def test_told_to_stop_it_takes_its_processes_with_it() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["--engine", "magic"], "--engine is 'magic'"), (["--keep", "."], "is not empty: --keep takes a new folder")],
+    [(["--engine", "magic"], "--engine 'magic'"), (["--keep", "."], "is not empty: --keep takes a new folder")],
 )
 def test_what_cannot_be_is_refused_at_once(arguments: list[str], says: str) -> None:
     done = subprocess.run([*TWINBUS, "demo", *arguments], capture_output=True, text=True, timeout=50, check=False)
