@@ -241,9 +241,9 @@ def test_a_topic_has_a_bounded_number_of_rules() -> None:
     house.subscribe("s", FalseFilter())
     selection, sql, correlation = house.topic.selection, SqlFilter("n = 1"), CorrelationFilter(label="a")
     for number in range(SQL_RULES_PER_TOPIC_MAX - 1):
-        selection.add(house.sub("s"), rule(f"sql{number}", sql))
+        selection.add(house.subscription("s"), rule(f"sql{number}", sql))
     for number in range(CORRELATION_RULES_PER_TOPIC_MAX):
-        selection.add(house.sub("s"), rule(f"correlation{number}", correlation))
+        selection.add(house.subscription("s"), rule(f"correlation{number}", correlation))
     with pytest.raises(QuotaExceededError, match="at most 2000 SQL filters"):
         house.add_rule("s", "three", sql)
     with pytest.raises(QuotaExceededError, match="at most 100000 correlation filters"):

@@ -9,6 +9,7 @@ from move_watch import MoveWatch, watched_moves
 from rules_house import House, new, tag
 from topic_house import TopicHouse, post
 
+from twinbus.build import build
 from twinbus.entities.message import QueuedMessage
 from twinbus.entities.states import MEANINGS, TRANSITIONS, Move, Place, place
 from twinbus.limits import FORWARD_HOPS_MAX
@@ -26,6 +27,8 @@ LEFT = {
 
 @pytest.fixture
 def watch() -> Iterator[MoveWatch]:
+    if build() == "compiled":
+        pytest.skip("Compiled code does not call the methods that the watch replaces: the pure build is watched.")
     with watched_moves() as found:
         yield found
 

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import pytest
 from move_watch import watched_moves
 
+from twinbus.build import build
+
 
 @pytest.fixture(autouse=True)
 def moves_by_the_table() -> Iterator[None]:
     with watched_moves() as watch:
         yield
-    assert watch.seen
+    # Compiled code does not call the methods that the watch replaces.
+    assert watch.seen or build() == "compiled"
