@@ -1,4 +1,4 @@
-"""Take the pictures of the console for the documentation: `python -m scripts.console_pictures`.
+"""Take the pictures of the console for the documentation: `python -m scripts.console_pictures [VIEW...]`.
 
 Needs Chromium and the extra `dev`. A broker with a few orders, dead letters and a client at work is looked at. Each
 action is taken wide and on a phone into `docs/pictures/console`, and those that the pages show into `docs/pictures`.
@@ -7,6 +7,7 @@ action is taken wide and on a phone into `docs/pictures/console`, and those that
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -139,8 +140,10 @@ class Camera:
     def filter(self) -> None:
         self.entities()
         self.browser.click("#only-dead")
-        self.browser.click("thead button", "Dead letters")
         self.browser.sees(" found")
+        # On a phone the rows are cards without titles to sort by.
+        if any(each.is_displayed() for each in self.browser.all("thead button")):
+            self.browser.click("thead button", "Dead letters")
 
     def rates(self) -> None:
         self.open("/e/invoices%2Feu", "", ".rate .spark")
@@ -206,7 +209,7 @@ def take(camera: Camera, view: str, width: int, height: int, colours: str, file:
     Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
-def main() -> None:
+def main(views: list[str]) -> None:
     broker = prepared()
     try:
         with (
@@ -221,14 +224,18 @@ def main() -> None:
             camera = Camera(browser, broker)
             (PICTURES / "console").mkdir(exist_ok=True)
             for at, view in enumerate(VIEWS):
+                if views and view not in views:
+                    continue
                 for width, height in SIZES:
                     file = PICTURES / "console" / f"{view.replace('_', '-')}-{width}.png"
                     take(camera, view, width, height, "dark" if at % 5 == 4 else "light", file)
             for name, (view, width, height, colours) in SHOWN.items():
+                if views and view not in views:
+                    continue
                 take(camera, view, width, height, colours, PICTURES / f"{name}.png")
     finally:
         broker.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

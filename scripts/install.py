@@ -33,8 +33,8 @@ SETTINGS = {
 SECTIONS = ("global.", "install.", ":env:.")
 # What an extra brings, and how large it is.
 WHAT = {
-    "demo": "Spark and Java: 0.7 GB to download, 1.1 GB on disk",
-    "dev": "Spark, Java and the tools of the tests: 0.8 GB to download, 1.3 GB on disk",
+    "demo": "Spark and Java: 665 MB to download, 1.1 GB on disk",
+    "dev": "Spark, Java and the tools of the tests: 777 MB to download, 1.5 GB on disk",
 }
 UNCOMPRESSED = "[bdist_wheel]\ncompression = stored\n"
 
