@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.keys import Keys
 
 from tests.broker.peer import Peer, text
@@ -492,5 +493,12 @@ def test_everything_has_a_name(broker: Broker, browser: Browser) -> None:
 
 def nameless(browser: Browser, within: str) -> list[str | None]:
     kinds = ("a", "button", "input", "select", "textarea", "table", "[role=img]")
-    found = browser.all(", ".join(f"{within} {kind}" for kind in kinds))
-    return [each.get_attribute("outerHTML") for each in found if each.is_displayed() and not each.accessible_name]
+    while True:
+        found = browser.all(", ".join(f"{within} {kind}" for kind in kinds))
+        try:
+            return [
+                each.get_attribute("outerHTML") for each in found if each.is_displayed() and not each.accessible_name
+            ]
+        except StaleElementReferenceException:
+            # The page has drawn this part again meanwhile.
+            continue

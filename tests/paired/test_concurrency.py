@@ -65,7 +65,7 @@ async def test_a_hundred_at_once_that_fail_over_together(pair: Pair, mode: str) 
 
 
 async def test_a_hundred_that_wait_for_the_backlog_go_to_a_primary_that_is_back(pair: Pair) -> None:
-    async with pair.sender(failover_interval=0, backlog_queue_count=1) as sender:
+    async with pair.sender(failover_interval=0, backlog_queue_count=1, try_timeout=50) as sender:
         await call(sender.paired_client.wait_until_paired)
         with pair.secondary.fault("refusing"):
             with pair.primary.fault("refusing", "orders"):

@@ -235,7 +235,8 @@ class Tasks:
         thread = threading.Thread(target=self._run, args=(work, *arguments), name="twinbus-paired", daemon=True)
         with self._lock:
             self._threads.add(thread)
-        thread.start()
+            # Started under the lock: `finish` could not wait for a thread that is not.
+            thread.start()
 
     def within(self, seconds: float, work: Callable[[], None]) -> bool:
         """Whether `work` ended in that time; if not, it continues in the background, and its outcome is ignored."""
