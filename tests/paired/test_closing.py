@@ -102,6 +102,21 @@ async def ours_done(before: set[asyncio.Task[object]]) -> None:
     pytest.fail("a task of the client is left")
 
 
+async def test_closing_closes_senders_that_nobody_holds(pair: Pair) -> None:
+    before = pair.connections()
+    client = pair.make()
+    sender = client.get_queue_sender("orders")
+    await call(sender.send_messages, ServiceBusMessage("x"))
+    del sender
+    gc.collect()
+    await call(client.close)
+    for _ in range(500):
+        if pair.connections() <= before:
+            break
+        await asyncio.sleep(0.01)
+    assert pair.connections() <= before
+
+
 async def test_a_sender_keeps_its_client_alive(pair: Pair) -> None:
     client = pair.package.PairedServiceBusClient.from_connection_strings(
         pair.primary.connection_string(), pair.secondary.connection_string(), **{**FAST, "failover_interval": 0}
