@@ -20,7 +20,7 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Any, Unpack, cast
 from uuid import uuid4
-from weakref import WeakSet, finalize
+from weakref import finalize
 
 from azure.servicebus.aio import ServiceBusSender
 
@@ -111,8 +111,8 @@ class PairedServiceBusClient:
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
         )
-        # Senders that are still referenced.
-        self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
+        # Senders that are not closed: closing the client closes them, also those that are not referenced any more.
+        self._senders: set[PairedServiceBusSender] = set()
         OPEN_PAIRS.add(self, primary.address)
         # A syphon is a service: it runs until it is closed.
         self._forgotten = None if options.enable_syphon else finalize(self, self._pair.abandon)
@@ -175,7 +175,7 @@ class PairedServiceBusClient:
         if self._forgotten is not None:
             self._forgotten.detach()
         if not self._pair.forked:
-            await self._pair.close(reason, [sender.close for sender in self._senders])
+            await self._pair.close(reason, [sender.close for sender in list(self._senders)])
 
     # --- what it makes --------------------------------------------------------------------------------------------
 
@@ -258,6 +258,7 @@ class PairedServiceBusClient:
         sender = PairedServiceBusSender(pair, entity, channels, diverter)
         # A sender keeps its client alive.
         sender._client = self
+        sender._on_close = self._senders.discard
         self._senders.add(sender)
         return sender
 

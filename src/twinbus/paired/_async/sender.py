@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -50,6 +51,8 @@ class PairedServiceBusSender:
         self._pair = pair
         # The client that created it, which must live as long; None if there is none.
         self._client: object = None
+        # Called with the sender when it is closed.
+        self._on_close: Callable[[PairedServiceBusSender], None] = lambda sender: None
         self._entity = entity
         # The SDK's senders to the primary, each lent to one send at a time.
         self._channels = channels
@@ -109,6 +112,7 @@ class PairedServiceBusSender:
     async def close(self) -> None:
         """Close the links to the primary and to the backlog."""
         self._closed = True
+        self._on_close(self)
         if self._pair.forked:
             return
         await self._pair.tasks.together(*[channel.close for channel in self._channels.all], *self._diverter.closings())

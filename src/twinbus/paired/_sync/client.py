@@ -8,7 +8,7 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Any, Unpack, cast
 from uuid import uuid4
-from weakref import WeakSet, finalize
+from weakref import finalize
 
 from azure.servicebus import ServiceBusSender
 
@@ -99,7 +99,7 @@ class PairedServiceBusClient:
             wall_clock=wall_clock,
             rng=arguments.get("rng") or SystemRandom(),
         )
-        self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
+        self._senders: set[PairedServiceBusSender] = set()
         OPEN_PAIRS.add(self, primary.address)
         self._forgotten = None if options.enable_syphon else finalize(self, self._pair.abandon)
         if self._forgotten is not None:
@@ -157,7 +157,7 @@ class PairedServiceBusClient:
         if self._forgotten is not None:
             self._forgotten.detach()
         if not self._pair.forked:
-            self._pair.close(reason, [sender.close for sender in self._senders])
+            self._pair.close(reason, [sender.close for sender in list(self._senders)])
 
     def get_queue_sender(self, queue_name: str, **kwargs: Unpack[SenderArguments]) -> PairedServiceBusSender:
         """A sender to a queue, with the SDK's options."""
@@ -233,6 +233,7 @@ class PairedServiceBusClient:
         pair.diverters.add(diverter)
         sender = PairedServiceBusSender(pair, entity, channels, diverter)
         sender._client = self
+        sender._on_close = self._senders.discard
         self._senders.add(sender)
         return sender
 

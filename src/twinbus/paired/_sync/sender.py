@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -43,6 +44,7 @@ class PairedServiceBusSender:
     ) -> None:
         self._pair = pair
         self._client: object = None
+        self._on_close: Callable[[PairedServiceBusSender], None] = lambda sender: None
         self._entity = entity
         self._channels = channels
         channels.give(channels.make())
@@ -94,6 +96,7 @@ class PairedServiceBusSender:
     def close(self) -> None:
         """Close the links to the primary and to the backlog."""
         self._closed = True
+        self._on_close(self)
         if self._pair.forked:
             return
         self._pair.tasks.together(*[channel.close for channel in self._channels.all], *self._diverter.closings())
