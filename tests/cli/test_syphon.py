@@ -255,6 +255,8 @@ def test_dead_letters_go_back(command: Command, primary: Broker, secondary: Brok
     assert "nowhere" in found["a"]["description"]
     assert found["b"]["reason"] == "CannotBeRestored"
     primary.create_queue("nowhere")
+    code, out, _ = command("pair", "status", "--primary-name", "first", *ca)
+    assert "diverted: 0 messages in 0 of 3 backlog queues; dead letters: 2\n" in out
     code, out, err = command("backlog", "resubmit", *ca)
     assert (code, out) == (1, "1 dead letters are back in the backlog.\n")
     assert "--to PATH" in err

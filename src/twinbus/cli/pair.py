@@ -79,9 +79,11 @@ def status(
     else:
         now_ms = SystemClock().now_ms()
         typer.echo(f"primary {name}: {'reachable' if not outage else f'cannot be reached: {outage}'}")
+        oldest_ms = summary["oldest_ms"]
         typer.echo(
             f"diverted: {summary['diverted']:,} messages in {summary['queues_in_use']} of {len(looks)} backlog queues"
-            f", the oldest {age(summary['oldest_ms'], now_ms)} old; dead letters: {summary['dead_letters']:,}"
+            + ("" if oldest_ms is None else f", the oldest {age(oldest_ms, now_ms)} old")
+            + f"; dead letters: {summary['dead_letters']:,}"
         )
         for path, reason in summary["refused"].items():
             typer.echo(f"{path} is refused by the primary: {reason}")
