@@ -225,7 +225,12 @@ def main() -> int:
             print(f"round {number + 1}/{options.rounds}", flush=True)
         versions = {peer.name: peer.version for peer in peers}
     table = {
-        name: {case.title: [median(results[case.title], figure) for figure in case.figures] for case in cases}
+        # A case that a peer cannot do, such as settlements without a confirmation, has no cell.
+        name: {
+            case.title: [median(results[case.title], figure) for figure in case.figures]
+            for case in cases
+            if results[case.title]
+        }
         for name, results in rounds.items()
     }
     show(table, rss, cases)
