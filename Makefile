@@ -24,6 +24,7 @@ EXAMPLE := tests/test_examples.py::test_example
 PAGE := tests/docs/test_commands.py::test_every_command_does_what_the_page_says
 SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_spark_syphon_kill.py \
 	tests/docs/test_spark_programs.py tests/cli/test_ledger.py \
+	tests/demo/test_demo.py::test_nothing_is_lost_and_the_report_is_written \
 	$(patsubst %,'$(EXAMPLE)[%]',spark_read.py spark_stream.py spark_state.py spark_database.py) \
 	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
 

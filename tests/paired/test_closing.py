@@ -86,8 +86,9 @@ async def test_a_client_that_nobody_holds_ends_by_itself(pair: Pair, state: str)
         await call(sender.send_messages, ServiceBusMessage("x"))
         dead = weakref.ref(client)
         del client, sender
-        gc.collect()
-        assert dead() is None
+        # A ping under way may still hold it for a moment.
+        while gc.collect() >= 0 and dead() is not None:
+            await asyncio.sleep(0.05)
         assert await until_gone(threads) == []
         await ours_done(tasks)
     assert not [each for each in OPEN_PAIRS.primaries() if each.port == pair.primary.endpoint().port]
