@@ -56,7 +56,7 @@ demo: $(DEMO) ## kill a message bus under load, lose nothing, and write the repo
 	$(BIN)/twinbus demo $(ARGS)
 
 test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark and of make console, in two processes (WORKERS=0: in one; BUILD=compiled; COVERAGE=1)
-	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TRACED) $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)))
+	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TRACED) $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)) $(addprefix --ignore=,$(HOSTS)))
 	$(if $(COVERAGE),$(BIN)/coverage report --skip-covered)
 
 coverage: $(STAMP) ## count the branches that the tests of the packages without I/O take, and fail below the bar of pyproject.toml
@@ -67,7 +67,7 @@ console: $(STAMP) ## run the tests of the console's work with messages, in a rea
 	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(CONSOLE))
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK) $(addprefix --ignore=,$(HOSTS)))
 
 spark-versions: $(STAMP) ## run chosen tests of the pipeline on Spark 4.0, 4.1 and 4.3 (VERSIONS=4.0.0 for one; ARGS=--quick as CI)
 	$(BIN)/python -m tests.spark.versions $(VERSIONS) $(ARGS)
