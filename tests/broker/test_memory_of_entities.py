@@ -1,10 +1,11 @@
-"""What entities hold in memory besides messages is limited: session states, changed properties, remembered ids."""
+"""What entities hold in memory besides messages is limited: states, changed properties, remembered ids, rules."""
 
 from __future__ import annotations
 
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,10 @@ from twinbus.amqp.states import Accepted, AmqpError, Modified, Rejected, State, 
 from twinbus.amqp.types import Symbol
 from twinbus.broker.memory import MemoryKind
 from twinbus.clock import SteppedClock
+from twinbus.entities.filters import CorrelationFilter
+from twinbus.entities.rule import Rule
 from twinbus.entities.settings import QueueSettings
+from twinbus.errors import QuotaExceededError
 from twinbus.testing import Broker
 
 KIB = 1024
@@ -152,3 +156,44 @@ def test_remembered_message_ids_are_bounded(broker: Broker, clock: SteppedClock)
 
 def _guid(token: bytes) -> uuid.UUID:
     return uuid.UUID(bytes_le=token)
+
+
+def test_rules_are_bounded_in_bytes(broker: Broker) -> None:
+    broker.create_topic("t")
+    broker.create_subscription("t", "s")
+    wide = CorrelationFilter(properties={f"name{number}": "x" * 20 * KIB for number in range(2)})
+    small = CorrelationFilter(properties={"name": "x"})
+    base = held(broker, MemoryKind.RULES)
+    broker.create_rule("t", "s", "one", wide)
+    taken = held(broker, MemoryKind.RULES)
+    assert taken - base > 40 * KIB
+    bound(broker, MemoryKind.RULES, taken + 10 * KIB)
+    with pytest.raises(QuotaExceededError):
+        broker.create_rule("t", "s", "two", wide)
+    with pytest.raises(QuotaExceededError):
+        broker.create_subscription("t", "other", filter=wide)
+    assert held(broker, MemoryKind.RULES) == taken
+    broker.create_rule("t", "s", "two", small)
+    with pytest.raises(QuotaExceededError):
+        _replace(broker, "two", wide)
+    _replace(broker, "one", small)
+    _replace(broker, "two", wide)
+    broker.create_subscription("t", "other")
+    broker.call(lambda server: server.hosts["contoso"].remove_rule("t", "s", "one"))
+    broker.delete_subscription("t", "other")
+    broker.call(lambda server: server.hosts["contoso"].delete_topic("t"))
+    assert held(broker, MemoryKind.RULES) == 0
+
+
+def test_rules_count_after_a_restart(tmp_path: Path) -> None:
+    wide = CorrelationFilter(properties={"name": "x" * 20 * KIB})
+    with Broker(data=tmp_path) as broker:
+        broker.create_topic("t")
+        broker.create_subscription("t", "s", filter=wide)
+        before = held(broker, MemoryKind.RULES)
+    with Broker(data=tmp_path) as broker:
+        assert held(broker, MemoryKind.RULES) == before > 20 * KIB
+
+
+def _replace(broker: Broker, name: str, filter: CorrelationFilter) -> None:
+    broker.call(lambda server: server.hosts["contoso"].update_rule("t", "s", Rule(name, filter, None, 0)))

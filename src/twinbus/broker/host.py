@@ -164,6 +164,7 @@ class NamespaceHost:
                     self.memory[MemoryKind.SESSION_STATES],
                     self.memory[MemoryKind.CHANGES],
                     self.memory[MemoryKind.DUPLICATE_IDS],
+                    self.memory[MemoryKind.RULES],
                 ),
             )
         except BaseException:

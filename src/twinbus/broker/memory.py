@@ -28,6 +28,9 @@ from twinbus.limits import (
     PARTIAL_BYTES_MAX,
     PARTIAL_BYTES_NAMESPACE_MAX,
     PARTIAL_BYTES_PROCESS_MAX,
+    RULES_BYTES_MAX,
+    RULES_BYTES_NAMESPACE_MAX,
+    RULES_BYTES_PROCESS_MAX,
     SESSION_STATES_BYTES_MAX,
     SESSION_STATES_BYTES_NAMESPACE_MAX,
     SESSION_STATES_BYTES_PROCESS_MAX,
@@ -47,6 +50,7 @@ class MemoryKind(enum.Enum):
     SESSION_STATES = "session-states"
     CHANGES = "changes"  # properties changed on messages since they were sent
     DUPLICATE_IDS = "duplicate-ids"  # message ids that duplicate detection remembers
+    RULES = "rules"
 
 
 # Per connection or entity, per namespace and for the process.
@@ -66,9 +70,10 @@ _BOUNDS: Final = {
         DUPLICATE_IDS_BYTES_NAMESPACE_MAX,
         DUPLICATE_IDS_BYTES_PROCESS_MAX,
     ),
+    MemoryKind.RULES: (RULES_BYTES_MAX, RULES_BYTES_NAMESPACE_MAX, RULES_BYTES_PROCESS_MAX),
 }
 # Held by entities, independent of connections.
-OF_ENTITIES: Final = (MemoryKind.SESSION_STATES, MemoryKind.CHANGES, MemoryKind.DUPLICATE_IDS)
+OF_ENTITIES: Final = (MemoryKind.SESSION_STATES, MemoryKind.CHANGES, MemoryKind.DUPLICATE_IDS, MemoryKind.RULES)
 
 
 class Memory:

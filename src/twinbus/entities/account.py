@@ -8,6 +8,7 @@ from __future__ import annotations
 from twinbus.limits import (
     CHANGES_BYTES_NAMESPACE_MAX,
     DUPLICATE_IDS_BYTES_NAMESPACE_MAX,
+    RULES_BYTES_NAMESPACE_MAX,
     SESSION_STATES_BYTES_NAMESPACE_MAX,
 )
 
@@ -56,16 +57,18 @@ class Account:
 class Accounts:
     """The accounts of a namespace for what its entities hold besides messages."""
 
-    __slots__ = ("changes", "duplicate_ids", "session_states")
+    __slots__ = ("changes", "duplicate_ids", "rules", "session_states")
 
     def __init__(
         self,
         session_states: Account | None = None,
         changes: Account | None = None,
         duplicate_ids: Account | None = None,
+        rules: Account | None = None,
     ) -> None:
         self.session_states = session_states or Account(SESSION_STATES_BYTES_NAMESPACE_MAX)
         # Properties changed on messages since they were sent.
         self.changes = changes or Account(CHANGES_BYTES_NAMESPACE_MAX)
         # Message ids that duplicate detection remembers.
         self.duplicate_ids = duplicate_ids or Account(DUPLICATE_IDS_BYTES_NAMESPACE_MAX)
+        self.rules = rules or Account(RULES_BYTES_NAMESPACE_MAX)

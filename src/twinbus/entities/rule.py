@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from functools import cached_property
 from typing import Any, Final
 
-from twinbus.limits import RULE_NAME_CHARS_MAX
+from twinbus.limits import RULE_NAME_CHARS_MAX, RULE_OBJECT_BYTES
 
 from .filters import Filter, SqlAction, TrueFilter, filter_from_json
 from .topic_settings import check_name
@@ -25,6 +27,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         check_name(self.name, RULE_NAME_CHARS_MAX, "rule")
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """The memory it takes. Texts count twice: as they came, and in the compiled form."""
+        return RULE_OBJECT_BYTES + 2 * len(json.dumps(self.to_json()))
 
     def to_json(self) -> dict[str, Any]:
         return {

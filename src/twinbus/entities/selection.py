@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.errors import FilterEvaluationError, QuotaExceededError
-from twinbus.limits import CORRELATION_RULES_PER_TOPIC_MAX, SQL_RULES_PER_TOPIC_MAX
+from twinbus.limits import CORRELATION_RULES_PER_TOPIC_MAX, RULES_BYTES_MAX, SQL_RULES_PER_TOPIC_MAX
 
+from .account import Account
 from .filters import CorrelationFilter, CorrelationIndex, FalseFilter, TrueFilter
 from .rule import Rule
 
@@ -57,9 +58,11 @@ class Choice:
 class Selection:
     """The rules of one topic."""
 
-    __slots__ = ("_always", "_bindings", "_correlations", "_evaluated", "_index")
+    __slots__ = ("_account", "_always", "_bindings", "_correlations", "_evaluated", "_index")
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account | None = None) -> None:
+        # The memory that the rules take; it counts for the namespace in `account`.
+        self._account = Account(RULES_BYTES_MAX, account)
         self._bindings: dict[Rule, Binding] = {}
         # Subscriptions that take every message unchanged, and how many of their rules say so.
         self._always: dict[Subscription, int] = {}
@@ -82,8 +85,13 @@ class Selection:
         """Whether any rule reads messages."""
         return bool(self._correlations or self._evaluated)
 
-    def check_room(self, rule: Rule) -> None:
-        """Raise if the topic has no room for another such rule."""
+    def check_room(self, rule: Rule, replaced: Rule | None = None) -> None:
+        """Raise if the topic has no room for the rule, in place of `replaced` if there is one."""
+        more_bytes = rule.held_bytes - (0 if replaced is None else replaced.held_bytes)
+        if more_bytes > 0 and not self._account.room(more_bytes):
+            raise QuotaExceededError("The rules take as many bytes as they may: remove rules, or make them smaller.")
+        if replaced is not None and type(rule.filter) is type(replaced.filter):
+            return
         if isinstance(rule.filter, CorrelationFilter):
             if len(self._correlations) >= CORRELATION_RULES_PER_TOPIC_MAX:
                 raise QuotaExceededError(f"A topic has at most {CORRELATION_RULES_PER_TOPIC_MAX} correlation filters.")
@@ -93,6 +101,7 @@ class Selection:
     def add(self, subscription: Subscription, rule: Rule) -> None:
         binding = Binding(subscription, rule)
         self._bindings[rule] = binding
+        self._account.hold(rule.held_bytes)
         if isinstance(rule.filter, CorrelationFilter):
             self._index.add(binding, rule.filter)
             self._correlations[binding] = None
@@ -103,6 +112,7 @@ class Selection:
 
     def remove(self, rule: Rule) -> None:
         binding = self._bindings.pop(rule)
+        self._account.give(rule.held_bytes)
         subscription = binding.subscription
         if isinstance(rule.filter, CorrelationFilter):
             self._index.remove(binding)

@@ -94,8 +94,7 @@ class Subscription:
     def update_rule(self, rule: Rule, now_ms: int, facts: Facts) -> None:
         """Replace the rule of the same name."""
         number, before = self._rule(rule.name)
-        if type(rule.filter) is not type(before.filter):
-            self.topic.selection.check_room(rule)
+        self.topic.selection.check_room(rule, before)
         self.queue.touch(now_ms)
         self.topic.selection.remove(before)
         renewed = dataclasses.replace(rule, created_ms=before.created_ms)

@@ -85,7 +85,7 @@ class Topic:
         self.gate.set_status(settings.status)
         self._by_name: dict[str, Subscription] = {}
         # All rules of all subscriptions.
-        self.selection = Selection()
+        self.selection = Selection(commons.accounts.rules)
         self.numbers = SequenceNumbers(entity_id)
         # Only scheduled messages, including damaged ones.
         self.messages = Messages(entity_id, commons, None, False)
