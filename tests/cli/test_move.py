@@ -79,6 +79,25 @@ def test_what_is_refused_stays(bus: Broker, twinbus: Command, done: Done) -> Non
     assert counts(bus, "orders")[0] == 1
 
 
+@pytest.mark.parametrize("verb", ["move", "copy"])
+def test_those_accepted_before_and_after_a_refused_one_are_counted(
+    bus: Broker, twinbus: Command, done: Done, tmp_path: Path, verb: str
+) -> None:
+    with Broker(queues=[QueueSettings(path="strict", requires_session=True)], sync=False) as other:
+        file = tmp_path / "other.txt"
+        file.write_text(other.connection_string())
+        for session in (["--session", "a"], [], ["--session", "b"]):
+            done("send", "orders", "x", *session)
+        code, out, err = twinbus(verb, "orders", "strict", "--to-connection-file", str(file))
+        verbs = {"move": "moved", "copy": "copied"}
+        assert (code, out) == (1, f"2 messages of orders {verbs[verb]} to strict.\n")
+        assert (counts(bus, "orders")[0], counts(other, "strict")[0]) == ({"move": 1, "copy": 3}[verb], 2)
+        if verb == "copy":
+            assert "Continue with --from 2, which copies 1 message once more." in err
+        else:
+            assert "The others stay in orders" in err
+
+
 def test_a_killed_move_leaves_every_message_in_one_place(bus: Broker, process: Process, done: Done) -> None:
     done("send", "orders", "{n}", "--count", str(MESSAGES))
     kills = 0

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,7 @@ def test_without_spark_it_runs_here_and_says_so(
         monkeypatch.delenv("JAVA_HOME", raising=False)
     put(secondary, QUEUES[0], diverted("orders", "a"))
     code, out, err = command("syphon", "--once", "--primary-name", "first", "--backlog-queue-count", "3")
-    assert (code, out) == (0, "1 messages syphoned, 0 dead-lettered.\n")
+    assert (code, out) == (0, "1 message syphoned, 0 dead-lettered.\n")
     assert "runs in this process" in err
     assert "twinbus[spark]" in err
     assert taken(primary, "orders", 1) == ["a"]
@@ -258,14 +259,36 @@ def test_dead_letters_go_back(command: Command, primary: Broker, secondary: Brok
     code, out, _ = command("pair", "status", "--primary-name", "first", *ca)
     assert "diverted: 0 messages in 0 of 3 backlog queues; dead letters: 2\n" in out
     code, out, err = command("backlog", "resubmit", *ca)
-    assert (code, out) == (1, "1 dead letters are back in the backlog.\n")
+    assert (code, out) == (1, "1 dead letter is back in the backlog.\n")
     assert "--to PATH" in err
     code, out, _ = command("backlog", "resubmit", "--to", "nowhere", *ca)
-    assert (code, out) == (0, "1 dead letters are back in the backlog.\n")
+    assert (code, out) == (0, "1 dead letter is back in the backlog.\n")
     code, out, _ = command(*syphon)
     assert out.startswith("2 messages syphoned, 0 dead-lettered")
     assert taken(primary, "nowhere", 2) == ["a", "b"]
     primary.delete_queue("nowhere")
+
+
+def test_dead_letters_that_come_back_meanwhile_stay(command: Command, secondary: Broker) -> None:
+    """A syphon that still fails dead-letters them again at once, for as long as somebody resubmits them."""
+    put(secondary, QUEUES[0], diverted("orders", "a", "b", "c"))
+    stop = threading.Event()
+
+    async def fail(count: int) -> None:
+        async with BusClient.from_connection_string(secondary.connection_string()) as client:
+            receiver = await client.receiver(QUEUES[0])
+            while count and not stop.is_set():
+                for message in await receiver.receive_batch(1, 0.2):
+                    count -= 1
+                    await receiver.dead_letter(message, "Test")
+
+    asyncio.run(fail(3))
+    failing = threading.Thread(target=lambda: asyncio.run(fail(20)))
+    failing.start()
+    code, out, err = command("backlog", "resubmit", "--ca-file", str(secondary.ca_file))
+    stop.set()
+    failing.join()
+    assert (code, out, err) == (0, "3 dead letters are back in the backlog.\n", "")
 
 
 def test_unused_queues(command: Command, secondary: Broker) -> None:
