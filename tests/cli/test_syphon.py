@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from twinbus.cli import syphon as syphon_module
+from twinbus.cli import view
 from twinbus.cli.main import run
 from twinbus.client import BusClient, Message
 from twinbus.client.envelope import wrap
@@ -243,6 +244,21 @@ def test_the_backlog_is_listed_and_peeked(command: Command, secondary: Broker) -
     assert "orders is refused" not in out
     code, out, _ = command("pair", "status", "--primary-name", "first", "--json", *ca)
     assert json.loads(out)["destinations"] == {"orders": 2, "bills": 1, "nowhere": 1}
+
+
+def test_names_of_queues_are_not_broken_at_80_columns(
+    command: Command, secondary: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_PIPE_COLUMNS", 80)
+    put(secondary, QUEUES[0], diverted("a-destination-with-a-long-name", *map(str, range(1_000))))
+    code, out, _ = command("backlog", "list", "--ca-file", str(secondary.ca_file))
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [
+        [QUEUES[0], "1,000"],
+        [QUEUES[1], "0"],
+        [QUEUES[2], "0"],
+    ]
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_dead_letters_go_back(command: Command, primary: Broker, secondary: Broker) -> None:

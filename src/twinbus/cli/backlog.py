@@ -2,7 +2,8 @@
 
 Rules:
 - Listing and peeking lock nothing; only `resubmit` and `remove-unused --yes` change anything.
-- A resubmitted dead letter is completed only after the backlog queue has accepted its copy.
+- A resubmitted dead letter is completed only after the backlog queue has accepted its copy. Those that the syphon
+  dead-letters again meanwhile stay.
 - A queue is unused if the pair does not use its number and it holds no messages of any kind.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli import work
 from twinbus.cli.group import group
 from twinbus.cli.pairing import (
     CaFile,
@@ -26,9 +28,9 @@ from twinbus.cli.pairing import (
     need_sdk,
     tls_of,
 )
-from twinbus.cli.view import show_json, show_table
+from twinbus.cli.view import counted, show_json, show_table
 from twinbus.clock import SystemClock
-from twinbus.errors import ConfigError, EnvelopeError, ServiceError
+from twinbus.errors import ConfigError, EnvelopeError
 from twinbus.limits import BACKLOG_QUEUES_DEFAULT
 
 if TYPE_CHECKING:
@@ -47,8 +49,6 @@ Example:
 
 Queue = Annotated[str | None, typer.Option(metavar="QUEUE", help="Only this backlog queue [all].")]
 Path = Annotated[str | None, typer.Option(metavar="PATH", help="Only messages for this destination.")]
-
-_RECEIVE_S = 1.0
 
 
 @backlogs.command("list")
@@ -92,8 +92,12 @@ def show_looks(looks: list[QueueLook]) -> None:
         ]
         for look in looks
     ]
-    numbers = ("messages", "dead letters", "bytes", "oldest")
-    show_table(["backlog queue", *numbers, "for", "dead because"], rows, numbers)
+    numbers = ("messages", "dead", "bytes", "oldest")
+    columns = ["backlog queue", *numbers, "for", "dead because"]
+    while rows[0] and all(row[-1] == "-" for row in rows):
+        # Without these columns the names of the queues fit into 80 columns.
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    show_table(columns, rows, numbers, ("for", "dead because"))
 
 
 @backlogs.command()
@@ -161,21 +165,46 @@ def resubmit(
       twinbus backlog resubmit --secondary-file secondary.txt --to orders-new
     """
     need_sdk()
+    from twinbus.cli.resubmit import ResubmitResult, resubmit_backlog
+    from twinbus.client.resubmission import resubmitted
+
     text = connection_string("secondary", secondary, secondary_file)
+    broken = 0
 
-    async def done() -> dict[str, dict[str, int]]:
+    def rewritten(message: ReceivedMessage) -> bytes | None:
+        nonlocal broken
+        try:
+            return resubmitted(message.payload, to)
+        except EnvelopeError:
+            broken += 1
+            return None
+
+    async def done(stop: work.Stop) -> dict[str, ResubmitResult]:
         names = [queue] if queue else [each.name for each in await _listed(text, primary_name, ca_file) if each.dead]
+        results: dict[str, ResubmitResult] = {}
         async with _client(text, ca_file) as client:
-            return {name: await _resubmit(client, name, to, count) for name in names}
+            for name in names:
+                results[name] = await resubmit_backlog(client, name, count, rewritten, stop)
+                if stop.is_set() or results[name].error is not None:
+                    break
+        return results
 
-    result = asyncio.run(done())
-    left = sum(each["left"] for each in result.values())
+    results = work.run(done)
+    back = sum(each.done for each in results.values())
+    left = sum(each.wanted - each.done for each in results.values())
     if as_json:
-        show_json(result)
+        show_json({name: {"resubmitted": each.done, "left": each.wanted - each.done} for name, each in results.items()})
     else:
-        typer.echo(f"{sum(each['resubmitted'] for each in result.values()):,} dead letters are back in the backlog.")
-        if left:
-            typer.echo(f"{left:,} cannot be restored and stay: give their destination with --to PATH.", err=True)
+        typer.echo(f"{counted(back, 'dead letter')} {'is' if back == 1 else 'are'} back in the backlog.")
+        if broken:
+            typer.echo(f"{broken:,} cannot be restored and stay: give their destination with --to PATH.", err=True)
+    for name, each in results.items():
+        if each.error is not None:
+            raise type(each.error)(f"{counted(left, 'dead letter')} not resubmitted to {name}: {each.error.text}")
+    if any(each.interrupted for each in results.values()):
+        raise typer.Exit(work.INTERRUPTED)
+    if left > broken and not as_json:
+        typer.echo(f"{counted(left - broken, 'dead letter')} not resubmitted: locked by another receiver.", err=True)
     if left:
         raise typer.Exit(1)
 
@@ -252,38 +281,6 @@ async def looked(text: str, primary_name: str | None, ca_file: Any) -> list[Queu
     async with _client(text, ca_file) as client:
         await survey.look_inside(client, looks)
     return looks
-
-
-async def _resubmit(client: BusClient, queue: str, to: str | None, count: int | None) -> dict[str, int]:
-    from twinbus.client.resubmission import resubmitted
-
-    receiver = await client.receiver(queue, dead_letters=True)
-    sender = await client.sender(queue)
-    done = 0
-    kept: list[ReceivedMessage] = []
-    while count is None or done + len(kept) < count:
-        wanted = 100 if count is None else min(100, count - done - len(kept))
-        messages = await receiver.receive_batch(wanted, _RECEIVE_S)
-        if not messages:
-            break
-        ready, payloads = [], []
-        for message in messages:
-            try:
-                payloads.append(resubmitted(message.payload, to))
-                ready.append(message)
-            except EnvelopeError:
-                kept.append(message)
-        outcomes = await sender.send_many(payloads)
-        accepted = [message for message, error in zip(ready, outcomes, strict=True) if error is None]
-        await receiver.complete_many(accepted)
-        done += len(accepted)
-        refused = [error for error in outcomes if error is not None]
-        if refused:
-            receiver.release([*kept, *(one for one, error in zip(ready, outcomes, strict=True) if error is not None)])
-            raise ServiceError(f"{queue} refused them: {refused[0]}")
-    # Held until now, or they would have been delivered again and again.
-    receiver.release(kept)
-    return {"resubmitted": done, "left": len(kept)}
 
 
 def age(since_ms: int | None, now_ms: int) -> str:

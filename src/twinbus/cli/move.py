@@ -56,8 +56,10 @@ class MoveResult:
     atomic: bool = False
     interrupted: bool = False
     error: ServiceError | None = None
-    # The last sequence number copied.
+    # The last sequence number copied, or the one before the first refused.
     last: int = 0
+    # Copied although a message before them was refused.
+    after: int = 0
 
 
 @connected
@@ -121,7 +123,8 @@ def copy(
     goal = _goal(target, entity, subscription, dead, max)
     result = work.run(lambda stop: _copied(target, other or target, path, to, (first, goal), as_new, stop))
     if result.last and (result.interrupted or result.error is not None):
-        typer.echo(f"Continue with --from {result.last + 1}.", err=True)
+        again = f", which copies {counted(result.after, 'message')} once more" if result.after else ""
+        typer.echo(f"Continue with --from {result.last + 1}{again}.", err=True)
     _tell("copied", path, to, result, json, {"last": result.last})
 
 
@@ -172,14 +175,11 @@ async def _moved(
                     ready = [
                         (each, sent_again(each.payload, moving.new_id(each) if as_new else None)) for each in messages
                     ]
-                    try:
-                        done = await moving.moved(receiver, sender, transactions, ready)
-                    except ServiceError as error:
-                        result.error = error
-                        receiver.release(messages)
-                        return result
+                    done, result.error = await moving.moved(receiver, sender, transactions, ready)
                     result.done += len(done)
                     counter.add(len(done))
+                    if result.error is not None:
+                        return result
                 if goal is not None and result.done >= goal:
                     break
     result.interrupted = stop.is_set()
@@ -228,11 +228,14 @@ async def _copied(
                 outcomes = await sender.send_many(payloads)
                 for each, error in zip(ready, outcomes, strict=True):
                     if error is not None:
-                        result.error = error
-                        break
+                        result.error = result.error or error
+                        continue
                     result.done += 1
-                    result.last = each.sequence_number
                     counter.add()
+                    if result.error is None:
+                        result.last = each.sequence_number
+                    else:
+                        result.after += 1
                 if result.error is not None or result.done == count or stop.is_set():
                     break
     result.interrupted = stop.is_set()

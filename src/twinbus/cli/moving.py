@@ -59,22 +59,26 @@ async def moved(
     sender: Sender,
     transactions: Transactions | None,
     ready: list[tuple[ReceivedMessage, bytes]],
-) -> set[int]:
-    """Move messages and return the sequence numbers of those moved; raise if any was refused."""
+) -> tuple[set[int], ServiceError | None]:
+    """Move messages; return the sequence numbers of those moved and the first error. The others are released."""
     if not ready:
-        return set()
-    if transactions is not None:
-        await transactions.move(receiver, sender, ready)
-        return {message.sequence_number for message, _ in ready}
-    outcomes = await sender.send_many([payload for _, payload in ready])
-    accepted = [message for (message, _), error in zip(ready, outcomes, strict=True) if error is None]
-    settled = await receiver.complete_many(accepted)
-    error = next((each for each in (*outcomes, *settled) if each is not None), None)
-    if error is not None:
-        refused = [message for (message, _), each in zip(ready, outcomes, strict=True) if each is not None]
-        receiver.release(refused)
-        raise error
-    return {message.sequence_number for message in accepted}
+        return set(), None
+    done: set[int] = set()
+    error: ServiceError | None = None
+    try:
+        if transactions is not None:
+            await transactions.move(receiver, sender, ready)
+            done = {message.sequence_number for message, _ in ready}
+        else:
+            outcomes = await sender.send_many([payload for _, payload in ready])
+            accepted = [message for (message, _), each in zip(ready, outcomes, strict=True) if each is None]
+            settled = await receiver.complete_many(accepted)
+            done = {each.sequence_number for each, failure in zip(accepted, settled, strict=True) if failure is None}
+            error = next((each for each in (*outcomes, *settled) if each is not None), None)
+    except ServiceError as raised:
+        error = raised
+    receiver.release([message for message, _ in ready if message.sequence_number not in done])
+    return done, error
 
 
 def new_id(message: ReceivedMessage) -> str:

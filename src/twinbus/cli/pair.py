@@ -25,7 +25,7 @@ from twinbus.cli.pairing import (
     tls_of,
 )
 from twinbus.cli.pairing import primary_name as name_of
-from twinbus.cli.view import show_json
+from twinbus.cli.view import counted, show_json
 from twinbus.clock import SystemClock
 from twinbus.errors import ServiceError
 
@@ -81,7 +81,8 @@ def status(
         typer.echo(f"primary {name}: {'reachable' if not outage else f'cannot be reached: {outage}'}")
         oldest_ms = summary["oldest_ms"]
         typer.echo(
-            f"diverted: {summary['diverted']:,} messages in {summary['queues_in_use']} of {len(looks)} backlog queues"
+            f"diverted: {counted(summary['diverted'], 'message')} in {summary['queues_in_use']} of "
+            f"{counted(len(looks), 'backlog queue')}"
             + ("" if oldest_ms is None else f", the oldest {age(oldest_ms, now_ms)} old")
             + f"; dead letters: {summary['dead_letters']:,}"
         )

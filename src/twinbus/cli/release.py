@@ -110,7 +110,10 @@ async def _release(
                         )
                         for each in messages
                     ]
-                    result.done += len(await moving.moved(receiver, sender, None, ready))
+                    done, result.error = await moving.moved(receiver, sender, None, ready)
+                    result.done += len(done)
+                    if result.error is not None:
+                        break
                 except MessageNotFoundError as error:
                     result.error = MessageNotFoundError(
                         f"{error.text} Is the stream still running, or another receiver?"

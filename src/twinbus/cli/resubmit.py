@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -160,21 +161,67 @@ async def _resubmit(
     dry_run: bool,
     stop: work.Stop,
 ) -> ResubmitResult:
+    from twinbus.client.resubmission import sent_again
+
     result = ResubmitResult()
     dead = f"{path}/$DeadLetterQueue"
     async with target.client() as client:
         wanted = await _listed(client, dead, chosen, stop)
-        result.wanted = len(wanted)
         result.missing = chosen.missing(wanted)
-        if wanted and not dry_run and not stop.is_set():
-            receiver = await client.receiver(dead)
-            sender = await client.sender(destination)
-            transactions = None if target.azure else await moving.transactions_of(client)
-            result.atomic = transactions is not None
-            with work.ProgressCounter(f"resubmitting to {destination}", len(wanted)) as counter:
-                await _move(receiver, sender, transactions, wanted, new_ids, result, counter, stop)
+        if dry_run:
+            result.wanted = len(wanted)
+        else:
+            await _copied_back(
+                client,
+                dead,
+                destination,
+                wanted,
+                lambda message: sent_again(message.payload, moving.new_id(message) if new_ids else None),
+                result,
+                stop,
+                atomic=not target.azure,
+            )
     result.interrupted = stop.is_set()
     return result
+
+
+async def resubmit_backlog(
+    client: BusClient,
+    queue: str,
+    count: int | None,
+    rewritten: Callable[[ReceivedMessage], bytes | None],
+    stop: work.Stop,
+) -> ResubmitResult:
+    """Resubmit the dead letters of a backlog queue that `rewritten` returns a payload for."""
+    result = ResubmitResult()
+    dead = f"{queue}/$DeadLetterQueue"
+    wanted = await _listed(client, dead, _Chosen(frozenset(), None, count), stop)
+    await _copied_back(client, dead, queue, wanted, rewritten, result, stop, atomic=True)
+    result.interrupted = stop.is_set()
+    return result
+
+
+async def _copied_back(
+    client: BusClient,
+    dead: str,
+    destination: str,
+    wanted: set[int],
+    rewritten: Callable[[ReceivedMessage], bytes | None],
+    result: ResubmitResult,
+    stop: work.Stop,
+    *,
+    atomic: bool,
+) -> None:
+    """Send copies of these dead letters and remove them. Those that `rewritten` returns None for stay."""
+    result.wanted = len(wanted)
+    if not wanted or stop.is_set():
+        return
+    receiver = await client.receiver(dead)
+    sender = await client.sender(destination)
+    transactions = await moving.transactions_of(client) if atomic else None
+    result.atomic = transactions is not None
+    with work.ProgressCounter(f"resubmitting to {destination}", len(wanted)) as counter:
+        await _move(receiver, sender, transactions, wanted, rewritten, result, counter, stop)
 
 
 async def _listed(client: BusClient, dead: str, chosen: _Chosen, stop: work.Stop) -> set[int]:
@@ -197,13 +244,12 @@ async def _move(
     sender: Sender,
     transactions: Transactions | None,
     wanted: set[int],
-    new_ids: bool,
+    rewritten: Callable[[ReceivedMessage], bytes | None],
     result: ResubmitResult,
     counter: work.ProgressCounter,
     stop: work.Stop,
 ) -> None:
     from twinbus.client import ReceivedMessage
-    from twinbus.client.resubmission import sent_again
     from twinbus.client.transaction import MOVED_MAX
 
     left = set(wanted)
@@ -217,21 +263,20 @@ async def _move(
             break
         ready: list[tuple[ReceivedMessage, bytes]] = []
         for message in messages:
-            if message.sequence_number in left:
-                ready.append((message, sent_again(message.payload, moving.new_id(message) if new_ids else None)))
+            payload = rewritten(message) if message.sequence_number in left else None
+            if payload is not None:
+                ready.append((message, payload))
             else:
                 # Held until the end, or it would be delivered again and again; only its lock is needed.
                 held.append(ReceivedMessage(b"", message.delivery_id, message.tag))
                 passed.add(message.sequence_number)
-        try:
-            done = await moving.moved(receiver, sender, transactions, ready)
-        except ServiceError as error:
-            result.error = error
-            held += [message for message, _ in ready]
-            break
+                left.discard(message.sequence_number)
+        done, result.error = await moving.moved(receiver, sender, transactions, ready)
         left -= done
         result.done += len(done)
         counter.add(len(done))
+        if result.error is not None:
+            break
     receiver.release(held)
 
 

@@ -37,7 +37,7 @@ from twinbus.cli.pairing import (
     tls_of,
 )
 from twinbus.cli.progress import Progress, Shown
-from twinbus.cli.view import show_json
+from twinbus.cli.view import counted, show_json
 from twinbus.errors import ConfigError
 from twinbus.limits import BACKLOG_QUEUES_DEFAULT, SYPHON_ROUND_S
 
@@ -356,7 +356,7 @@ def _tell(report: SyphonReport, as_json: bool, quiet: bool, once: bool) -> None:
             typer.echo(json.dumps(report.as_dict()))
         return
     total = report.total
-    typer.echo(f"{total.syphoned:,} messages syphoned, {total.dead_lettered:,} dead-lettered.")
+    typer.echo(f"{counted(total.syphoned, 'message')} syphoned, {total.dead_lettered:,} dead-lettered.")
     if total.dead_lettered:
         typer.echo("`twinbus backlog peek --dead` shows why; `twinbus backlog resubmit` puts them back.", err=True)
     if not set(report.queues) - set(report.missing):
