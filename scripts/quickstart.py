@@ -62,6 +62,8 @@ class Terminal:
         def done(text: str) -> bool:
             new = text[before:]
             if serves is not None:
+                if new.endswith(PROMPT):
+                    raise SystemExit(f"the broker does not serve:\n{new}")
                 return f"localhost:{serves[1]}/console" in new
             if line.endswith("&"):
                 # What it prints comes behind the prompt.
