@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from datetime import timedelta
@@ -140,6 +141,17 @@ async def test_without_the_right_to_manage_the_queues_are_taken_for_granted(
                 admin.create_queue(name)
             await call(sender.send_messages, ServiceBusMessage("diverted"), timeout=20)
     await pair.in_backlog(1, names=2)
+
+
+async def test_a_send_ends_with_what_the_queues_answered(pair: Pair) -> None:
+    # The first try is answered, the last one is not: "not found" says more than "no answer".
+    options: dict[str, Any] = {"backlog_queue_count": 1, "create_backlog_queues": False, "failover_interval": 0}
+    async with pair.sender(**options) as sender:
+        with pair.primary.fault("refusing", "orders"):
+            sending = asyncio.ensure_future(call(sender.send_messages, ServiceBusMessage("x"), timeout=8))
+            await pair.until("backlog-queue-out")
+            with pair.secondary.fault("silent"), pytest.raises(MessagingEntityNotFoundError):
+                await sending
 
 
 async def test_queues_that_exist_are_not_asked_to_be_created(
