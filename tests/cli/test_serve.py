@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,20 +132,15 @@ def test_the_emulators_file_and_its_port(tmp_path: Path) -> None:
 
 @contextmanager
 def taken(*ports: int) -> Iterator[None]:
-    """Occupy these ports. A port used by another test becomes free soon."""
+    """Occupy these ports, unless somebody else listens there: then they are taken anyway."""
     with ExitStack() as held:
         for port in ports:
             listener = held.enter_context(socket.socket())
             # Like the broker: ignore old connections that the system still remembers.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            for _ in range(600):
-                try:
-                    listener.bind(("127.0.0.1", port))
-                except OSError:
-                    time.sleep(0.1)
-                else:
-                    listener.listen()
-                    break
+            with suppress(OSError):
+                listener.bind(("127.0.0.1", port))
+                listener.listen()
         yield
 
 
