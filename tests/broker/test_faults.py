@@ -60,6 +60,7 @@ def test_lossy_namespace_stores_and_loses_its_answers(broker: Broker) -> None:
         link = peer.sender("q")
         with broker.fault("lossy"):
             link.send(text().encode(), tag=b"1", settled=False)
+            assert peer.quiet(Disposed)
             while active(broker) == 0:
                 time.sleep(0.01)
             assert peer.quiet(Disposed)

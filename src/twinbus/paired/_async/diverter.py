@@ -102,7 +102,9 @@ class AsyncDiverter:
                 needed()
                 if of_the_message(failure):
                     raise
-                error = failure
+                # The last try may have little time left: "no answer" says less than an answer before it.
+                if error is None or not isinstance(failure, OperationTimeoutError):
+                    error = failure
                 if isinstance(failure, MessagingEntityNotFoundError):
                     self._pairing.missing()
                 tried.append(name)

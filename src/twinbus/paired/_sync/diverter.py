@@ -88,7 +88,8 @@ class Diverter:
                 needed()
                 if of_the_message(failure):
                     raise
-                error = failure
+                if error is None or not isinstance(failure, OperationTimeoutError):
+                    error = failure
                 if isinstance(failure, MessagingEntityNotFoundError):
                     self._pairing.missing()
                 tried.append(name)
