@@ -8,7 +8,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.demo
 ARGS ?=
-WORKERS ?= 2
+# Most tests wait more than they compute, so three processes keep two cores busy; those on Spark compute.
+WORKERS ?= 3
+SPARK_WORKERS ?= 2
 # What the tests run on: pure, or compiled after `make compiled`.
 BUILD ?= pure
 COMPILED := build/compiled
@@ -55,7 +57,7 @@ setup: $(STAMP) ## make the virtual environment with everything the other target
 demo: $(DEMO) ## kill a message bus under load, lose nothing, and write the report
 	$(BIN)/twinbus demo $(ARGS)
 
-test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark and of make console, in two processes (WORKERS=0: in one; BUILD=compiled; COVERAGE=1)
+test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark and of make console, in three processes (WORKERS=0: in one; BUILD=compiled; COVERAGE=1)
 	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TRACED) $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)) $(addprefix --ignore=,$(HOSTS)))
 	$(if $(COVERAGE),$(BIN)/coverage report --skip-covered)
 
@@ -67,7 +69,7 @@ console: $(STAMP) ## run the tests of the console's work with messages, in a rea
 	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(CONSOLE))
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK) $(addprefix --ignore=,$(HOSTS)))
+	$(BIN)/python -m pytest -n $(SPARK_WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK) $(addprefix --ignore=,$(HOSTS)))
 
 spark-versions: $(STAMP) ## run chosen tests of the pipeline on Spark 4.0, 4.1 and 4.3 (VERSIONS=4.0.0 for one; ARGS=--quick as CI)
 	$(BIN)/python -m tests.spark.versions $(VERSIONS) $(ARGS)
