@@ -107,6 +107,20 @@ async def call(method: Any, *arguments: Any, **options: Any) -> Any:
     return await asyncio.to_thread(method, *arguments, **options)
 
 
+async def paired_at_last(client: Any) -> None:
+    """Wait until the client is paired: on a busy machine brokers that have just started may be slow to answer."""
+    from twinbus import paired
+
+    for _ in range(20):
+        try:
+            await call(client.wait_until_paired)
+            return
+        except paired.PairingError as error:
+            print(f"not paired yet: {error}", file=sys.stderr)
+            await asyncio.sleep(1)
+    await call(client.wait_until_paired)
+
+
 async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync: bool, usage: Path) -> None:
     from azure.servicebus import ServiceBusMessage
 
@@ -161,7 +175,7 @@ async def send(log: Log, primary: str, secondary: str, ca: Path, seed: int, sync
         admin_options={"connection_verify": str(ca)},
     )
     # The syphon starts after the first send, and looks for the backlog queues only once.
-    await call(client.wait_until_paired)
+    await paired_at_last(client)
     try:
         async with asyncio.TaskGroup() as group:
             for entity in SOURCES:

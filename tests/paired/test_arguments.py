@@ -136,9 +136,11 @@ def test_names_count_for_more_than_options() -> None:
 
 def test_administration_goes_the_same_way() -> None:
     proxy = {"proxy_hostname": "proxy", "proxy_port": 8080, "username": "u@x", "password": "p:w"}
-    found = admin_options({"http_proxy": proxy, "connection_verify": "ca.pem", "retry_total": 5}, "primary", 7)
+    given: dict[str, Any] = {"http_proxy": proxy, "connection_verify": "ca.pem", "retry_total": 5, "retry_mode": "fixed"}
+    found = admin_options(given, "primary", 7)
     assert found["proxies"] == {"http": "http://u%40x:p%3Aw@proxy:8080", "https": "http://u%40x:p%3Aw@proxy:8080"}
     assert (found["connection_verify"], found["retry_total"], found["read_timeout"]) == ("ca.pem", 5, 7)
+    assert found["retry_mode"] == "fixed"
     given = {"secondary_options": {"connection_verify": "b.pem"}, "admin_options": {"read_timeout": 1}}
     assert admin_options(given, "primary", 7) == {"connection_timeout": 7, "read_timeout": 1, "retry_total": 0}
     assert admin_options(given, "secondary", 7)["connection_verify"] == "b.pem"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -85,4 +86,19 @@ async def test_a_ping_has_the_bytes_that_plans_count(pair: Pair, pings: PINGS) -
         await pair.until("failed-back")
     (payload,) = encoded(pings[-1][1])
     assert PING_BYTES - 30 < len(payload) <= PING_BYTES + 30
+    await pair.in_backlog(1)
+
+
+@pytest.mark.parametrize("where", ["for both", "for the primary"])
+async def test_a_ping_is_retried_as_a_send_is(pair: Pair, pings: PINGS, where: str) -> None:
+    retry = {"retry_total": 2, "retry_backoff_factor": 0.01}
+    options: dict[str, Any] = retry if where == "for both" else {"primary_options": retry}
+    async with pair.sender(failover_interval=0, try_timeout=30, **options) as sender:
+        with pair.primary.fault("refusing", "orders"):
+            await call(sender.send_messages, ServiceBusMessage("x"))
+            while len({message.message_id for _, message in pings}) < 2:
+                await asyncio.sleep(0.02)
+        await pair.until("failed-back")
+    tries = Counter(message.message_id for _, message in pings)
+    assert tries[pings[0][1].message_id] == 3, "the same ping, twice again"
     await pair.in_backlog(1)

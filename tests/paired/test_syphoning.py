@@ -51,6 +51,28 @@ async def test_nothing_is_left_behind(pair: Pair) -> None:
     assert await pair.in_primary(1)
 
 
+@pytest.mark.parametrize(
+    ("retry", "longest_ms"),
+    [
+        ({}, [500, 1_000, 2_000, 4_000]),
+        ({"retry_backoff_factor": 0.2, "retry_backoff_max": 1}, [400, 800, 1_000, 1_000]),
+        ({"retry_backoff_factor": 7.0, "retry_mode": "fixed"}, [7_000, 7_000, 7_000, 7_000]),
+        ({"retry_backoff_max": 0.3}, [300, 300, 300, 300]),
+        # It never gives up, so it must not be without any pause.
+        ({"retry_backoff_factor": 0}, [100, 200, 400, 800]),
+    ],
+)
+async def test_its_pauses_are_those_of_the_retry_options(
+    pair: Pair, retry: dict[str, Any], longest_ms: list[int]
+) -> None:
+    async with pair.client(enable_syphon=True, **retry) as client:
+        await call(client.wait_until_paired)
+        pauses = client._pair._syphoning._make().pauses
+    for most_ms in longest_ms:
+        # A syphon draws each from half of it to all of it.
+        assert most_ms / 2 <= pauses.fail("orders") <= most_ms
+
+
 @pytest.mark.parametrize("side", ["primary", "secondary"])
 async def test_the_other_one_is_faulted(pair: Pair, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closing, "PAIR_CLOSE_S", 0.3)
