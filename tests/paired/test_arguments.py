@@ -136,7 +136,12 @@ def test_names_count_for_more_than_options() -> None:
 
 def test_administration_goes_the_same_way() -> None:
     proxy = {"proxy_hostname": "proxy", "proxy_port": 8080, "username": "u@x", "password": "p:w"}
-    given: dict[str, Any] = {"http_proxy": proxy, "connection_verify": "ca.pem", "retry_total": 5, "retry_mode": "fixed"}
+    given: dict[str, Any] = {
+        "http_proxy": proxy,
+        "connection_verify": "ca.pem",
+        "retry_total": 5,
+        "retry_mode": "fixed",
+    }
     found = admin_options(given, "primary", 7)
     assert found["proxies"] == {"http": "http://u%40x:p%3Aw@proxy:8080", "https": "http://u%40x:p%3Aw@proxy:8080"}
     assert (found["connection_verify"], found["retry_total"], found["read_timeout"]) == ("ca.pem", 5, 7)

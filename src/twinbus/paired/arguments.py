@@ -128,12 +128,19 @@ def admin_options(given: Mapping[str, Any], side: str, timeout_s: float) -> dict
     ours = {**sdk_options(given), **(given.get(f"{side}_options") or {})}
     # No retries here: the search for the backlog queues is repeated as a whole.
     found: dict[str, Any] = {"connection_timeout": timeout_s, "read_timeout": timeout_s, "retry_total": 0}
-    same = ("retry_total", "retry_backoff_factor", "retry_backoff_max", "connection_verify", "user_agent")
-    found |= {name: ours[name] for name in (*same, "logging_enable", "custom_endpoint_address") if name in ours}
+    same = ("retry_total", "retry_backoff_factor", "retry_backoff_max", "retry_mode", "connection_verify")
+    found |= {
+        name: ours[name] for name in (*same, "user_agent", "logging_enable", "custom_endpoint_address") if name in ours
+    }
     if ours.get("http_proxy"):
         proxy = proxy_url(ours["http_proxy"])
         found["proxies"] = {"http": proxy, "https": proxy}
     return found | dict(given.get("admin_options") or {})
+
+
+def retry_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The retry options among those of the SDK's client."""
+    return {name: value for name, value in options.items() if name.startswith("retry_")}
 
 
 def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:

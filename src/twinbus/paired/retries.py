@@ -4,6 +4,7 @@
   caller whose timeout outlasts the interval has time left for the backlog.
 - Within one attempt the SDK's own retries are made, by its settings. A broken link is first retried at once: the
   service closes idle links, and that is not a failure.
+- The syphon never gives up: of the SDK's settings, only the lengths of the pauses apply to it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
 
-from twinbus.limits import TRY_TIMEOUT_S_MIN
+from twinbus.limits import HOLD_PAUSE_S_MIN, SYPHON_PAUSE_MS_MAX, SYPHON_PAUSE_MS_MIN, TRY_TIMEOUT_S_MIN
 from twinbus.paired.classify import availability_failure
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.sdk_internals import data_body
+
+# The syphon never gives up, so it must not be without any pause.
+_PAUSE_MS_MIN = round(HOLD_PAUSE_S_MIN * 1000)
 
 
 class Retries:
@@ -38,7 +42,7 @@ class Retries:
         self._factor = retry_backoff_factor
         self._most = retry_backoff_max
         # "exponential" or "fixed".
-        self._mode = str(getattr(retry_mode, "value", retry_mode)).lower()
+        self._mode = _plain(retry_mode)
         if self._mode not in ("exponential", "fixed"):
             raise ValueError(f"retry_mode is {retry_mode!r}: it must be 'exponential' or 'fixed'.")
 
@@ -67,6 +71,30 @@ class Retries:
             return 0.0
         pause_s = self._factor if self._mode == "fixed" else self._factor * 2**tries
         return None if pause_s > self._most else pause_s
+
+
+def pause_lengths_ms(
+    *,
+    retry_backoff_factor: float | None = None,
+    retry_backoff_max: float | None = None,
+    retry_mode: str = "exponential",
+    **others: Any,
+) -> tuple[int, int]:
+    """The syphon's first and longest pause; an option that the application has not set changes nothing."""
+    fixed = _plain(retry_mode) == "fixed"
+    first_ms, longest_ms = SYPHON_PAUSE_MS_MIN, SYPHON_PAUSE_MS_MAX
+    if retry_backoff_factor is not None:
+        # The SDK doubles before its first pause already.
+        first_ms = max(round(retry_backoff_factor * (1000 if fixed else 2000)), _PAUSE_MS_MIN)
+    if retry_backoff_max is not None:
+        longest_ms = max(round(retry_backoff_max * 1000), _PAUSE_MS_MIN)
+    first_ms = min(first_ms, longest_ms)
+    return first_ms, first_ms if fixed else longest_ms
+
+
+def _plain(retry_mode: Any) -> str:
+    """The mode as lower-case text; the SDK also accepts an enumeration."""
+    return str(getattr(retry_mode, "value", retry_mode)).lower()
 
 
 def size_of(message: Any) -> tuple[int, int]:

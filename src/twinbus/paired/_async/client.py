@@ -40,6 +40,7 @@ from twinbus.paired.arguments import (
     check_names,
     from_environment,
     pairing_options,
+    retry_options,
     sdk_options,
     variable,
 )
@@ -104,7 +105,7 @@ class PairedServiceBusClient:
             primary,
             secondary,
             options=options,
-            retries=Retries(options, **{name: value for name, value in sdk.items() if name.startswith("retry_")}),
+            retries=Retries(options, **retry_options(primary.options)),
             classify=arguments.get("classify", availability_failure),
             events=events,
             clock=MonotonicClock(),

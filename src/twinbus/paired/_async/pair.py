@@ -66,7 +66,7 @@ class AsyncPair:
         # Receivers that are still referenced; they are told of a fault.
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = AsyncTasks()
-        self._watcher = AsyncWatcher(options, clock, events, classify, self.primary_channel)
+        self._watcher = AsyncWatcher(options, retries, clock, events, classify, self.primary_channel)
         # By lower-case path.
         self._entities: dict[str, PairedEntity[AsyncSignal]] = {}
         self.pairing = AsyncBacklogSearch(

@@ -5,7 +5,8 @@
   require one, and elsewhere it does no harm.
 - A ping that the primary rejects with an error of the caller's kind (no such entity, unauthorised, disabled) is an
   event. Several in a row fail the entity back, so that callers get that error.
-- Each ping uses its own connection, because what counts is whether a new sender would get through.
+- A ping is retried as a send is, by the caller's retry options, within the ping's own time.
+- Each try uses its own connection, because what counts is whether a new sender would get through.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from twinbus.paired.entity import PairedEntity
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.receiving import PING_CONTENT_TYPE
+from twinbus.paired.retries import Retries
 from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import AsyncSignal
 
@@ -35,6 +37,7 @@ class AsyncWatcher:
     def __init__(
         self,
         options: PairingOptions,
+        retries: Retries,
         clock: Clock,
         events: Events,
         classify: Policy,
@@ -46,6 +49,7 @@ class AsyncWatcher:
         self._refusals_max = options.ping_refusals
         # Distinguishes a rejection from an unreachable primary.
         self._classify = classify
+        self._retries = retries
         self._clock = clock
         self._events = events
         self._channel = channel
@@ -67,7 +71,7 @@ class AsyncWatcher:
                 await entity.changed.wait(left_ms / 1000)
                 continue
             due_ms = max(due_ms, self._clock.now_ms() - 1) + round(self._interval_s * 1000)
-            failure = await self._ping(entity.path)
+            failure = await self._ping(entity)
             if failure is None:
                 entity.pinged()
             elif self._classify(failure):
@@ -78,8 +82,8 @@ class AsyncWatcher:
                 if refusals == self._refusals_max:
                     entity.refused(cause_of(failure))
 
-    async def _ping(self, path: str) -> Exception | None:
-        """Send a ping; returns the error, or None."""
+    async def _ping(self, entity: PairedEntity[AsyncSignal]) -> Exception | None:
+        """Send a ping; returns the error of the last try, or None."""
         message = ServiceBusMessage(
             b"",
             content_type=PING_CONTENT_TYPE,
@@ -87,12 +91,24 @@ class AsyncWatcher:
             session_id=uuid4().hex,
             message_id=uuid4().hex,
         )
+        ends_ms = self._clock.now_ms() + round(self._timeout_s * 1000)
+        tries = 0
+        while True:
+            failure = await self._try(entity.path, message, ends_ms)
+            tries += 1
+            pause_s = None if failure is None else self._retries.pause_s(failure, tries)
+            if pause_s is None or self._clock.now_ms() + pause_s * 1000 >= ends_ms:
+                return failure
+            await entity.changed.wait(pause_s)
+            if entity.closed:
+                return failure
+
+    async def _try(self, path: str, message: ServiceBusMessage, ends_ms: int) -> Exception | None:
         channel = self._channel(path)
         failure: Exception | None = None
         try:
-            started_ms = self._clock.now_ms()
-            await channel.open(self._timeout_s)
-            left_s = self._timeout_s - (self._clock.now_ms() - started_ms) / 1000
+            await channel.open((ends_ms - self._clock.now_ms()) / 1000)
+            left_s = (ends_ms - self._clock.now_ms()) / 1000
             await channel.sdk.send_messages(message, timeout=max(left_s, 0.1))
         except Exception as error:
             failure = channel.seen(error)

@@ -58,7 +58,7 @@ class Pair:
         self.diverters: WeakSet[Diverter] = WeakSet()
         self.receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
         self.tasks = Tasks()
-        self._watcher = Watcher(options, clock, events, classify, self.primary_channel)
+        self._watcher = Watcher(options, retries, clock, events, classify, self.primary_channel)
         self._entities: dict[str, PairedEntity[Signal]] = {}
         self.pairing = BacklogSearch(
             primary,

@@ -17,6 +17,7 @@ from twinbus.paired.entity import PairedEntity
 from twinbus.paired.events import Events, logger
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.receiving import PING_CONTENT_TYPE
+from twinbus.paired.retries import Retries
 from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import Signal
 
@@ -27,6 +28,7 @@ class Watcher:
     def __init__(
         self,
         options: PairingOptions,
+        retries: Retries,
         clock: Clock,
         events: Events,
         classify: Policy,
@@ -36,6 +38,7 @@ class Watcher:
         self._timeout_s = min(options.try_timeout, max(self._interval_s, PING_TIMEOUT_S_MIN))
         self._refusals_max = options.ping_refusals
         self._classify = classify
+        self._retries = retries
         self._clock = clock
         self._events = events
         self._channel = channel
@@ -57,7 +60,7 @@ class Watcher:
                 entity.changed.wait(left_ms / 1000)
                 continue
             due_ms = max(due_ms, self._clock.now_ms() - 1) + round(self._interval_s * 1000)
-            failure = self._ping(entity.path)
+            failure = self._ping(entity)
             if failure is None:
                 entity.pinged()
             elif self._classify(failure):
@@ -68,8 +71,8 @@ class Watcher:
                 if refusals == self._refusals_max:
                     entity.refused(cause_of(failure))
 
-    def _ping(self, path: str) -> Exception | None:
-        """Send a ping; returns the error, or None."""
+    def _ping(self, entity: PairedEntity[Signal]) -> Exception | None:
+        """Send a ping; returns the error of the last try, or None."""
         message = ServiceBusMessage(
             b"",
             content_type=PING_CONTENT_TYPE,
@@ -77,12 +80,24 @@ class Watcher:
             session_id=uuid4().hex,
             message_id=uuid4().hex,
         )
+        ends_ms = self._clock.now_ms() + round(self._timeout_s * 1000)
+        tries = 0
+        while True:
+            failure = self._try(entity.path, message, ends_ms)
+            tries += 1
+            pause_s = None if failure is None else self._retries.pause_s(failure, tries)
+            if pause_s is None or self._clock.now_ms() + pause_s * 1000 >= ends_ms:
+                return failure
+            entity.changed.wait(pause_s)
+            if entity.closed:
+                return failure
+
+    def _try(self, path: str, message: ServiceBusMessage, ends_ms: int) -> Exception | None:
         channel = self._channel(path)
         failure: Exception | None = None
         try:
-            started_ms = self._clock.now_ms()
-            channel.open(self._timeout_s)
-            left_s = self._timeout_s - (self._clock.now_ms() - started_ms) / 1000
+            channel.open((ends_ms - self._clock.now_ms()) / 1000)
+            left_s = (ends_ms - self._clock.now_ms()) / 1000
             channel.sdk.send_messages(message, timeout=max(left_s, 0.1))
         except Exception as error:
             failure = channel.seen(error)

@@ -8,17 +8,19 @@ from uuid import uuid4
 
 from azure.core.exceptions import ResourceNotFoundError
 
-from twinbus.clock import Clock
+from twinbus.clock import Clock, MonotonicClock
 from twinbus.ledger.words import LedgerSource
 from twinbus.paired._sync.namespaces import PairedNamespace
-from twinbus.paired.arguments import bus_options
+from twinbus.paired.arguments import bus_options, retry_options
 from twinbus.paired.events import Events, logger
+from twinbus.paired.retries import pause_lengths_ms
 from twinbus.paired.synchronization import Signal
 from twinbus.paired.syphon import Syphon
 from twinbus.paired.syphon.background import BackgroundSyphon
 from twinbus.paired.syphon.bus_port import BusPort
 from twinbus.paired.syphon.closing import ClosingTogether, Side
 from twinbus.paired.syphon.monitor import Count
+from twinbus.paired.syphon.pauses import Pauses
 
 
 class Syphoning:
@@ -61,7 +63,9 @@ class Syphoning:
             listeners=self._events.listeners,
             journal=None if journal is None else journal.beside(uuid4().hex, LedgerSource.SYPHON),
         )
-        return Syphon(ports[0], ports[1], self._queues, events=events, counts=self._counts)
+        first_ms, longest_ms = pause_lengths_ms(**retry_options(self._primary.options))
+        pauses = Pauses(MonotonicClock(), first_ms=first_ms, longest_ms=longest_ms)
+        return Syphon(ports[0], ports[1], self._queues, events=events, pauses=pauses, counts=self._counts)
 
     def _counts(self, queues: Sequence[str]) -> dict[str, Count]:
         """The depths of these backlog queues, for the ledger."""

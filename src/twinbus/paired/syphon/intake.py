@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
-from twinbus.client import Backoff
 from twinbus.client.envelope import unwrap
 from twinbus.errors import EntityNotFoundError, EnvelopeError, ServiceError, TwinbusError
 from twinbus.ledger.words import OK, Event, Kind, Stage
@@ -73,7 +72,7 @@ class BacklogIntake:
 
     async def run(self) -> None:
         shared = self._shared
-        backoff = Backoff(longest_ms=SYPHON_PAUSE_MS_MAX)
+        backoff = shared.pauses.backoff()
         while not shared.stopping.is_set() and not self.drained and not self.rests:
             await shared.gate.wait()
             await shared.room.wait()

@@ -39,10 +39,14 @@ class Pauses:
         # Failing destinations, with their backoff and the end of the pause.
         self._failing: dict[str, tuple[Backoff, int]] = {}
 
+    def backoff(self) -> Backoff:
+        """Pauses of the same lengths, for something else that fails."""
+        return Backoff(self._first_ms, self._longest_ms, self._draw)
+
     def fail(self, path: str = PRIMARY) -> int:
         """Record a failure; returns the new pause."""
         found = self._failing.get(path)
-        backoff = Backoff(self._first_ms, self._longest_ms, self._draw) if found is None else found[0]
+        backoff = self.backoff() if found is None else found[0]
         pause_ms = backoff.next_ms()
         self._failing[path] = (backoff, self._clock.now_ms() + pause_ms)
         return pause_ms
@@ -73,6 +77,6 @@ class Pauses:
     def tell(self, failing: Failing) -> None:
         """Continue from the state of another syphon."""
         for path, (failures, left_ms) in failing.items():
-            backoff = Backoff(self._first_ms, self._longest_ms, self._draw)
+            backoff = self.backoff()
             backoff.failures = failures
             self._failing[path] = (backoff, self._clock.now_ms() + left_ms)
