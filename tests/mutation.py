@@ -35,7 +35,7 @@ TESTS = "tests/paired"
 QUICK_S = 1.0
 CHILD_TIMEOUT_S = 180
 FAILING_MAX = 5
-TEST_TIMEOUT_S = 60
+TEST_TIMEOUT_S = 30
 COMPARISONS = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -216,7 +216,9 @@ class MutantLoop:
             if "_sync" not in path.parts and options.only in str(path)
             for index in range(len(list(places(ast.parse(path.read_text())))))
         ]
-        chosen = spread(mutants, options.count, options.seed)[options.start :]
+        chosen = spread(mutants, options.count, options.seed)
+        shard, shards = map(int, options.shard.split("/"))
+        chosen = chosen[shard::shards]
         sources = {path: (ROOT / path).read_text() for path, _ in chosen}
         items = {item.nodeid: item for item in session.items}
         # Modules whose tests have passed without a mutant.
@@ -271,7 +273,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300, help="how many mutants (default 300)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--start", type=int, default=0, help="leave out so many of them")
+    parser.add_argument("--shard", default="0/1", help="only every n-th of them: 0/2 and 1/2 are all (default 0/1)")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests for a mutant (default 20)")
     parser.add_argument("--lines", help="only mutants of these lines, as FILE:LINE,FILE:LINE")
     parser.add_argument("--only", default="", help="only files whose path contains this")

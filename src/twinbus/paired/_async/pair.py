@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from azure.servicebus.aio import ServiceBusClient
 
-from twinbus.clock import Clock
+from twinbus.clock import Clock, StopwatchClock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._async.channel import AsyncChannel, close_all
 from twinbus.paired._async.diverter import AsyncDiverter
@@ -48,7 +48,7 @@ class AsyncPair:
         retries: Retries,
         classify: Policy,
         events: Events,
-        clock: Clock,
+        clock: StopwatchClock,
         wall_clock: Clock,
         rng: Random,
     ) -> None:

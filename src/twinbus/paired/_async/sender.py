@@ -65,6 +65,7 @@ class PairedServiceBusSender:
         self._client_identifier: str = sdk.client_identifier
         self._diverter = diverter
         self._now_ms = pair.clock.now_ms
+        self._steady_s = pair.clock.steady_s
         # The maximum duration of one attempt of a send without a timeout.
         self._attempt_s = pair.retries.attempt_s(None)
         # Counts operations; None without a ledger.
@@ -128,7 +129,7 @@ class PairedServiceBusSender:
         if not is_ready(message, RESERVED):
             message = prepared(message)
         entity, channels = self._entity, self._channels
-        started_ms = self._now_ms()
+        started_s = self._steady_s()
         failure: Exception | None = None
         try:
             # The pool's methods, inlined: every message takes this path.
@@ -163,6 +164,7 @@ class PairedServiceBusSender:
         if isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
             return
         work = Sending(message, kwargs)
+        started_ms = self._now_ms() - round((self._steady_s() - started_s) * 1000)
         await self._deliver(work, started_ms, timeout, failure)
         if self._journal is not None and work.went_direct:
             self._count(Kind.SEND, message, OK)

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from azure.servicebus import ServiceBusClient
 
-from twinbus.clock import Clock
+from twinbus.clock import Clock, StopwatchClock
 from twinbus.limits import SESSION_CHECK_S_MIN
 from twinbus.paired._sync.channel import Channel, close_all
 from twinbus.paired._sync.diverter import Diverter
@@ -43,7 +43,7 @@ class Pair:
         retries: Retries,
         classify: Policy,
         events: Events,
-        clock: Clock,
+        clock: StopwatchClock,
         wall_clock: Clock,
         rng: Random,
     ) -> None:
