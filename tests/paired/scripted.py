@@ -38,6 +38,9 @@ class Script:
     def __init__(self, clock: SteppedClock) -> None:
         self.clock = clock
         self.calls: list[tuple[str, str, float]] = []
+        # When each began, in seconds.
+        self.moments: list[float] = []
+        self.on_call: Callable[[str, str], None] = lambda queue, call: None
         # By queue and call: how long it takes, and what it raises. Each outcome is used once; the last one stays.
         self.outcomes: dict[tuple[str, str], list[tuple[float, Exception | None]]] = {}
 
@@ -46,6 +49,8 @@ class Script:
 
     def happen(self, queue: str, call: str, seconds: float) -> None:
         self.calls.append((queue, call, round(seconds, 3)))
+        self.moments.append(self.clock.steady_ms() / 1000)
+        self.on_call(queue, call)
         planned = self.outcomes.get((queue, call), [(0.0, None)])
         took_s, error = planned.pop(0) if len(planned) > 1 else planned[0]
         self.clock.step(seconds=min(took_s, seconds))
@@ -81,6 +86,10 @@ class ScriptedChannel:
     async def close(self) -> None:
         self.opened = False
 
+    async def leave(self) -> None:
+        self.script.happen(self.queue, "leave", 0)
+        self.opened = False
+
     def check(self) -> None:
         pass
 
@@ -93,3 +102,20 @@ class ScriptedChannel:
 
     async def send_messages(self, message: Any, *, timeout: float) -> None:
         self.script.happen(self.queue, "send", timeout)
+
+
+class Recorder:
+    """Events and journal of a pair that only remember: `(kind, fields)` and `(entity, stage, fields)`."""
+
+    primary, secondary = "a", "b"
+
+    def __init__(self) -> None:
+        self.journal = self
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.operations: list[tuple[str, str, dict[str, Any]]] = []
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        self.events.append((str(kind), fields))
+
+    def operation(self, namespace: str, entity: str, kind: str, stage: str, **fields: Any) -> None:
+        self.operations.append((entity, str(stage), fields))

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import (
     ServiceBusConnectionError,
 )
 
-from tests.paired.scripted import Script, ScriptedChannel, SteppedSignal
+from tests.paired.scripted import Recorder, Script, ScriptedChannel, SteppedSignal
 from twinbus.clock import SteppedClock
 from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired.envelope import encoded
@@ -255,3 +255,59 @@ async def test_the_wait_for_a_connection_counts(what: str) -> None:
     with pytest.raises((OperationTimeoutError, ServiceBusConnectionError)):
         await getattr(backlog, what)(1.5)
     assert backlog.passed_s() == pytest.approx(1.5, abs=0.02)
+
+
+@pytest.mark.parametrize("what", ["send", "batch"])
+async def test_a_queue_that_fails_is_told_once(what: str) -> None:
+    backlog = Backlog("q0", "q1")
+    backlog.diverter._queue = "q0"
+    recorder = backlog.diverter._events = Recorder()  # type: ignore[assignment]
+    backlog.script.plan("q0", "open", (0, AWAY))
+    for _ in range(2):
+        assert await getattr(backlog, what)(5) is not None
+    assert [(kind, fields["queue"]) for kind, fields in recorder.events] == [("backlog-queue-out", "q0")]
+    backlog.clock.step(seconds=1_001)
+    backlog.diverter._queue = "q0"
+    backlog.script.plan("q0", "open", (0, None))
+    assert await backlog.send(5) == "q0"
+    assert [kind for kind, _ in recorder.events][1:] == ["backlog-queue-in"]
+    await backlog.send(5)
+    assert len(recorder.events) == 2
+
+
+async def test_what_rests_can_be_used_again() -> None:
+    backlog = Backlog("q0")
+    await backlog.send(5)
+    channels = backlog.diverter._pool("q0")
+    await backlog.diverter.rest()
+    assert [channel.opened for channel in channels.free] == [False]
+    await backlog.send(5)
+    assert [channel.opened for channel in channels.free] == [True]
+    used = await channels.take(0)
+    await backlog.diverter.rest()
+    assert used.opened, "somebody uses it"
+    assert len(backlog.diverter.closings()) == 1
+
+
+async def test_every_try_is_counted_with_its_size() -> None:
+    backlog = Backlog("q0", "q1")
+    backlog.diverter._queue = "q0"
+    recorder = backlog.diverter._events = Recorder()  # type: ignore[assignment]
+    backlog.script.plan("q0", "batch", (0, AWAY))
+    assert await backlog.send(5) == "q1"
+    ((failed, _, first), (went, stage, second)) = recorder.operations
+    assert (failed, first["count"], first["size_bytes"]) == ("q0", 1, 0), "no batch, no size"
+    assert "outcome" in first
+    assert (went, stage, second["count"]) == ("q1", "to-backlog", 1)
+    assert "outcome" not in second
+    assert second["size_bytes"] > len(PAYLOADS[0])
+
+
+async def test_a_key_has_its_queue_and_a_queue_that_failed_is_left() -> None:
+    backlog = Backlog("q0", "q1", "q2")
+    ends_ms = backlog.clock.now_ms() + 5_000
+    names = {await backlog.diverter.send(PAYLOADS, ends_ms, backlog.needed, key="orders") for _ in range(5)}
+    assert len(names) == 1
+    assert await backlog.diverter.send(PAYLOADS, ends_ms, backlog.needed, queue="q2") == "q2"
+    backlog.script.plan("q2", "send", (0, AWAY))
+    assert await backlog.diverter.send(PAYLOADS, ends_ms, backlog.needed, queue="q2") != "q2"

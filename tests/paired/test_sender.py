@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -16,18 +18,19 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from tests.paired.scripted import Script, ScriptedChannel, SteppedSignal
+from tests.paired.scripted import Recorder, Script, ScriptedChannel, SteppedSignal
 from twinbus.clock import SteppedClock
 from twinbus.paired._async.diverter import AsyncDiverter
 from twinbus.paired._async.sender import PairedServiceBusSender
 from twinbus.paired.classify import availability_failure
 from twinbus.paired.entity import PairedEntity
+from twinbus.paired.errors import MessageInBacklogError
 from twinbus.paired.events import Events
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries
 from twinbus.paired.rotation import Rotation
 from twinbus.paired.state import EntityState
-from twinbus.paired.synchronization import AsyncPool
+from twinbus.paired.synchronization import AsyncPool, AsyncTasks
 
 AWAY = ServiceBusConnectionError(message="away")
 BUSY = ServiceBusServerBusyError(message="busy")
@@ -54,15 +57,17 @@ class World:
         )
         self.rotation = Rotation(["q0"], pause_ms=1000, clock=self.clock, rng=Random(1))
         self.in_background: list[Callable[[], Awaitable[None]]] = []
+        self.starts: list[int] = []
         pair = SimpleNamespace(
             clock=self.clock,
             retries=Retries(self.options, retry_total=retry_total),
             events=events,
             options=self.options,
             classify=availability_failure,
-            start=lambda: None,
+            start=lambda: self.starts.append(self.clock.now_ms()),
             forked=False,
-            tasks=SimpleNamespace(within=self._within),
+            tasks=SimpleNamespace(within=self._within, together=AsyncTasks().together),
+            hidden_numbers=lambda count: [-1 - number for number in range(count)],
         )
         search = SimpleNamespace(usable=lambda left_s, hold: self.rotation, changed=self.changed)
         diverter = AsyncDiverter(
@@ -74,7 +79,7 @@ class World:
             events=events,
             closing=self.changed,  # type: ignore[arg-type]
         )
-        self.channels: AsyncPool[Any] = AsyncPool(lambda: self._channel("orders"), 1)
+        self.channels: AsyncPool[Any] = AsyncPool(lambda: self._channel("orders"), self.options.max_in_flight)
         self.sender = PairedServiceBusSender(pair, self.entity, self.channels, diverter)  # type: ignore[arg-type]
 
     def _channel(self, queue: str) -> ScriptedChannel:
@@ -216,3 +221,251 @@ async def test_a_closed_sender_says_so_and_an_empty_list_is_nothing() -> None:
     with pytest.raises(ValueError, match="shutdown"):
         await world.send()
     assert world.script.calls == []
+
+
+# --- who uses a connection when ---------------------------------------------------------------------------------------
+
+
+class HeldSend:
+    """A send on the open connection that does not end before it is let go."""
+
+    def __init__(self, world: World) -> None:
+        channel = world.channels.all[0]
+        sent = channel.send_messages
+        self._begun, self._go = asyncio.Event(), asyncio.Event()
+
+        async def held(message: Any, *, timeout: float) -> None:
+            channel.send_messages = sent
+            self._begun.set()
+            await self._go.wait()
+            await sent(message, timeout=timeout)
+
+        channel.send_messages = held
+        self._task = asyncio.create_task(world.send())
+
+    async def begin(self) -> None:
+        await self._begun.wait()
+
+    async def end(self) -> None:
+        self._go.set()
+        await self._task
+
+
+async def test_a_send_that_ends_hands_its_connection_to_the_next() -> None:
+    world = World()
+    await world.send()
+    first = HeldSend(world)
+    await first.begin()
+    second = asyncio.create_task(world.send())
+    while not world.channels.waiting:
+        await asyncio.sleep(0)
+    await first.end()
+    assert not world.channels.waiting
+    await second
+    assert len(world.script.made("send")) == 3
+    assert len(world.script.made("open")) == 1
+
+
+async def test_a_send_that_ends_well_ends_the_suspicion() -> None:
+    world = World()
+    await world.send()
+    send = HeldSend(world)
+    await send.begin()
+    world.entity.failed(AWAY)
+    await send.end()
+    assert world.entity.state is EntityState.HEALTHY
+
+
+async def test_a_broken_connection_is_used_last() -> None:
+    world = World(max_in_flight=2)
+    pair = [world.channels.take_free() or world.channels.make(), world.channels.make()]
+    for channel in pair:
+        channel.opened = True
+        world.channels.give(channel)
+    world.script.plan("orders", "send", (0, AWAY), (0, None))
+    await world.send()
+    assert world.script.made("open") == [], "the other one is open"
+    assert [channel.opened for channel in world.channels.free] == [False, True]
+
+
+async def test_all_connections_in_use_until_the_interval_ends() -> None:
+    world = World(failover_interval=1)
+    world.entity.failed(AWAY)
+
+    async def busy(seconds: float) -> Any:
+        world.clock.step(seconds=0.95)
+        raise TimeoutError
+
+    world.channels.take = busy  # type: ignore[method-assign]
+    await world.send()
+    assert world.changed.waits == [0.05], "what was left of it, and no try in that time"
+    assert world.script.made("send")[-1][0] == "q0"
+
+
+async def test_the_backlogs_connection_stays_open_until_the_primary_is_back() -> None:
+    world = World(failover_interval=0)
+    world.script.plan("orders", "send", (0, AWAY))
+    for _ in range(3):
+        await world.send()
+    assert [queue for queue, _ in world.script.made("open")] == ["orders", "q0"]
+    (channel,) = world.sender._diverter._pool("q0").all
+    assert channel.opened
+    world.script.on_call = lambda queue, call: world.entity.pinged() if (queue, call) == ("q0", "send") else None
+    await world.send()
+    assert not channel.opened
+
+
+async def test_the_last_error_is_raised_when_the_primary_is_back_too_late() -> None:
+    world = World(failover_interval=0)
+    world.script.plan("orders", "send", (0, AWAY))
+    world.script.plan("q0", "open", (0, BUSY))
+
+    def back() -> None:
+        world.clock.step(seconds=100)
+        world.entity.pinged()
+
+    world.on_wait = back
+    with pytest.raises(ServiceBusConnectionError, match="away"):
+        await world.send(timeout=20)
+
+
+async def test_an_error_is_its_own_and_has_its_cause() -> None:
+    world = World()
+    missing = MessagingEntityNotFoundError(message="no")
+    world.script.plan("orders", "open", (0, missing))
+    with pytest.raises(MessagingEntityNotFoundError) as raised:
+        await world.send()
+    assert raised.value is missing
+    assert raised.value.__cause__ is None
+    vague = ServiceBusConnectionError(message="vague")
+    world.script.plan("orders", "open", (0, vague))
+    world.channels.all[0].seen = lambda error: missing if error is vague else error
+    with pytest.raises(MessagingEntityNotFoundError) as raised:
+        await world.send()
+    assert raised.value.__cause__ is vague
+
+
+# --- the rest of the SDK's methods ------------------------------------------------------------------------------------
+
+
+async def test_a_sender_is_called_what_the_sdks_is_called() -> None:
+    sender = World().sender
+    assert (sender.entity_name, sender.fully_qualified_namespace, sender.client_identifier) == (
+        "orders",
+        "contoso",
+        "me",
+    )
+    assert str(sender) == "Paired sender client id: me, entity: orders"
+
+
+async def test_a_sender_that_was_closed_sends_nothing_more() -> None:
+    world = World()
+    closed: list[Any] = []
+    world.sender._on_close = closed.append
+    await world.send()
+    channel = world.channels.all[0]
+    await world.sender.close()
+    assert not channel.opened
+    assert closed == [world.sender]
+    with pytest.raises(ValueError, match="shutdown"):
+        await world.send()
+    with pytest.raises(ValueError, match="shutdown"):
+        await world.sender.cancel_scheduled_messages(1)
+    assert len(world.script.made("send")) == 1
+
+
+async def test_entering_opens_the_link_and_starts_the_search() -> None:
+    world = World()
+    async with world.sender as sender:
+        assert sender is world.sender
+        assert world.script.made("open") == [("orders", 10)]
+    assert len(world.starts) == 1
+    down = World()
+    down.script.plan("orders", "open", (0, AWAY))
+    async with down.sender:
+        assert down.entity.state is EntityState.SUSPECT, "nothing is sent yet, so nothing is raised"
+    missing = World()
+    missing.script.plan("orders", "open", (0, MessagingEntityNotFoundError(message="no")))
+    with pytest.raises(MessagingEntityNotFoundError):
+        await missing.sender.__aenter__()
+    assert missing.entity.state is EntityState.HEALTHY
+    over = World(failover_interval=0)
+    over.entity.failed(AWAY)
+    async with over.sender:
+        assert over.script.calls == [], "failed over: the primary is not tried"
+
+
+async def test_the_first_send_starts_the_search() -> None:
+    world = World()
+    await world.send()
+    assert len(world.starts) == 1
+    await world.send()
+    assert len(world.starts) == 1, "a healthy send has nothing to do with it"
+
+
+async def test_scheduling_goes_to_the_primary_or_gets_numbers_of_its_own() -> None:
+    world = World(failover_interval=0)
+    when = datetime.now(UTC) + timedelta(hours=1)
+    seen: list[tuple[Any, float]] = []
+
+    async def schedule(messages: Any, moment: datetime, *, timeout: float) -> list[int]:
+        seen.append((moment, timeout))
+        return [7]
+
+    world.channels.all[0].schedule_messages = schedule
+    assert await world.sender.schedule_messages([], when) == []
+    assert world.script.calls == []
+    assert await world.sender.schedule_messages(ServiceBusMessage("x"), when, timeout=4) == [7]
+    assert seen == [(when, 2)]
+    world.entity.failed(AWAY)
+    assert await world.sender.schedule_messages([ServiceBusMessage("x"), ServiceBusMessage("y")], when) == [-1, -2]
+
+
+async def test_cancelling_asks_the_primary_only() -> None:
+    world = World(try_timeout=5)
+    seen: list[tuple[list[int], float]] = []
+
+    async def cancel(numbers: list[int], *, timeout: float) -> None:
+        seen.append((numbers, timeout))
+
+    world.channels.all[0].cancel_scheduled_messages = cancel
+    await world.sender.cancel_scheduled_messages(3)
+    await world.sender.cancel_scheduled_messages([0, 4], timeout=3)
+    assert seen == [([3], 5), ([0, 4], 3)]
+    with pytest.raises(MessageInBacklogError, match="message -1, -2 was sent"):
+        await world.sender.cancel_scheduled_messages([5, -1, -2])
+    assert len(seen) == 2
+
+    async def busy(seconds: float) -> Any:
+        raise TimeoutError
+
+    world.channels.take = busy  # type: ignore[method-assign]
+    with pytest.raises(OperationTimeoutError, match="No time was left"):
+        await world.sender.cancel_scheduled_messages(3)
+
+
+async def test_a_batch_is_the_primarys_or_the_backlogs() -> None:
+    world = World(failover_interval=0)
+    assert (await world.sender.create_message_batch()).max_size_in_bytes == 1000
+    assert (await world.sender.create_message_batch(500)).max_size_in_bytes == 500
+    world.entity.failed(AWAY)
+    world.script.plan("orders", "batch", (0, AWAY))
+    assert (await world.sender.create_message_batch(400)).max_size_in_bytes == 400
+    assert [queue for queue, _ in world.script.made("batch")] == ["orders", "orders", "q0"]
+
+
+async def test_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(failover_interval=60)
+    recorder = Recorder()
+    world.sender._journal = recorder  # type: ignore[assignment]
+    monkeypatch.setattr(world.sender._pair, "events", recorder)
+    await world.send()
+    await world.send()
+    world.script.plan("orders", "send", (0, SLOW), (0, None))
+    await world.sender.send_messages([ServiceBusMessage("abc"), ServiceBusMessage("de")])
+    assert [(each["outcome"], each["count"], each["size_bytes"]) for _, _, each in recorder.operations] == [
+        ("ok", 1, 1),
+        ("ok", 1, 1),
+        ("OperationTimeoutError", 1, 0),
+        ("ok", 2, 5),
+    ]
