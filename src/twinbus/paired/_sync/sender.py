@@ -314,7 +314,8 @@ class PairedServiceBusSender:
             return held is not None or entity.failed_over
 
         if isinstance(work, BatchMaking):
-            return self._diverter.create_batch(work.max_size_in_bytes, deadline_ms, needed) or BUSY
+            batch = self._diverter.create_batch(work.max_size_in_bytes, deadline_ms, needed)
+            return BUSY if batch is None else batch
         payloads = work.payloads()
         sessions = work.sessions() if pair.options.session_order else set()
         key, queue = None, held
