@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.demo
+HOSTED := $(VENV)/.hosts
 ARGS ?=
 # Most tests wait more than they compute, so three processes keep two cores busy; those on Spark compute.
 WORKERS ?= 3
@@ -30,14 +31,16 @@ SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_sp
 	$(patsubst %,'$(EXAMPLE)[%]',spark_read.py spark_stream.py spark_state.py spark_database.py) \
 	'$(PAGE)[docs/cluster.md]' '$(PAGE)[docs/ledger.md]' '$(PAGE)[docs/report.md]'
 
-# Those of them that need packages which developers do without.
+# Those of them that need packages which developers do without: each has a target of its own.
 HOSTS := tests/spark/test_notebook.py tests/spark/test_connect.py
+STORE := tests/spark/test_store_path.py tests/spark/ledger/test_object_store.py
+APART := $(HOSTS) $(STORE)
 
 # A person's work with messages in the console, in a real browser: `make console` runs it, `make test` the others.
 CONSOLE := tests/console/test_messages.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage console spark spark-versions spark-hosts lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
+.PHONY: help setup demo test coverage console spark spark-versions spark-hosts spark-store lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -58,7 +61,7 @@ demo: $(DEMO) ## kill a message bus under load, lose nothing, and write the repo
 	$(BIN)/twinbus demo $(ARGS)
 
 test: $(STAMP) $(if $(ON_BUILD),$(COMPILED)/.built) ## run the tests but those on Spark and of make console, in three processes (WORKERS=0: in one; BUILD=compiled; COVERAGE=1)
-	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TRACED) $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)) $(addprefix --ignore=,$(HOSTS)))
+	$(ON_BUILD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TRACED) $(or $(ARGS),$(addprefix --deselect=,$(SPARK) $(CONSOLE)) $(addprefix --ignore=,$(APART)))
 	$(if $(COVERAGE),$(BIN)/coverage report --skip-covered)
 
 coverage: $(STAMP) ## count the branches that the tests of the packages without I/O take, and fail below the bar of pyproject.toml
@@ -69,14 +72,20 @@ console: $(STAMP) ## run the tests of the console's work with messages, in a rea
 	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(CONSOLE))
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others
-	$(BIN)/python -m pytest -n $(SPARK_WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK) $(addprefix --ignore=,$(HOSTS)))
+	$(BIN)/python -m pytest -n $(SPARK_WORKERS) --dist loadgroup $(or $(ARGS),$(SPARK) $(addprefix --ignore=,$(APART)))
 
 spark-versions: $(STAMP) ## run chosen tests of the pipeline on Spark 4.0, 4.1 and 4.3 (VERSIONS=4.0.0 for one; ARGS=--quick as CI)
 	$(BIN)/python -m tests.spark.versions $(VERSIONS) $(ARGS)
 
-spark-hosts: $(STAMP) ## run the source and the sink in a notebook and over Spark Connect
+$(HOSTED): pyproject.toml | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,hosts]'
+	@touch $@
+
+spark-hosts: $(HOSTED) ## run the source and the sink in a notebook and over Spark Connect
 	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(HOSTS))
+
+spark-store: $(HOSTED) ## run the ledger's commands on an object store: a local S3 server, and Hadoop's connector by Maven
+	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(STORE))
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .

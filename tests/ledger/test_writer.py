@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from twinbus.clock import SteppedClock
+from twinbus.errors import ConfigError
 from twinbus.ledger import files
 from twinbus.ledger.files import complete_files, open_files
 from twinbus.ledger.records import OperationLines
@@ -190,6 +191,15 @@ def test_a_folder_that_cannot_be_is_no_reason_to_stop(tmp_path: Path) -> None:
     put(ledger)
     ledger.close()
     assert ledger.errors >= 2
+
+
+@pytest.mark.parametrize("url", ["s3a://bucket/ledger", "abfss://box@account.dfs.core.windows.net/ledger"])
+def test_a_ledger_is_not_written_to_an_object_store(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path(url), Path(url).absolute()):
+        with pytest.raises(ConfigError, match="not to an object store"):
+            writer(folder)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_bad_line_is_counted_with_its_place(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from twinbus.cli.folders import default_data
 from twinbus.cli.group import group
 from twinbus.cli.view import show_json, show_table
 from twinbus.errors import ConfigError, StoreError
-from twinbus.ledger.files import complete_files, open_files
+from twinbus.ledger.files import COMPLETE, OPEN, complete_files, open_files
 from twinbus.ledger.prices import Sheet
 from twinbus.ledger.totals import Totals, TotalsKey
+from twinbus.spark.store_path import AnyPath, StorePath, path_of
 
 if TYPE_CHECKING:
     from twinbus.spark.ledger.following import RunSummary
@@ -63,6 +64,8 @@ def show(
       twinbus ledger show --json | jq .operations
     """
     folder = find_ledger(data if data is not None else default_data())
+    if isinstance(folder, StorePath):
+        raise ConfigError("`twinbus ledger show` reads ledgers of this machine: use `twinbus ledger run` for others.")
     totals = Totals()
     totals.read(complete_files(folder))
     still_open = len(open_files(folder))
@@ -109,7 +112,7 @@ def run(
     """
     sheet = Sheet.load(prices)
     folders = [find_ledger(each) for each in (ledger or [default_data()])]
-    place = tables if tables is not None else folders[0].absolute().parent / TABLES_NAME
+    place = path_of(tables) if tables is not None else folders[0].absolute().parent / TABLES_NAME
     with _spark_errors():
         total = _run(folders, place, sheet, every if follow else None, master, memory, as_json)
     if not as_json:
@@ -121,8 +124,8 @@ def run(
 
 
 def _run(
-    folders: list[Path],
-    place: Path,
+    folders: list[AnyPath],
+    place: AnyPath,
     sheet: Sheet,
     every_s: float | None,
     master: str | None,
@@ -168,7 +171,9 @@ def _spark_errors() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        first = str(error).strip().partition("\n")[0]
+        # Java's own words follow py4j's first line.
+        first = str(error).partition("\n: ")[2] or str(error).strip()
+        first = first.partition("\n")[0]
         raise StoreError(
             f"Spark failed, and nothing of the current batch was committed: {first} Run it again."
         ) from error
@@ -199,12 +204,13 @@ def _stopping() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def find_ledger(folder: Path) -> Path:
+def find_ledger(given: Path) -> AnyPath:
     """Return the ledger in a data folder; the ledger's own folder works too."""
     from twinbus.broker.configuration.config import LEDGER_NAME
 
+    folder = path_of(given)
     for found in (folder / LEDGER_NAME, folder):
-        if found.is_dir() and (complete_files(found) or open_files(found)):
+        if found.is_dir() and any(next(iter(found.glob(f"*{end}")), None) for end in (COMPLETE, OPEN)):
             return found
     raise ConfigError(f"There is no ledger in {folder}.")
 

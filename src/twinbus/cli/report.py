@@ -27,6 +27,7 @@ from twinbus.clock import SystemClock
 from twinbus.errors import ConfigError
 from twinbus.ledger.prices import Sheet
 from twinbus.limits import REPORT_ENTITIES, REPORT_ENTITIES_MAX
+from twinbus.spark.store_path import AnyPath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +98,7 @@ def report(
     from twinbus.spark.session import need_pyspark, spark_session
 
     folders = [find_ledger(each) for each in ledger or []]
-    place = tables if tables is not None else _beside(folders)
+    place = path_of(tables) if tables is not None else _beside(folders)
     if not folders and not place.is_dir():
         raise ConfigError(f"There are no tables in {place}: give --tables DIR, or --ledger DIR to create them.")
     need_pyspark()
@@ -123,7 +124,7 @@ def report(
         typer.launch(output.absolute().as_uri())
 
 
-def _beside(folders: list[Path]) -> Path:
+def _beside(folders: list[AnyPath]) -> AnyPath:
     return (folders[0].parent if folders else default_data()) / _TABLES
 
 
@@ -138,8 +139,8 @@ def _times(start: str | None, end: str | None) -> tuple[int | None, int | None]:
 
 def _found(
     spark: SparkSession,
-    folders: list[Path],
-    place: Path,
+    folders: list[AnyPath],
+    place: AnyPath,
     sheet: Sheet | None,
     times: tuple[int | None, int | None],
     namespace: str | None,

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
+from typing import BinaryIO, Literal, Protocol
 
 from twinbus.errors import ConfigError
 from twinbus.limits import CONFIG_FILE_BYTES_MAX
@@ -22,6 +24,8 @@ from twinbus.limits import CONFIG_FILE_BYTES_MAX
 OPEN = ".open"
 COMPLETE = ".jsonl"
 SHEET = ".toml"
+# A Path keeps one slash of the two, and may be absolute.
+STORE_URL = re.compile(r"(?<![^/])(s3a?|abfss?)://?(?=[^/])")
 _BLOCK_BYTES = 65_536
 
 
@@ -73,8 +77,16 @@ class OpenFile:
         os.close(self._handle)
 
 
+class ReadableFile(Protocol):
+    """A path of this machine, or a file of an object store."""
+
+    def open(self, mode: Literal["rb"], /) -> BinaryIO: ...
+
+
 def prepare(folder: Path) -> None:
     """Create the folder, accessible to its owner only."""
+    if STORE_URL.search(str(folder)):
+        raise ConfigError(f"A ledger is written to a folder of this machine, not to an object store: {folder}.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -88,7 +100,7 @@ def open_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{OPEN}"))
 
 
-def lines(path: Path, bytes_max: int) -> Iterator[bytes]:
+def lines(path: ReadableFile, bytes_max: int) -> Iterator[bytes]:
     """Yield a file's lines without line ends; of a line that is too long, only its first `bytes_max` + 1 bytes."""
     with path.open("rb") as file:
         while line := file.readline(bytes_max + 2):

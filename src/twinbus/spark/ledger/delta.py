@@ -9,7 +9,7 @@
 - batch.json is renamed into place when all files of the batch are on disk and before the first commit. If a run is
   killed between two commits, the next run completes them; if it is killed before, its files are in no log.
 - One run at a time locks the folder; readers need no lock. Replaced files stay for a while for those who are reading
-  them, and are vacuumed later.
+  them, and are vacuumed later. In an object store nothing locks the folder: the caller starts one run at a time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Final
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
@@ -31,6 +30,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from twinbus.errors import StoreCorruptError, StoreLockedError
 from twinbus.limits import TABLES_KEPT_HOURS, TABLES_VACUUM_BATCHES
 from twinbus.spark.ledger.schemas import TABLES, TableSpec
+from twinbus.spark.store_path import AnyPath, StorePath, move, path_of, remove_all, replace_text, sync
 
 _APPLICATION: Final = "twinbus.ledger"
 _BATCH: Final = "batch.json"
@@ -64,9 +64,9 @@ class Batch:
 class DeltaFolder:
     """One folder of tables."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: AnyPath) -> None:
         # Absolute, because Spark's workers have other working directories.
-        self.folder = folder.absolute()
+        self.folder = path_of(folder).absolute()
         self.staging = self.folder / "_staging"
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class DeltaFolder:
     def files(self, table: str, partitions: Iterable[str] | None = None) -> list[str]:
         """A table's files, in some partitions or all."""
         try:
-            actions = DeltaTable(self.folder / table).get_add_actions()
+            actions = DeltaTable(str(self.folder / table)).get_add_actions()
         except TableNotFoundError:
             return []
         # Not as URLs, which escape spaces in folder names.
@@ -100,6 +100,10 @@ class DeltaFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder, and complete a batch that a killed run left half committed."""
+        if isinstance(self.folder, StorePath):
+            self._apply(self.batch())
+            yield
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -114,14 +118,14 @@ class DeltaFolder:
         finally:
             os.close(handle)
 
-    def stage(self) -> Path:
+    def stage(self) -> AnyPath:
         """An empty folder for a batch's files, which no reader sees."""
-        shutil.rmtree(self.staging, ignore_errors=True)
+        remove_all(self.staging)
         self.staging.mkdir()
         return self.staging
 
-    def staged(self, table: str) -> list[Path]:
-        return sorted((self.staging / "tables" / table).rglob("*.parquet"))
+    def staged(self, table: str) -> list[AnyPath]:
+        return sorted((self.staging / "tables" / table).rglob("*.parquet"), key=str)
 
     def commit(self, number: int, at_ms: int, sheet: str, replaced: dict[str, Iterable[str] | None]) -> None:
         """Commit the staged files of these tables, replacing the named partitions; None replaces the whole table."""
@@ -129,29 +133,23 @@ class DeltaFolder:
         for table, partitions in replaced.items():
             added = []
             for path in self.staged(table):
-                name = path.relative_to(self.staging / "tables" / table)
-                place = self.folder / table / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                _sync(path)
-                path.rename(place)
-                _sync(place.parent)
-                added.append(str(name))
+                name = _below(path, self.staging / "tables" / table)
+                target = self.folder / table / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                move(path, target)
+                added.append(name)
             changes[table] = TableChange(added, None if partitions is None else sorted(partitions))
         batch = Batch(number, at_ms, sheet, changes)
-        draft = self.folder / f"{_BATCH}.new"
-        draft.write_text(json.dumps(asdict(batch)))
-        _sync(draft)
-        draft.rename(self.folder / _BATCH)
-        _sync(self.folder)
+        replace_text(self.folder / _BATCH, json.dumps(asdict(batch)))
         self._apply(batch)
-        shutil.rmtree(self.staging, ignore_errors=True)
+        remove_all(self.staging)
         if number % TABLES_VACUUM_BATCHES == 0:
             self.vacuum()
 
     def vacuum(self) -> None:
         """Delete files that no table references any more."""
         for table in TABLES:
-            DeltaTable(self.folder / table).vacuum(
+            DeltaTable(str(self.folder / table)).vacuum(
                 TABLES_KEPT_HOURS, dry_run=False, enforce_retention_duration=False, full=True
             )
 
@@ -161,16 +159,16 @@ class DeltaFolder:
             table = self._table(name)
             if (table.transaction_version(_APPLICATION) or 0) >= batch.number:
                 continue
-            known = {str(Path(path).relative_to(self.folder / name)) for path in self.files(name)}
+            known = {_below(path_of(path), self.folder / name) for path in self.files(name)}
             gone = [
                 path
                 for path in sorted(known - set(change.added))
-                if change.replaced is None or partition_of(Path(path)) in change.replaced
+                if change.replaced is None or partition_of(path) in change.replaced
             ]
             table.create_write_transaction(
                 [
                     *(self._added(name, path, batch.at_ms) for path in change.added),
-                    *(RemoveAction(path, True, batch.at_ms, None, _values(Path(path))) for path in gone),
+                    *(RemoveAction(path, True, batch.at_ms, None, _values(path)) for path in gone),
                 ],
                 "append",
                 table.schema(),
@@ -178,21 +176,25 @@ class DeltaFolder:
                 commit_properties=CommitProperties(app_transactions=[Transaction(_APPLICATION, batch.number)]),
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=True),
             )
-            for path in sorted((self.folder / name / "_delta_log").glob("*.json"))[-1:]:
-                _sync(path)
-                _sync(path.parent)
+            if isinstance(self.folder, Path):
+                for path in sorted((self.folder / name / "_delta_log").glob("*.json"))[-1:]:
+                    sync(path)
+                    sync(path.parent)
 
     def _added(self, table: str, path: str, at_ms: int) -> AddAction:
         from pyarrow.parquet import read_metadata
 
-        place = self.folder / table / path
-        stats = json.dumps({"numRecords": read_metadata(place).num_rows})
-        return AddAction(path, place.stat().st_size, _values(Path(path)), at_ms, True, stats)
+        file = self.folder / table / path
+        if isinstance(file, StorePath):
+            rows = read_metadata(file.key, filesystem=file.filesystem).num_rows
+        else:
+            rows = read_metadata(file).num_rows
+        stats = json.dumps({"numRecords": rows})
+        return AddAction(path, file.stat().st_size, _values(path), at_ms, True, stats)
 
     def _table(self, name: str) -> DeltaTable:
-        place = self.folder / name
         try:
-            return DeltaTable(place)
+            return DeltaTable(str(self.folder / name))
         except TableNotFoundError:
             return self._created(name, TABLES[name])
 
@@ -207,23 +209,19 @@ class DeltaFolder:
         schema = Schema.from_json(StructType.fromDDL(spec.all_columns).json())
         partitions = [spec.partition] if spec.partition else None
         return DeltaTable.create(
-            self.folder / name, schema, mode="ignore", partition_by=partitions, configuration=_SETTINGS
+            str(self.folder / name), schema, mode="ignore", partition_by=partitions, configuration=_SETTINGS
         )
 
 
-def partition_of(path: Path) -> str:
+def partition_of(path: str | PurePath | StorePath) -> str:
     """The value in `month=2026-10`, the folder of a file; empty if the table has no partitions."""
-    return path.parent.name.partition("=")[2]
+    return PurePosixPath(str(path)).parent.name.partition("=")[2]
 
 
-def _values(path: Path) -> dict[str, str | None]:
-    name, _, value = path.parent.name.partition("=")
+def _values(path: str) -> dict[str, str | None]:
+    name, _, value = PurePosixPath(path).parent.name.partition("=")
     return {name: value} if value else {}
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _below(path: AnyPath, folder: AnyPath) -> str:
+    return str(path).removeprefix(f"{folder}/")

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from twinbus.spark.store_path import AnyPath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,12 +62,12 @@ class LedgerStream:
     def __init__(
         self,
         spark: SparkSession,
-        folders: Sequence[Path],
-        checkpoints: Path,
+        folders: Sequence[AnyPath],
+        checkpoints: AnyPath,
         take: Callable[[Mapping[str, int]], RunSummary],
     ) -> None:
         self._spark = spark
-        self._folders = sorted({each.absolute() for each in folders})
+        self._folders = sorted({each.absolute() for each in folders}, key=str)
         # Spark rejects a checkpoint of other sources, so each set of folders has its own.
         name = sha256("\0".join(map(str, self._folders)).encode(errors="surrogateescape")).hexdigest()[:16]
         self._checkpoint = checkpoints / name
@@ -122,9 +123,9 @@ class LedgerStream:
         """The batch's files, oldest name first, without those in subfolders."""
         rows: list[Any] = frame.collect()
         files = {row["path"].removeprefix("file:"): row["length"] for row in rows}
-        return {path: files[path] for path in sorted(files) if Path(path).parent in self._folders}
+        return {path: files[path] for path in sorted(files) if path_of(path).parent in self._folders}
 
 
-def _escaped(folder: Path) -> str:
+def _escaped(folder: AnyPath) -> str:
     """A folder name escaped for Spark, which expects a pattern."""
     return "".join(f"\\{each}" if each in "{}[]*?\\" else each for each in str(folder))

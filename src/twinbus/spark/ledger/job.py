@@ -13,18 +13,18 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from twinbus.errors import TwinbusError
 from twinbus.ledger.prices import Sheet
 from twinbus.limits import LEDGER_BATCH_BYTES
 from twinbus.spark.session import need_pyspark, spark_session
+from twinbus.spark.store_path import path_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Ledger files into tables; prints what was done as JSON.")
-    parser.add_argument("--ledger", type=Path, action="append", required=True, metavar="DIR", help="may be repeated")
-    parser.add_argument("--tables", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--ledger", type=path_of, action="append", required=True, metavar="DIR", help="may be repeated")
+    parser.add_argument("--tables", type=path_of, required=True, metavar="DIR")
     parser.add_argument("--prices", default="standard", metavar="NAME|FILE")
     parser.add_argument("--master", default=None, help="without spark-submit; default: this machine")
     parser.add_argument("--batch-bytes", type=int, default=LEDGER_BATCH_BYTES, metavar="BYTES")

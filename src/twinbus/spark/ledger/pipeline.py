@@ -19,25 +19,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ConfigError
-from twinbus.ledger.files import complete_files
 from twinbus.ledger.prices import Sheet
 from twinbus.limits import LEDGER_BATCH_BYTES
 from twinbus.spark.ledger import migration
 from twinbus.spark.ledger.charges import charges
-from twinbus.spark.ledger.delta import DeltaFolder
+from twinbus.spark.ledger.delta import DeltaFolder, partition_of
 from twinbus.spark.ledger.failovers import failovers
 from twinbus.spark.ledger.folds import FOLDS
 from twinbus.spark.ledger.following import LedgerStream, RunSummary
 from twinbus.spark.ledger.schemas import TABLES
 from twinbus.spark.ledger.staged import StagedRows, known_files, known_ids, write_rows
 from twinbus.spark.ledger.tables import LedgerTables, frame_of
+from twinbus.spark.store_path import AnyPath, StorePath, ledger_files, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,8 +62,8 @@ _SETTINGS: Final = {
 
 def run(
     spark: SparkSession,
-    ledger_folders: Sequence[Path | str],
-    tables_folder: Path | str,
+    ledger_folders: Sequence[AnyPath | str],
+    tables_folder: AnyPath | str,
     sheet: Sheet,
     *,
     clock: Clock | None = None,
@@ -72,15 +71,15 @@ def run(
     progress: Callable[[str], None] | None = None,
 ) -> RunSummary:
     """Process new files and return a summary."""
-    job = _Job(spark, DeltaFolder(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
+    job = _Job(spark, DeltaFolder(path_of(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
     with _settings(spark), job.delta.locked():
-        return job.run([Path(each) for each in ledger_folders])
+        return job.run([path_of(each) for each in ledger_folders])
 
 
 def follow(
     spark: SparkSession,
-    ledger_folders: Sequence[Path | str],
-    tables_folder: Path | str,
+    ledger_folders: Sequence[AnyPath | str],
+    tables_folder: AnyPath | str,
     sheet: Sheet,
     *,
     stopping: threading.Event,
@@ -92,8 +91,8 @@ def follow(
 ) -> RunSummary:
     """Process new files as a stream until `stopping` is set; `told` gets the summary of each batch that did
     anything."""
-    job = _Job(spark, DeltaFolder(Path(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
-    folders = [Path(each) for each in ledger_folders]
+    job = _Job(spark, DeltaFolder(path_of(tables_folder)), sheet, clock or SystemClock(), batch_bytes, progress)
+    folders = [path_of(each) for each in ledger_folders]
     with _settings(spark), job.delta.locked():
         new_files(folders, {})
         job.convert()
@@ -102,19 +101,19 @@ def follow(
         return stream.follow(every_s, stopping, told)
 
 
-def is_small(ledger_folders: Sequence[Path | str], tables_folder: Path | str) -> bool:
+def is_small(ledger_folders: Sequence[AnyPath | str], tables_folder: AnyPath | str) -> bool:
     """Whether a run reads so little that it finishes before an optimising JVM has warmed up."""
-    files = new_files([Path(each) for each in ledger_folders], known_files(DeltaFolder(Path(tables_folder))))
+    files = new_files([path_of(each) for each in ledger_folders], known_files(DeltaFolder(path_of(tables_folder))))
     return sum(files.values()) < BRISK_BYTES
 
 
-def new_files(folders: Iterable[Path], known: Mapping[str, int]) -> dict[str, int]:
+def new_files(folders: Iterable[AnyPath], known: Mapping[str, int]) -> dict[str, int]:
     """Complete files that are not known, with their sizes, oldest first."""
     found: dict[str, int] = {}
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"Folder {folder} does not exist: give a ledger's folder with --ledger.")
-        for path in complete_files(folder.absolute()):
+        for path in ledger_files(folder.absolute()):
             try:
                 size = path.stat().st_size
             except FileNotFoundError:
@@ -122,6 +121,13 @@ def new_files(folders: Iterable[Path], known: Mapping[str, int]) -> dict[str, in
             if known.get(str(path)) != size:
                 found[str(path)] = size
     return found
+
+
+def still_there(files: Mapping[str, int]) -> dict[str, int]:
+    """The files that still exist, from one listing per folder."""
+    folders = {str(parent): parent for parent in (path_of(path).parent for path in files)}
+    found = {str(path) for folder in folders.values() for path in ledger_files(folder)}
+    return {path: size for path, size in files.items() if path in found}
 
 
 def batches(files: Mapping[str, int], batch_bytes: int) -> Iterator[dict[str, int]]:
@@ -157,7 +163,7 @@ class _Job:
         self._batch_bytes = batch_bytes
         self._progress = progress or (lambda _: None)
 
-    def run(self, folders: Sequence[Path]) -> RunSummary:
+    def run(self, folders: Sequence[AnyPath]) -> RunSummary:
         watch = MonotonicClock()
         begun = watch.now_ms()
         files = new_files(folders, {})
@@ -197,6 +203,8 @@ class _Job:
 
     def convert(self) -> None:
         """Convert the tables of an earlier version."""
+        if isinstance(self.delta.folder, StorePath):
+            return  # earlier versions had no tables there
         old = migration.OldTables(self.delta.folder)
         if not old.exists:
             return
@@ -222,7 +230,7 @@ class _Job:
             replaced |= costing.result() | telling.result()
         number = last.number + 1
         if files:
-            kept = {path: size for path, size in known_files(self.delta).items() if Path(path).exists()}
+            kept = still_there(known_files(self.delta))
             write_rows(self.delta, "files", [(path, size, number) for path, size in (kept | dict(files)).items()])
             write_rows(self.delta, "seen", [(run, *range_) for run, ranges in seen.items() for range_ in ranges])
             replaced |= {"files": None, "seen": None}
@@ -281,7 +289,7 @@ class _Job:
         new = frame_of(self._spark, name, self.delta.staging / "tables" / name, staged)
         if tables is None:
             return new
-        written = {Path(path).parent.name.partition("=")[2] for path in staged}
+        written = {partition_of(path) for path in staged}
         return new.unionByName(tables.partitions(name, set(partitions) - written))
 
     def _write(self, rows: DataFrame, name: str, partitions: Iterable[str] | None) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.errors import LedgerError
@@ -24,6 +23,7 @@ from twinbus.ledger.records import LedgerRecord, OperationReader, Operations, de
 from twinbus.limits import LEDGER_LINE_BYTES_MAX
 from twinbus.spark.ledger import schemas
 from twinbus.spark.ledger.number_set import NumberSet
+from twinbus.spark.store_path import AnyPath, path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ class _Reading:
             for at in batch.column(0).to_pylist():
                 number = self._numbers[at]
                 allowed = None if self._allowed is None else self._allowed[number]
-                rows += file_rows(Path(self._paths[number]), number, reader, allowed)
+                rows += file_rows(path_of(self._paths[number]), number, reader, allowed)
                 if len(rows) >= _ROWS:
                     yield pyarrow.RecordBatch.from_pylist(rows, schema=schema)
                     rows = []
@@ -80,7 +80,7 @@ class _Reading:
 
 
 def file_rows(
-    path: Path, number: int, reader: OperationReader, allowed: Allowed | None = None
+    path: AnyPath, number: int, reader: OperationReader, allowed: Allowed | None = None
 ) -> Iterator[dict[str, Any]]:
     """The rows of one file; with `allowed`, only those records, because the others are known."""
     sums: dict[tuple[int, tuple[str, ...]], list[int]] = {}
@@ -148,14 +148,14 @@ def day_of(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d}"
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: AnyPath) -> Iterator[bytes]:
     try:
         yield from lines(path, LEDGER_LINE_BYTES_MAX)
     except FileNotFoundError:
         return
 
 
-def _bad(path: Path, line: bytes, error: LedgerError) -> dict[str, Any]:
+def _bad(path: AnyPath, line: bytes, error: LedgerError) -> dict[str, Any]:
     text = _SECRET.sub(r"\1***", line.decode(errors="replace"))[:TEXT_CHARS_MAX]
     return {"part": QUARANTINE, "day": "-", "run": str(path), "reason": str(error), "text": text}
 

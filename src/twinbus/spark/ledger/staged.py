@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -16,6 +15,7 @@ from pyspark.sql import functions as F
 from twinbus.spark.ledger import reading, schemas
 from twinbus.spark.ledger.delta import DeltaFolder
 from twinbus.spark.ledger.number_set import NumberSet
+from twinbus.spark.store_path import AnyPath, StorePath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class StagedRows:
     """The rows that one batch has read."""
 
-    def __init__(self, spark: SparkSession, staging: Path) -> None:
+    def __init__(self, spark: SparkSession, staging: AnyPath) -> None:
         self._spark = spark
         self._first = staging / "rows"
         self._second = staging / "rows-again"
@@ -76,7 +76,7 @@ class StagedRows:
         found = found.where(~F.col("file").isin(self._again))
         return found.unionByName(self._read(self._second, part))
 
-    def _read(self, folder: Path, part: str) -> DataFrame:
+    def _read(self, folder: AnyPath, part: str) -> DataFrame:
         if not (folder / f"part={part}").exists():
             return self._spark.createDataFrame([], schemas.ROWS)
         reader = self._spark.read.schema(schemas.ROWS).option("basePath", str(folder))
@@ -95,7 +95,7 @@ def known_files(delta: DeltaFolder) -> dict[str, int]:
     return {
         path: size
         for file in delta.files("files")
-        for path, size in zip(*_table(Path(file), ["path", "size"]).values(), strict=True)
+        for path, size in zip(*_table(path_of(file), ["path", "size"]).values(), strict=True)
     }
 
 
@@ -103,7 +103,7 @@ def known_ids(delta: DeltaFolder) -> dict[str, NumberSet]:
     """The known ids by run."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for file in delta.files("seen"):
-        for run, low, high in zip(*_table(Path(file), ["run", "low", "high"]).values(), strict=True):
+        for run, low, high in zip(*_table(path_of(file), ["run", "low", "high"]).values(), strict=True):
             ranges.setdefault(run, []).append((low, high))
     return {run: NumberSet(each) for run, each in ranges.items()}
 
@@ -119,15 +119,17 @@ def write_rows(delta: DeltaFolder, table: str, rows: Sequence[tuple[Any, ...]]) 
     arrays = [pyarrow.array(values, kinds[kind]) for (_, kind), values in zip(fields, columns, strict=True)]
     folder = delta.staging / "tables" / table
     folder.mkdir(parents=True)
-    batch = delta.batch().number + 1
-    write_table(pyarrow.table(arrays, names=[name for name, _ in fields]), folder / f"batch-{batch:012d}.parquet")
+    file = folder / f"batch-{delta.batch().number + 1:012d}.parquet"
+    where = {"where": file.key, "filesystem": file.filesystem} if isinstance(file, StorePath) else {"where": file}
+    write_table(pyarrow.table(arrays, names=[name for name, _ in fields]), **where)
 
 
-def _table(path: Path, columns: list[str]) -> dict[str, list[Any]]:
+def _table(path: AnyPath, columns: list[str]) -> dict[str, list[Any]]:
     """Columns of Parquet files; empty if they do not exist."""
     from pyarrow.parquet import read_table
 
     if not path.exists():
         return {name: [] for name in columns}
-    found: dict[str, list[Any]] = read_table(path, columns=columns, partitioning=None).to_pydict()
+    where = {"source": path.key, "filesystem": path.filesystem} if isinstance(path, StorePath) else {"source": path}
+    found: dict[str, list[Any]] = read_table(**where, columns=columns, partitioning=None).to_pydict()
     return found

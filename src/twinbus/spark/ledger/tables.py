@@ -12,12 +12,12 @@ They are Delta tables, which every reader of that format can read (docs/ledger.m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.errors import StoreError
 from twinbus.spark.ledger.delta import DeltaFolder, partition_of
 from twinbus.spark.ledger.schemas import TABLES
+from twinbus.spark.store_path import AnyPath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class LedgerTables:
     """The tables of one folder."""
 
-    def __init__(self, spark: SparkSession, folder: Path | str) -> None:
+    def __init__(self, spark: SparkSession, folder: AnyPath | str) -> None:
         self._spark = spark
-        self._delta = DeltaFolder(Path(folder))
+        self._delta = DeltaFolder(path_of(folder))
         self.folder = self._delta.folder
         if (self.folder / "commits").exists():
             raise StoreError(
@@ -79,14 +79,14 @@ class LedgerTables:
     def partitions(self, name: str, wanted: Iterable[str] | None) -> DataFrame:
         """The rows of some partitions or all, with the partition column."""
         chosen = None if wanted is None else set(wanted)
-        files = [path for path in self._files[name] if chosen is None or partition_of(Path(path)) in chosen]
+        files = [path for path in self._files[name] if chosen is None or partition_of(path) in chosen]
         return frame_of(self._spark, name, self.folder / name, files)
 
     def months(self, name: str) -> set[str]:
-        return {partition_of(Path(path)) for path in self._files[name]}
+        return {partition_of(path) for path in self._files[name]}
 
 
-def frame_of(spark: SparkSession, name: str, folder: Path, files: list[str]) -> DataFrame:
+def frame_of(spark: SparkSession, name: str, folder: AnyPath, files: list[str]) -> DataFrame:
     """The rows of a table's files below a folder."""
     spec = TABLES[name]
     if not files:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from twinbus.errors import LedgerError
-from twinbus.ledger.files import complete_files, lines
+from twinbus.ledger.files import lines
 from twinbus.ledger.records import Backlog, LedgerRecord, OperationReader, Operations, decode, run_and_number
 from twinbus.ledger.words import OK, Kind, LedgerSource, Stage
 from twinbus.limits import LEDGER_LINE_BYTES_MAX, REPORT_FINE_BYTES_MAX
 from twinbus.spark.ledger.number_set import NumberSet
 from twinbus.spark.report.period import Period, moment
+from twinbus.spark.store_path import AnyPath, ledger_files
 
 _OUT_OF: Final = (Kind.COMPLETE, Kind.DEAD_LETTER)
 
@@ -56,9 +56,9 @@ class SecondCounts:
         return self.queues.setdefault((namespace, name), QueueMoves())
 
 
-def count(folders: Sequence[Path], period: Period, namespace: str | None) -> SecondCounts | None:
+def count(folders: Sequence[AnyPath], period: Period, namespace: str | None) -> SecondCounts | None:
     """Read the files of a period; None if they are too large."""
-    found = [path for folder in folders for path in complete_files(folder) if _touches(path, period)]
+    found = [path for folder in folders for path in ledger_files(folder) if _touches(path, period)]
     if sum(path.stat().st_size for path in found) > REPORT_FINE_BYTES_MAX:
         return None
     counts = SecondCounts()
@@ -86,14 +86,14 @@ def count(folders: Sequence[Path], period: Period, namespace: str | None) -> Sec
     return counts
 
 
-def _touches(path: Path, period: Period) -> bool:
+def _touches(path: AnyPath, period: Period) -> bool:
     """Whether a file may cover the period, by the time in its name: `broker-20261116T080000Z-...`."""
     opened = path.name.split("-")[1:2]
     first, last = (f"{moment(at_s):%Y%m%dT%H%M%SZ}" for at_s in (period.start_s - _FILE_S, period.end_s + _FILE_S))
     return not opened or first <= opened[0] <= last
 
 
-def _records(paths: Sequence[Path]) -> Iterator[LedgerRecord | tuple[int, tuple[str, ...], int, int]]:
+def _records(paths: Sequence[AnyPath]) -> Iterator[LedgerRecord | tuple[int, tuple[str, ...], int, int]]:
     """Every record once. Operations, the most frequent, as a tuple of start, names, count and bytes."""
     reader = OperationReader()
     ids: dict[str, NumberSet] = {}

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from twinbus.ledger.prices import Sheet
     from twinbus.spark.ledger.tables import LedgerTables
+    from twinbus.spark.store_path import AnyPath
 
 _NAMESPACES_SHOWN = 5
 _DAYS = (1, 7, 28, 84, 364)
@@ -62,7 +62,7 @@ class Question:
 def gather(
     tables: LedgerTables,
     question: Question,
-    ledgers: Sequence[Path] = (),
+    ledgers: Sequence[AnyPath] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> CostReport:
     """Compute the report, by the second for a short period if the ledgers of the tables are given.
@@ -74,7 +74,7 @@ def gather(
     return _by_second(report, question, ledgers) if ledgers else report
 
 
-def _by_second(report: CostReport, question: Question, ledgers: Sequence[Path]) -> CostReport:
+def _by_second(report: CostReport, question: Question, ledgers: Sequence[AnyPath]) -> CostReport:
     """The same report with charts by the second, if the ledger files still agree with the tables."""
     period, operations = report.period, report.operations
     if period is None or operations is None or period.length_s > FINE_S_MAX + MINUTE_S:
