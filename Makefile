@@ -33,14 +33,15 @@ SPARK := tests/spark tests/faults/test_spark_stream_kill.py tests/faults/test_sp
 
 # Those of them that need packages which developers do without: each has a target of its own.
 HOSTS := tests/spark/test_notebook.py tests/spark/test_connect.py
+ORCHESTRATORS := tests/spark/test_orchestration.py
 STORE := tests/spark/test_store_path.py tests/spark/ledger/test_object_store.py
-APART := $(HOSTS) $(STORE)
+APART := $(HOSTS) $(ORCHESTRATORS) $(STORE)
 
 # A person's work with messages in the console, in a real browser: `make console` runs it, `make test` the others.
 CONSOLE := tests/console/test_messages.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage console spark spark-versions spark-hosts spark-store lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
+.PHONY: help setup demo test coverage console spark spark-versions spark-hosts spark-store spark-orchestrators lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -86,6 +87,9 @@ spark-hosts: $(HOSTED) ## run the source and the sink in a notebook and over Spa
 
 spark-store: $(HOSTED) ## run the ledger's commands on an object store: a local S3 server, and Hadoop's connector by Maven
 	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(STORE))
+
+spark-orchestrators: $(STAMP) ## run the examples for Airflow and Dagster, each in an environment of its own
+	TWINBUS_ORCHESTRATORS=1 $(BIN)/python -m pytest -n 0 $(or $(ARGS),$(ORCHESTRATORS))
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .
