@@ -41,7 +41,7 @@ APART := $(HOSTS) $(ORCHESTRATORS) $(STORE)
 CONSOLE := tests/console/test_messages.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage console spark spark-versions spark-hosts spark-store spark-orchestrators lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
+.PHONY: help setup demo test coverage console spark spark-versions spark-hosts spark-store spark-orchestrators spark-scale lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -90,6 +90,9 @@ spark-store: $(HOSTED) ## run the ledger's commands on an object store: a local 
 
 spark-orchestrators: $(STAMP) ## run the examples for Airflow and Dagster, each in an environment of its own
 	TWINBUS_ORCHESTRATORS=1 $(BIN)/python -m pytest -n 0 $(or $(ARGS),$(ORCHESTRATORS))
+
+spark-scale: $(STAMP) ## lose one of three workers under 5,000,000 records and 1,000,000 messages (ARGS='--records 500000 --messages 100000')
+	PYTHONPATH=bench $(BIN)/python tests/faults/spark_scale.py $(ARGS)
 
 lint: $(STAMP) ## check form and style (ruff)
 	$(BIN)/ruff check .

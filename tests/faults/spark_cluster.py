@@ -69,6 +69,13 @@ class Cluster:
         self._processes = []
         self._folder.cleanup()
 
+    def lose_worker(self, number: int) -> None:
+        """Kill a worker with all that it started, as when its machine fails."""
+        process = self._processes[1 + number]
+        for pid in [process.pid, *descendants(process.pid)]:
+            kill(pid)
+        process.wait()
+
     def executors(self) -> list[int]:
         """The JVMs that run tasks."""
         found = []

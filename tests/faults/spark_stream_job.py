@@ -1,4 +1,4 @@
-"""A stream from one queue to another, as an application would write it, until the source is empty.
+"""A stream from one queue to another or into files, as an application would write it, until the source is empty.
 
 The connection string is passed in the environment. With `--ids position` the sink derives the message ids.
 """
@@ -17,10 +17,11 @@ def main() -> int:
     parser.add_argument("--master", required=True)
     parser.add_argument("--mode", required=True)
     parser.add_argument("--source", required=True)
-    parser.add_argument("--target", required=True)
+    parser.add_argument("--target", required=True, help="a queue, or with a slash a folder of Parquet files")
     parser.add_argument("--ids", required=True)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--tasks", type=int, default=2)
     options = parser.parse_args()
     text = os.environ["TWINBUS_CONNECTION_STRING"]
     settings = {
@@ -36,21 +37,17 @@ def main() -> int:
             .option("queueName", options.source)
             .option("readMode", options.mode)
             .option("maxMessagesPerTrigger", options.batch)
-            .option("numPartitions", 2)
+            .option("numPartitions", options.tasks)
             .load()
         )
         if options.ids == "position":
             stream = stream.select("body")
-        query = (
-            stream.writeStream.format("servicebus")
-            .option("connectionString", text)
-            .option("queueName", options.target)
-            .option("duplicateDetection", "ignore")
-            .option("batchSize", 50)
-            .option("checkpointLocation", options.checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
+        if "/" in options.target:
+            writer = stream.writeStream.format("parquet").option("path", options.target)
+        else:
+            given = {"connectionString": text, "queueName": options.target, "duplicateDetection": "ignore"}
+            writer = stream.writeStream.format("servicebus").options(**given, batchSize=50)
+        query = writer.option("checkpointLocation", options.checkpoint).trigger(availableNow=True).start()
         query.awaitTermination()
     return 0
 

@@ -1,10 +1,10 @@
 """Kills a Spark stream in mid-batch with SIGKILL, and accounts for every message: `make faults`.
 
-A stream reads one queue with the `servicebus` source and writes another with the sink. First the driver is killed with
-its JVM again and again, and restarted on its checkpoint; then executors of a standalone cluster (a master and two
-workers on loopback) are killed while the driver keeps running. The destination's messages are compared with those of
-the source: none may be missing, at most one micro-batch per kill may come twice, and none if the destination detects
-duplicates.
+A stream reads one queue with the `servicebus` source and writes another with the sink, or Parquet files. First the
+driver is killed with its JVM again and again, and restarted on its checkpoint; then executors of a standalone cluster
+(a master and two workers on loopback) are killed while the driver keeps running. The destination's messages are
+compared with those of the source: none may be missing, at most one micro-batch per kill may come twice, and none if the
+destination detects duplicates or is a folder of files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
+from pyarrow.parquet import read_table
 from spark_cluster import Cluster, command_line, descendants, environment, kill
 from syphon_kill import Account, account
 
@@ -32,11 +35,12 @@ from twinbus.testing import Broker
 SOURCE = "source"
 PLAIN = "plain"
 DETECTING = "detecting"
+FILES = "files"
 NAME = "contoso"
 JOB = Path(__file__).with_name("spark_stream_job.py")
 # A session has to start before anything moves.
-PROGRESS_TIMEOUT_S = 300.0
-END_TIMEOUT_S = 300.0
+PROGRESS_TIMEOUT_S = 900.0
+END_TIMEOUT_S = 900.0
 
 
 @dataclass
@@ -94,9 +98,10 @@ class Stage:
         self.mode = mode
         self.ids = ids
         self.target = target
-        # Holds only the checkpoint.
+        # Holds the checkpoint, and the files if they are the destination.
         self._folder = tempfile.TemporaryDirectory(prefix="twinbus-stream-", ignore_cleanup_errors=True)
         self._checkpoint = Path(self._folder.name) / "checkpoint"
+        self._files = Path(self._folder.name) / FILES
 
     def __enter__(self) -> Stage:
         self.broker.start()
@@ -114,7 +119,8 @@ class Stage:
 
     def start(self, master: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, str(JOB), "--master", master, "--mode", self.mode, "--source", SOURCE]
-        command += ["--target", self.target, "--ids", self.ids, "--batch", str(self.batch)]
+        target = str(self._files) if self.target == FILES else self.target
+        command += ["--target", target, "--ids", self.ids, "--batch", str(self.batch)]
         return subprocess.Popen(
             [*command, "--checkpoint", str(self._checkpoint)],
             env={**environment(), "TWINBUS_CONNECTION_STRING": self.broker.connection_string()},
@@ -123,7 +129,9 @@ class Stage:
         )
 
     def moved(self) -> int:
-        """The number of messages at the destination."""
+        """The number of messages at the destination; an estimate for files, which a task writes whole."""
+        if self.target == FILES:
+            return len(list(self._files.glob("*.parquet"))) * self.batch // 2
         return self.broker.call(lambda server: server.hosts[NAME].entities.queue(self.target).counts.active)
 
     def strike(self, process: subprocess.Popen[bytes], wanted: int, blow: Callable[[], None]) -> bool:
@@ -162,6 +170,8 @@ class Stage:
         )
 
     async def _drained(self) -> list[str]:
+        if self.target == FILES:
+            return [each.decode().strip() for each in in_files(self._files, "body")]
         found: list[str] = []
         async with BusClient.from_connection_string(self.broker.connection_string()) as client:
             receiver = await client.receiver(self.target, prefetch=1_000, delete=True)
@@ -171,6 +181,15 @@ class Stage:
 
     def _bus(self) -> BlockingBus:
         return BlockingBus(lambda: BusClient.from_connection_string(self.broker.connection_string()))
+
+
+def in_files(folder: Path, column: str) -> list[Any]:
+    """A column of the files that count: those that Spark's own log of the folder names."""
+    named = set()
+    for log in (folder / "_spark_metadata").glob("*[0-9t]"):
+        for line in log.read_text().splitlines()[1:]:
+            named.add(unquote(urlsplit(json.loads(line)["path"]).path))
+    return [value for path in sorted(named) for value in read_table(path, columns=[column])[column].to_pylist()]
 
 
 def slay(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
@@ -235,6 +254,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--messages", type=int, default=12_000)
     parser.add_argument("--batch", type=int, default=2_000)
+    parser.add_argument("--target", choices=(PLAIN, DETECTING, FILES), help="only this destination")
     parser.add_argument("--json", type=Path, help="write the figures to a file as well")
     options = parser.parse_args()
     shape = (options.seed, options.messages, options.batch)
@@ -244,10 +264,14 @@ def main() -> int:
         (drivers, options.driver_kills, "browse", "column", PLAIN),
         (drivers, options.driver_kills, "browse", "position", DETECTING),
         (drivers, options.driver_kills, "claim", "column", DETECTING),
+        (drivers, options.driver_kills, "browse", "column", FILES),
+        (drivers, options.driver_kills, "claim", "column", FILES),
         (executors, options.executor_kills, "browse", "column", PLAIN),
         (executors, options.executor_kills, "browse", "position", DETECTING),
+        (executors, options.executor_kills, "browse", "column", FILES),
+        (executors, options.executor_kills, "claim", "column", FILES),
     ):
-        if kills:
+        if kills and options.target in (None, target):
             reports.append(test(kills, *shape, mode=mode, ids=ids, target=target))
             print(reports[-1].row(), flush=True)
     if options.json is not None:
