@@ -346,6 +346,7 @@ REPORT_NAME_CHARS: Final = 60  # per name in a chart or table cell
 BLOCKING_ATTEMPTS_MAX: Final = 8  # about a minute of pauses before the caller sees the error
 SPARK_BATCH_ROWS: Final = 1_000  # per Arrow batch
 SPARK_BATCH_BYTES: Final = 64 * 1024 * 1024  # bodies per Arrow batch, unless a single message is larger
+SPARK_LAYOUTS_MAX: Final = 1_024  # of messages that one task reads fast
 SPARK_PARTITION_MESSAGES_MIN: Final = 1_000  # fewer are not worth a task
 SPARK_PARTITIONS_MAX: Final = 10_000
 SPARK_BROWSE_MESSAGES_DEFAULT: Final = 100_000  # per micro-batch

@@ -22,6 +22,7 @@ from twinbus.client.resubmission import CLAIM
 from twinbus.errors import DecodeError
 from twinbus.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, TIME_MS_MAX
 from twinbus.spark.source.garbage import seldom_collected
+from twinbus.spark.source.layouts import LayoutReader
 from twinbus.spark.versions import arrow_schema
 
 STATES: Final = ("active", "deferred", "scheduled")
@@ -66,16 +67,21 @@ class RowMaker:
         names = set(self.schema.names)
         self._with_properties = bool(names & _PROPERTY_COLUMNS)
         self._with_body = "body" in names
+        both = self._with_properties and self._with_body
+        self._read = LayoutReader().read if both else self._some
         # Whether a message could not be decoded.
         self._corrupt = False
 
     def fields(self, payload: bytes) -> Fields:
         """The requested fields of a message."""
         try:
-            return read_fields(payload, self._with_properties, self._with_body, True)
+            return self._read(payload)
         except DecodeError as error:
             self._corrupt = True
             return _unreadable(payload, error)
+
+    def _some(self, payload: bytes) -> Fields:
+        return read_fields(payload, self._with_properties, self._with_body, True)
 
     def batches(self, pages: Iterable[list[Fields]]) -> Iterator[pa.RecordBatch]:
         """Arrow batches with a number of rows and bytes that suits Spark."""
