@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -149,3 +151,66 @@ def test_a_folder_that_exists_is_not_written_to(broker: Broker, tmp_path: Path, 
     (tmp_path / "b").mkdir()
     code, _, err = said("backup", tmp_path / "b", "-c", broker.connection_string())
     assert (code, "exists already" in err) == (2, True)
+
+
+@contextmanager
+def small_disk() -> Iterator[None]:
+    """No file can grow beyond 64 KiB, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def filled(broker: Broker, said: Callable[..., Said], count: int = 1_000) -> None:
+    assert said("send", "orders", "x" * 1_000, "--count", count, "-c", broker.connection_string())[0] == 0
+
+
+def test_a_full_disk_is_named(broker: Broker, tmp_path: Path, said: Callable[..., Said]) -> None:
+    filled(broker, said)
+    with small_disk():
+        code, _, err = said("backup", tmp_path / "b", "-c", broker.connection_string())
+    assert (code, f"cannot be written to {tmp_path / 'b'}" in err) == (1, True), err
+    assert "Nothing more is accepted" not in err, "the broker goes on"
+    assert not (tmp_path / "b").exists()
+    assert said("backup", tmp_path / "b", "-c", broker.connection_string())[0] == 0
+    with small_disk():
+        code, _, err = said("restore", tmp_path / "b", "--data", tmp_path / "again")
+    assert (code, err) == (1, f"twinbus: {tmp_path / 'b'} cannot be copied to {tmp_path / 'again'}: File too large.\n")
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("damage", ["pages", "body"])
+def test_a_damaged_backup_is_named(broker: Broker, tmp_path: Path, said: Callable[..., Said], damage: str) -> None:
+    filled(broker, said)
+    assert said("backup", tmp_path / "b", "-c", broker.connection_string())[0] == 0
+    file = tmp_path / "b" / "contoso" / "data.mdb"
+    content = bytearray(file.read_bytes())
+    if damage == "body":
+        content[content.index(b"x" * 1_000)] = ord("y")
+    else:
+        for at in range(2 * 4096, len(content), 4096):  # the headers of all pages but LMDB's first two
+            content[at : at + 16] = bytes(16)
+    file.write_bytes(content)
+    code, _, err = said("restore", tmp_path / "b", "--data", tmp_path / "again")
+    assert (code, f"The backup {tmp_path / 'b'} is damaged" in err) == (1, True), err
+    assert "use another backup" in err
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_backup_whose_folder_is_removed_ends(
+    broker: Broker, tmp_path: Path, said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupted command removes the folder: the broker must not go on to fill the disk."""
+    filled(broker, said, 3_000)
+    monkeypatch.setattr("twinbus.store.backup.BACKUP_PIECE_BYTES", 1)
+    target = TargetNamespace(ConnectionString.parse(broker.connection_string()))
+    (tmp_path / "b").mkdir(mode=0o700)
+    status = target.ask("start-backup", {"folder": str(tmp_path / "b")})
+    shutil.rmtree(tmp_path / "b")
+    while status["state"] == "running":
+        status = target.ask("get-backup")
+    assert (status["state"], "was removed" in status["error"]) == ("failed", True)
+    assert status["rows"] < 3_000
