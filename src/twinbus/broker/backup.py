@@ -88,6 +88,9 @@ class RunningBackup:
             await asyncio.sleep(_PAUSE_S)
         if self._copy.error is not None:
             raise self._copy.error
+        if not self._folder.exists():
+            # By a command that was interrupted: the space of deleted files is free only once they are closed.
+            raise StoreError(f"The folder {self._folder} was removed.")
 
     def _ended(self, last: asyncio.Future[int]) -> None:
         self._host.commits.follower = None

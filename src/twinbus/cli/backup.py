@@ -118,7 +118,7 @@ def _cold(data: Path, to: Path) -> None:
 
 
 def verified(folder: Path) -> dict[str, CheckReport]:
-    """Verify each namespace in a backup and return the reports; raise StoreError if one is damaged."""
+    """Verify the copy of each namespace and return the reports; raise StoreError if one is damaged."""
     from twinbus.cli.check import body_of
     from twinbus.cli.folders import namespaces_in
     from twinbus.entities.audit import audit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as reader
+import os
 import shutil
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,23 +31,32 @@ def restore(
     """
     from twinbus.broker.backup import MANIFEST, copy_ledger, copy_private
     from twinbus.broker.security.keys import copy_keys
+    from twinbus.cli.backup import verified
     from twinbus.store.facts import Table
-    from twinbus.store.folder import sync_folder
+    from twinbus.store.folder import DATA_NAME, sync_folder
 
     stores = _stores(backup, MANIFEST)
     taken = [name for name in stores if (data / name).exists()]
     if taken:
         raise ConfigError(f"{data} has a namespace {taken[0]} already: restore to another folder, or move it away.")
+    new = not data.exists()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = data / ".restore-unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(mode=0o700)
         for name in stores:
-            shutil.copytree(backup / name, unfinished / name)
-        from twinbus.cli.backup import verified
-
-        reports = verified(unfinished)
+            (unfinished / name).mkdir(mode=0o700)
+            shutil.copyfile(backup / name / DATA_NAME, unfinished / name / DATA_NAME)
+            with (unfinished / name / DATA_NAME).open("rb+") as copy:
+                os.fsync(copy.fileno())
+        try:
+            reports = verified(unfinished)
+        except StoreError:
+            raise StoreError(
+                f"The backup {backup} is damaged: use another backup. Nothing was restored; `twinbus check {backup}` "
+                "says what is wrong."
+            ) from None
         for name in stores:
             copy_keys(backup, data, name)
         copy_private(backup, data)
@@ -55,8 +65,12 @@ def restore(
         for name in stores:
             (unfinished / name).rename(data / name)
         sync_folder(data)
+    except OSError as error:
+        raise StoreError(f"{backup} cannot be copied to {data}: {error.strerror or error}.") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if new and not any(data.iterdir()):
+            data.rmdir()
     told: list[dict[str, Any]] = [{"namespace": name, "messages": reports[name].rows[Table.INDEX]} for name in stores]
     if json:
         show_json({"folder": str(data), "namespaces": told})

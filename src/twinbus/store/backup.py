@@ -116,7 +116,9 @@ class FollowingStore:
                     with self._lock:
                         self._waiting_bytes -= _size(facts)
         except (StoreError, OSError) as error:
-            self.error = StoreError(f"The backup cannot be written: {error}")
+            # The store's own text is about a broker that has to stop; its cause is about the disk.
+            reason = str(error.__cause__ or error).rstrip(".")
+            self.error = StoreError(f"The backup cannot be written to {self._folder}: {reason}. Is the disk full?")
 
 
 def _size(facts: Facts) -> int:
