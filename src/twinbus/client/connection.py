@@ -286,10 +286,9 @@ async def _shared(tasks: dict[str, asyncio.Task[T]], key: str, make: Callable[[]
         tasks[key] = task
     try:
         return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if task.cancelled():
-            tasks.pop(key, None)
-        raise
     except BaseException:
-        tasks.pop(key, None)
+        failed = task.done() and (task.cancelled() or task.exception() is not None)
+        # Another caller of the failed task may have started a new one already.
+        if failed and tasks.get(key) is task:
+            del tasks[key]
         raise
