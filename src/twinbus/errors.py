@@ -35,8 +35,7 @@ Errors of a single package are defined there:
     │   ├── PeerNotAllowedError          amqp:not-allowed
     │   ├── PeerLimitError               amqp:resource-limit-exceeded
     │   ├── HandleInUseError             amqp:session:handle-in-use
-    │   ├── UnattachedHandleError        amqp:session:unattached-handle
-    │   └── WindowViolationError         amqp:session:window-violation
+    │   └── UnattachedHandleError        amqp:session:unattached-handle
     ├── EncodeError                  a value has no AMQP encoding; the caller's mistake
     ├── StoreError                   the disk or the data folder failed
     │   ├── StoreLockedError             another process holds the data folder
@@ -223,10 +222,6 @@ class HandleInUseError(ProtocolError):
 
 class UnattachedHandleError(ProtocolError):
     condition = "amqp:session:unattached-handle"
-
-
-class WindowViolationError(ProtocolError):
-    condition = "amqp:session:window-violation"
 
 
 class EncodeError(TwinbusError, ValueError):

@@ -28,6 +28,9 @@ ANSWER_BYTES_PROCESS_MAX: Final = 192 * 1024 * 1024
 TRANSACTION_BYTES_MAX: Final = 128 * 1024 * 1024  # messages in open transactions of one connection
 TRANSACTION_BYTES_NAMESPACE_MAX: Final = 384 * 1024 * 1024
 TRANSACTION_BYTES_PROCESS_MAX: Final = 512 * 1024 * 1024
+TRANSACTION_MESSAGES_MAX: Final = 100
+TRANSACTION_MS_MAX: Final = 120_000
+TRANSACTIONS_PER_CONNECTION_MAX: Final = 1_000
 ATTACH_BYTES_MAX: Final = 16 * 1024  # per attach frame
 ATTACH_BYTES_USUAL: Final = 1024  # of larger attach frames only the necessary parts are kept
 LINK_BYTES_MAX: Final = 64 * 1024 * 1024  # links, sessions and tokens of one connection
@@ -147,6 +150,9 @@ SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
 SQL_RULES_PER_TOPIC_MAX: Final = 2_000  # rules that must be evaluated one by one
 CORRELATION_RULES_PER_TOPIC_MAX: Final = 100_000
 FORWARD_HOPS_MAX: Final = 4
+USER_METADATA_CHARS_MAX: Final = 1_024
+FAULT_DELAY_MS_MAX: Final = 600_000
+SESSION_GRACE_MS: Final = 500
 
 # --- management calls -----------------------------------------------------------------------------------------------
 PEEK_MESSAGES_MAX: Final = 250
@@ -164,6 +170,13 @@ ADMIN_XML_ELEMENTS_MAX: Final = 10_000
 ADMIN_XML_DEPTH_MAX: Final = 32
 ADMIN_PAGE_ENTRIES_MAX: Final = 100
 ADMIN_COMMIT_TIMEOUT_MS: Final = 30_000
+
+# --- messages over HTTP ---------------------------------------------------------------------------------------------
+REST_TIMEOUT_S_DEFAULT: Final = 60
+REST_TIMEOUT_S_MAX: Final = 120
+# Response headers: Python's HTTP client reads at most 100 lines of 64 KiB.
+REST_HEADERS_BYTES_MAX: Final = 60_000
+REST_PROPERTY_HEADERS_MAX: Final = 64
 
 # --- console ----------------------------------------------------------------------------------------------------------
 CONSOLE_LOGINS_MAX: Final = 1_000  # one more ends the login that has been idle longest
@@ -204,7 +217,6 @@ PENDING_BYTES_MAX: Final = 32 * 1024**2
 RESPONSES_WAITING_MAX: Final = 1_000
 
 # --- rules: work per step, so that no step stalls the loop ------------------------------------------------------------
-USER_METADATA_CHARS_MAX: Final = 1_024
 TICK_MESSAGES_MAX: Final = 500
 SLICE_MS: Final = 4  # time per turn of the event loop for all long-running work of a namespace
 INPUT_STEP_FRAMES: Final = 256  # parsed at a time
@@ -212,6 +224,7 @@ BATCH_STEP_BYTES: Final = 8 * 1024  # larger batches are read in steps
 SLICE_EVENTS: Final = 16  # frames of one client between two checks of the time
 COMMIT_ROWS_MAX: Final = 4_000  # rows waiting for a commit; above this, long-running work waits
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
+ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
 SEND_STEP_MESSAGES: Final = 250  # messages per send to a queue; larger batches are accepted in steps
 FAN_OUT_COPIES_MAX: Final = 1_000  # copies of one send to a topic made at once; more are made in steps
 FORWARD_COPIES_MAX: Final = 250  # a message forwarded to a topic counts once per matching subscription
@@ -260,15 +273,6 @@ TOKEN_LIFETIME_MS: Final = 3_600_000
 TOKEN_RETRY_MS: Final = 5_000
 RECONNECT_PAUSE_MS_MIN: Final = 500
 RECONNECT_PAUSE_MS_MAX: Final = 30_000
-TRANSACTION_MESSAGES_MAX: Final = 100
-TRANSACTION_MS_MAX: Final = 120_000
-TRANSACTIONS_PER_CONNECTION_MAX: Final = 1_000
-FAULT_DELAY_MS_MAX: Final = 600_000
-REST_TIMEOUT_S_DEFAULT: Final = 60
-REST_TIMEOUT_S_MAX: Final = 120
-# Response headers: Python's HTTP client reads at most 100 lines of 64 KiB.
-REST_HEADERS_BYTES_MAX: Final = 60_000
-REST_PROPERTY_HEADERS_MAX: Final = 64
 
 # --- paired namespaces ------------------------------------------------------------------------------------------------
 BACKLOG_QUEUES_DEFAULT: Final = 10
@@ -297,8 +301,6 @@ HOLD_PAUSE_S_MAX: Final = 2.0
 RESTORED_BYTES_MAX: Final = 128 * 1024 * 1024  # unpacked size of a packed message
 SESSION_CHECK_S_MIN: Final = 1.0  # between two checks whether a session's messages have left a backlog queue
 PRIMARY_NAME_CHARS_MAX: Final = 200
-ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
-SESSION_GRACE_MS: Final = 500
 
 # --- syphon -----------------------------------------------------------------------------------------------------------
 SYPHON_RECEIVE_S: Final = 900.0  # one long receive: four per hour and queue while nothing is diverted

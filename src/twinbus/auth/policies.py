@@ -30,6 +30,8 @@ class Right(enum.StrEnum):
 
 
 ALL_RIGHTS: frozenset[Right] = frozenset(Right)
+# The order in which the service lists them.
+RIGHTS_IN_ORDER = (Right.MANAGE, Right.SEND, Right.LISTEN)
 
 
 def rights_of(names: Iterable[str]) -> frozenset[Right]:

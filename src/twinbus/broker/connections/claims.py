@@ -40,7 +40,9 @@ class ConnectionClaims:
                 # There is one per connection, and connections are limited themselves.
                 self._account.hold(_bytes(audience))
             elif not self._account.take(_bytes(audience)):
-                raise QuotaExceededError("The links and tokens of this connection, or of all, take too many bytes.")
+                raise QuotaExceededError(
+                    "The links and tokens of this connection, or of all connections, take too many bytes."
+                )
         self._by_audience[audience] = claim
 
     def require(self, path: str, right: str) -> None:

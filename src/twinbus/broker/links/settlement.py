@@ -29,14 +29,12 @@ from twinbus.amqp.states import (
 )
 from twinbus.broker.messages.changes import SYSTEM
 from twinbus.entities.changes import check_size, counted_bytes
+from twinbus.entities.dead_letter import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.entities.queue import Queue
 from twinbus.errors import ArgumentError, NotAllowedError, QuotaExceededError
 from twinbus.ledger.words import Kind
 from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX, SETTLEMENTS_BYTES_MAX
 from twinbus.store.facts import Facts
-
-REASON = "DeadLetterReason"
-DESCRIPTION = "DeadLetterErrorDescription"
 
 _NO_OUTCOME_TEXT = "A settlement needs an outcome: accepted, rejected, released or modified."
 
@@ -109,7 +107,9 @@ def held_bytes(state: State | None) -> int:
     if not isinstance(state, Rejected):
         return 0
     reason, description, changed = _last_words(state)
-    return counted_bytes({**(changed or {}), REASON: reason or "", DESCRIPTION: description or ""})
+    return counted_bytes(
+        {**(changed or {}), DEAD_LETTER_REASON: reason or "", DEAD_LETTER_DESCRIPTION: description or ""}
+    )
 
 
 def _check_room(queue: Queue, count: int) -> None:
@@ -123,8 +123,8 @@ def _check_room(queue: Queue, count: int) -> None:
 def _last_words(state: Rejected) -> tuple[str | None, str | None, dict[str, str | bytes] | None]:
     """Reason, description and changed properties of a dead-lettering."""
     info = dict(state.error.info or {}) if state.error is not None else {}
-    reason = dead_letter_text(info.pop(REASON, None), REASON)
-    description = dead_letter_text(info.pop(DESCRIPTION, None), DESCRIPTION)
+    reason = dead_letter_text(info.pop(DEAD_LETTER_REASON, None), DEAD_LETTER_REASON)
+    description = dead_letter_text(info.pop(DEAD_LETTER_DESCRIPTION, None), DEAD_LETTER_DESCRIPTION)
     return reason, description, changes(info)
 
 

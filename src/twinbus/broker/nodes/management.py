@@ -16,7 +16,7 @@ from twinbus.amqp.states import ACCEPTED, AmqpError, Modified, Rejected, State
 from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_STRING, ARRAY_OF_TIMESTAMP, Array, Int, Timestamp
 from twinbus.auth.policies import Right
 from twinbus.broker.links.addresses import MANAGEMENT
-from twinbus.broker.links.settlement import DESCRIPTION, REASON, settle_all
+from twinbus.broker.links.settlement import settle_all
 from twinbus.broker.messages.browsing import browse
 from twinbus.broker.messages.damage import UNREADABLE, put_aside_at_rest, whole
 from twinbus.broker.messages.stored import render, without_body
@@ -24,6 +24,7 @@ from twinbus.broker.metering.meter import REQUEST_KINDS
 from twinbus.broker.nodes.directory import Directory
 from twinbus.broker.nodes.requests import Request
 from twinbus.broker.nodes.rule_wire import described, rule_of
+from twinbus.entities.dead_letter import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
@@ -400,7 +401,10 @@ def _outcome_of(arguments: dict[Any, Any]) -> State:
     if status == "completed":
         return ACCEPTED
     if status == "suspended":
-        words = {REASON: arguments.get("deadletter-reason"), DESCRIPTION: arguments.get("deadletter-description")}
+        words = {
+            DEAD_LETTER_REASON: arguments.get("deadletter-reason"),
+            DEAD_LETTER_DESCRIPTION: arguments.get("deadletter-description"),
+        }
         given = {name: text for name, text in words.items() if text is not None}
         return Rejected(AmqpError("com.microsoft:dead-letter", "", {**properties, **given}))
     if status in ("abandoned", "defered"):

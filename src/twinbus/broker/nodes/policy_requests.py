@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twinbus.auth.policies import Policy, Right, rights_of
+from twinbus.auth.policies import RIGHTS_IN_ORDER, Policy, Right, rights_of
 from twinbus.broker.nodes.requests import Request
 from twinbus.broker.security.keyring import WHICH, Which
 from twinbus.entities.queue import Queue
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 # The service's order.
-_RIGHTS = (Right.MANAGE, Right.SEND, Right.LISTEN)
 
 
 def list_policies(host: NamespaceHost, request: Request) -> Body:
@@ -69,7 +68,7 @@ def describe(policy: Policy, show_keys: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "name": policy.name,
         "entity": policy.scope,
-        "rights": [str(right) for right in _RIGHTS if right in policy.rights],
+        "rights": [str(right) for right in RIGHTS_IN_ORDER if right in policy.rights],
         "created_ms": policy.created_ms,
         "modified_ms": policy.modified_ms,
     }

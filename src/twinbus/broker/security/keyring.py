@@ -13,7 +13,6 @@ token expires.
 from __future__ import annotations
 
 import secrets
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.auth.scope import normalised
-from twinbus.broker.security.keys import change_keys
+from twinbus.broker.security.keys import change_keys, new_key
 from twinbus.broker.security.stored_policies import policies_key, policies_value, read_policies
 from twinbus.errors import ArgumentError, EntityExistsError, EntityNotFoundError, NotAllowedError
 from twinbus.store.facts import Table
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 Which = Literal["primary", "secondary", "swap"]
 WHICH: tuple[Which, ...] = ("primary", "secondary", "swap")
-_KEY_BYTES = 32
 
 # Identifies a policy: its scope and its lower-case name.
 _Label = tuple[str, str]
@@ -112,7 +110,7 @@ class Keyring:
         if old is not None and new:
             raise EntityExistsError(f"The policy {name[:64]!r} exists already on {_where(scope)}.")
         if old is None:
-            primary, secondary = primary_key or self._key(), secondary_key or self._key()
+            primary, secondary = primary_key or new_key(self._random), secondary_key or new_key(self._random)
             made = Policy(name, rights, primary, secondary, scope, now_ms, now_ms)
         else:
             primary, secondary = primary_key or old.primary_key, secondary_key or old.secondary_key
@@ -128,9 +126,9 @@ class Keyring:
                 raise ArgumentError(f"The policy {old.name!r} has no secondary key to swap with: rotate that first.")
             new = replace(old, primary_key=old.secondary_key, secondary_key=old.primary_key, modified_ms=now_ms)
         elif which == "primary":
-            new = replace(old, primary_key=self._key(), modified_ms=now_ms)
+            new = replace(old, primary_key=new_key(self._random), modified_ms=now_ms)
         else:
-            new = replace(old, secondary_key=self._key(), modified_ms=now_ms)
+            new = replace(old, secondary_key=new_key(self._random), modified_ms=now_ms)
         others = [policy for policy in self.policies.scoped(scope) if policy is not old]
         self.replace(scope, [*others, new])
         return new
@@ -176,9 +174,6 @@ class Keyring:
             raise NotAllowedError(f"The keys of policy {old.name!r} stand in the configuration: change them there.")
         if self._folder is None:
             raise NotAllowedError("In development mode any key is good: there is nothing to rotate.")
-
-    def _key(self) -> str:
-        return b64encode(self._random(_KEY_BYTES)).decode("ascii")
 
 
 def _label(policy: Policy) -> _Label:

@@ -38,7 +38,7 @@ def with_keys(config: BrokerConfig, random: Random = secrets.token_bytes) -> Bro
     if config.dev:
         namespaces = [_filled(namespace, {}, _development_key) for namespace in config.namespaces]
     elif config.data is None:
-        namespaces = [_filled(namespace, {}, lambda: _made(random)) for namespace in config.namespaces]
+        namespaces = [_filled(namespace, {}, lambda: new_key(random)) for namespace in config.namespaces]
     else:
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(config.data):
@@ -46,7 +46,7 @@ def with_keys(config: BrokerConfig, random: Random = secrets.token_bytes) -> Bro
             keys = _read(path)
             before = json.dumps(keys)
             namespaces = [
-                _filled(namespace, keys.setdefault(namespace.name.lower(), {}), lambda: _made(random))
+                _filled(namespace, keys.setdefault(namespace.name.lower(), {}), lambda: new_key(random))
                 for namespace in config.namespaces
             ]
             keys = {name: policies for name, policies in keys.items() if policies}
@@ -99,7 +99,8 @@ def _label(scope: str, name: str) -> str:
     return f"{scope.lower()} {name.lower()}".strip()
 
 
-def _made(random: Random) -> str:
+def new_key(random: Random) -> str:
+    """Return a new key for a policy, encoded."""
     return b64encode(random(_KEY_BYTES)).decode("ascii")
 
 

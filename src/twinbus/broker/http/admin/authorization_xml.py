@@ -5,22 +5,19 @@ Keys that a client omits are generated here. No error text contains a key.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from twinbus.auth.policies import Policy, Right, rights_of
+from twinbus.auth.policies import RIGHTS_IN_ORDER, Policy, rights_of
 from twinbus.broker.http.admin.xml_in import child_of, child_text, type_of
 from twinbus.broker.http.admin.xml_out import SERVICE, element
+from twinbus.broker.security.keys import new_key
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _TYPE = "SharedAccessAuthorizationRule"
-_KEY_BYTES = 32
-# The service's order.
-_RIGHTS = (Right.MANAGE, *(right for right in Right if right is not Right.MANAGE))
 
 
 def policies_in(
@@ -43,15 +40,11 @@ def _policy(rule: Element, scope: str, known: dict[str, Policy], now_ms: int, ra
     rights = child_of(rule, "Rights")
     names = [] if rights is None else [right.text or "" for right in rights.findall(f"{{{SERVICE}}}AccessRights")]
     old = known.get(name.lower())
-    primary = child_text(rule, "PrimaryKey") or (old.primary_key if old is not None else _key(random))
-    secondary = child_text(rule, "SecondaryKey") or (old.secondary_key if old is not None else _key(random))
+    primary = child_text(rule, "PrimaryKey") or (old.primary_key if old is not None else new_key(random))
+    secondary = child_text(rule, "SecondaryKey") or (old.secondary_key if old is not None else new_key(random))
     created_ms = old.created_ms if old is not None else now_ms
     new = Policy(name, rights_of(names), primary, secondary, scope, created_ms, now_ms)
     return old if old is not None and new == old else new
-
-
-def _key(random: Callable[[int], bytes]) -> str:
-    return b64encode(random(_KEY_BYTES)).decode()
 
 
 def policies_out(policies: Sequence[Policy]) -> str:
@@ -59,7 +52,7 @@ def policies_out(policies: Sequence[Policy]) -> str:
 
 
 def _rule(policy: Policy) -> str:
-    rights = "".join(element("AccessRights", right) for right in _RIGHTS if right in policy.rights)
+    rights = "".join(element("AccessRights", right) for right in RIGHTS_IN_ORDER if right in policy.rights)
     return "".join(
         (
             f'<AuthorizationRule i:type="{_TYPE}">',
