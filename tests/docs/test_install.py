@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.install import uv_settings
+from scripts.install import ROOT, uv_settings
 
 
 def test_uv_gets_pips_settings(tmp_path: Path) -> None:
@@ -31,3 +31,26 @@ def test_uv_gets_pips_settings(tmp_path: Path) -> None:
         "UV_FIND_LINKS": str(wheels),
         "SSL_CERT_FILE": str(file),
     }
+
+
+def test_half_an_environment_and_no_network_end_in_a_next_step(tmp_path: Path) -> None:
+    """As after an interrupt while the environment was created: it has Python but no pip."""
+    venv = tmp_path / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    told = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    told |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "install.py", venv, "demo"],
+        env=told,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "No module named pip" not in ran.stderr
+    assert "uv is not available: installing with pip" in ran.stdout
+    last = ran.stdout.strip().splitlines()[-1]
+    assert last.startswith("Twinbus is not installed")
+    assert "PIP_INDEX_URL" in last
+    assert "run the same command again" in last
+    assert not {".installed", ".demo"} & {each.name for each in venv.iterdir()}, "the next make starts again"
