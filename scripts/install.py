@@ -62,12 +62,29 @@ def main(venv: Path, extra: str) -> int:
     if sys.version_info < (3, 11):  # noqa: UP036 - said to those who have an older one
         sys.exit("Twinbus needs Python 3.11 or newer.")
     python = venv / "bin" / "python"
-    if not python.exists():
+    if not complete(python):
         say(f"creating the virtual environment {venv}")
-        if subprocess.run([sys.executable, "-m", "venv", venv], check=False).returncode != 0:
+        if subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=False).returncode != 0:
             # Debian's Python says what to install. Half an environment would be taken for a whole one next time.
             shutil.rmtree(venv, ignore_errors=True)
             return 1
+    if installed(venv, python, extra):
+        return 0
+    say(
+        "Twinbus is not installed, for the reason above. Check the network; behind a proxy or without internet, set "
+        f"PIP_PROXY, PIP_INDEX_URL or PIP_FIND_LINKS. Then run the same command again: it completes {venv}."
+    )
+    return 1
+
+
+def complete(python: Path) -> bool:
+    """Whether the environment has its pip: one that an interrupt has left half made has none."""
+    told = [python, "-m", "pip", "--version"]
+    return python.exists() and subprocess.run(told, capture_output=True, check=False).returncode == 0
+
+
+def installed(venv: Path, python: Path, extra: str) -> bool:
+    """Install Twinbus with uv or else with pip; return whether it worked."""
     wanted = f"{ROOT}[{extra}]"
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     say(f"installing uv, which installs Twinbus with {WHAT[extra]}")
@@ -79,11 +96,17 @@ def main(venv: Path, extra: str) -> int:
         if subprocess.run([*pip, "install", "uv>=0.5"], check=False).returncode == 0:
             install = [venv / "bin" / "uv", "pip", "install", "--python", python, "--editable", wanted]
             if subprocess.run(install, env=environment, check=False).returncode == 0:
-                return 0
+                return True
             say("uv failed: installing with pip instead")
+        else:
+            say("uv is not available: installing with pip instead")
         subprocess.run([*pip, "install", "--upgrade", "pip>=25.1"], check=False)
-        return subprocess.run([*pip, "install", "--editable", wanted], env=environment, check=False).returncode
+        return subprocess.run([*pip, "install", "--editable", wanted], env=environment, check=False).returncode == 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    try:
+        sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    except KeyboardInterrupt:
+        say(f"Interrupted: run the same command again, it completes {sys.argv[1]}.")
+        sys.exit(130)
