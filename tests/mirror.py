@@ -49,7 +49,7 @@ TESTED_BY: dict[str, str] = {
     "cli/test_syphon.py": "backlog pair pairing",
     "cli/test_target.py": "directory",
     "cli/test_terminal.py": "confirmation progress view",
-    "client/test_client.py": "connection endpoint tls wire",
+    "client/test_client.py": "endpoint tls wire",
     "client/test_blocking.py": "description",
     "client/test_management.py": "requests",
     "client/test_message.py": "outgoing",
