@@ -34,6 +34,7 @@ TESTS = "tests/paired"
 # A test of the module itself that takes longer comes with the others.
 QUICK_S = 1.0
 CHILD_TIMEOUT_S = 180
+LARGE = 100
 FAILING_MAX = 5
 TEST_TIMEOUT_S = 30
 COMPARISONS = {
@@ -76,7 +77,8 @@ def places(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.AST, 
                 yield node, "operator"
             case ast.Constant() if isinstance(node.value, bool | int):
                 yield node, "constant"
-            case ast.Return() if node.value is not None and ast.unparse(node.value) != "None":
+            # A constant is mutated by itself; None instead of False would mostly change nothing.
+            case ast.Return() if node.value is not None and not isinstance(node.value, ast.Constant):
                 yield node, "result"
             case ast.Expr(value=ast.Call() | ast.Await()):
                 yield node, "call"
@@ -106,7 +108,7 @@ def mutated(source: str, path: Path, index: int) -> tuple[CodeType, int, str]:
         case ast.BinOp():
             node.op = OPERATORS[type(node.op)]()
         case ast.Constant():
-            node.value = (not node.value) if isinstance(node.value, bool) else node.value + 1  # type: ignore[operator]
+            node.value = _changed(node.value)  # type: ignore[arg-type]
         case ast.Return():
             node.value = ast.Constant(None)
         case ast.Expr():
@@ -116,6 +118,13 @@ def mutated(source: str, path: Path, index: int) -> tuple[CodeType, int, str]:
             node.id = SWAPPED[node.id]
     code = compile(ast.fix_missing_locations(tree), str(ROOT / path), "exec", dont_inherit=True)
     return code, line, f"{kind}: {before}"
+
+
+def _changed(value: bool | int) -> bool | int:
+    """Another value. One more of a large number, such as the milliseconds of a second, would be no change to see."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if abs(value) < LARGE else value * 2
 
 
 def functions(code: CodeType) -> Iterator[CodeType]:
