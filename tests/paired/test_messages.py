@@ -81,3 +81,15 @@ def test_a_batch_of_the_sdk_gets_ids_as_well() -> None:
     identified = ServiceBusMessageBatch()
     identified.add_message(ServiceBusMessage("x", message_id="m"))
     assert prepared(identified) is identified
+
+
+def test_ids_that_do_not_fit_into_a_batch_are_left_out() -> None:
+    batch = ServiceBusMessageBatch(1000)
+    batch.add_message(anonymous("x" * 940))
+    assert prepared(batch) is batch, "it is sent as it is"
+    roomy = ServiceBusMessageBatch(1000)
+    roomy.add_message(anonymous("x" * 800))
+    ready = prepared(roomy)
+    assert ready is not roomy
+    assert ready.size_in_bytes > roomy.size_in_bytes
+    assert ready.size_in_bytes <= 1000

@@ -83,6 +83,8 @@ async def test_who_waits_is_told_when_the_time_is_up(searching: Searching) -> No
     with pytest.raises(PairingError, match="are still looked for"):
         await searching.search.wait(5)
     assert searching.passed_s == pytest.approx(5, abs=0.01)
+    assert searching.changed.waits[:50] == [0.1] * 50
+    assert len(searching.changed.waits) <= 51, "not a moment longer"
     assert searching.asked_s == [0]
     await searching.tasks.finish()
 

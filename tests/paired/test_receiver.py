@@ -61,3 +61,22 @@ async def test_only_pings_are_nothing(pair: Pair) -> None:
         await send(client, "ping")
         async with opened(client.get_queue_receiver("orders")) as receiver:
             assert await call(receiver.receive_messages, 1, max_wait_time=0.3) == []
+
+
+async def test_pings_take_none_of_the_callers_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair.client() as client:
+        await send(client, "ping", "ping")
+        async with opened(client.get_queue_receiver("orders")) as receiver:
+            kind: Any = type(receiver).__mro__[1]
+            waits: list[float] = []
+            receive = kind.receive_messages
+
+            def noted(self: Any, count: int, wait_s: float) -> Any:
+                waits.append(wait_s)
+                return receive(self, count, wait_s)
+
+            monkeypatch.setattr(kind, "receive_messages", noted)
+            assert await call(receiver.receive_messages, 1, max_wait_time=2) == []
+    assert waits[0] == 2
+    assert waits == sorted(waits, reverse=True)
+    assert len(set(waits)) == len(waits) >= 3, "each has what is left"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus import exceptions as sdk
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.paired.options import PairingOptions
-from twinbus.paired.retries import Retries, size_of
+from twinbus.paired.retries import Retries, pause_lengths_ms, size_of
 
 
 def retries(interval: float = 60, try_timeout: float = 10, **settings: float) -> Retries:
@@ -69,3 +71,20 @@ def test_sizes_for_the_ledger() -> None:
     assert size_of([ServiceBusMessage(b"abc"), AmqpAnnotatedMessage(data_body=[b"a", b"bc"])]) == (2, 6)
     assert size_of(batch) == (1, batch.size_in_bytes)
     assert size_of(AmqpAnnotatedMessage(value_body={"a": 1})) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "lengths_ms"),
+    [
+        ({}, (500, 60_000)),
+        ({"retry_total": 1}, (500, 60_000)),
+        ({"retry_backoff_factor": 0.8}, (1_600, 60_000)),
+        ({"retry_backoff_factor": 0.8, "retry_mode": "Fixed"}, (800, 800)),
+        ({"retry_mode": "fixed"}, (500, 500)),
+        ({"retry_backoff_max": 10}, (500, 10_000)),
+        ({"retry_backoff_factor": 100, "retry_backoff_max": 3}, (3_000, 3_000)),
+        ({"retry_backoff_factor": 0, "retry_backoff_max": 0}, (100, 100)),
+    ],
+)
+def test_the_pauses_of_a_syphon(options: dict[str, Any], lengths_ms: tuple[int, int]) -> None:
+    assert pause_lengths_ms(**options) == lengths_ms

@@ -47,6 +47,7 @@ class PairedServiceBusSender:
         self._on_close: Callable[[PairedServiceBusSender], None] = lambda sender: None
         self._entity = entity
         self._channels = channels
+        self._free, self._waiting = channels.free, channels.waiting
         channels.give(channels.make())
         sdk = channels.all[0].sdk
         self._entity_name: str = sdk.entity_name
@@ -112,11 +113,11 @@ class PairedServiceBusSender:
         """
         if not is_ready(message, RESERVED):
             message = prepared(message)
-        entity, channels = self._entity, self._channels
+        entity = self._entity
         started_s = self._steady_s()
         failure: Exception | None = None
         try:
-            channel = channels.free.pop() if entity.direct else None
+            channel = self._free.pop() if entity.direct else None
         except IndexError:
             channel = None
         if channel is not None:
@@ -139,11 +140,11 @@ class PairedServiceBusSender:
                 raise
             finally:
                 if channel.opened:
-                    channels.free.append(channel)
-                    if channels.waiting:
-                        channels.hand_over()
+                    self._free.append(channel)
+                    if self._waiting:
+                        self._channels.hand_over()
                 else:
-                    channels.give(channel, good=False)
+                    self._channels.give(channel, good=False)
         if isinstance(message, list | ServiceBusMessageBatch) and len(message) == 0:
             return
         work = Sending(message, kwargs)
