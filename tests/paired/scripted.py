@@ -40,6 +40,8 @@ class Script:
         self.calls: list[tuple[str, str, float]] = []
         # When each began, in seconds.
         self.moments: list[float] = []
+        # What was to be sent, and with which other options.
+        self.sent: list[tuple[Any, dict[str, Any]]] = []
         self.on_call: Callable[[str, str], None] = lambda queue, call: None
         # By queue and call: how long it takes, and what it raises. Each outcome is used once; the last one stays.
         self.outcomes: dict[tuple[str, str], list[tuple[float, Exception | None]]] = {}
@@ -100,7 +102,8 @@ class ScriptedChannel:
         self.script.happen(self.queue, "batch", 0)
         return ServiceBusMessageBatch(max_size_in_bytes or 1000)
 
-    async def send_messages(self, message: Any, *, timeout: float) -> None:
+    async def send_messages(self, message: Any, *, timeout: float, **options: Any) -> None:
+        self.script.sent.append((message, options))
         self.script.happen(self.queue, "send", timeout)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     OperationTimeoutError,
@@ -58,6 +59,9 @@ class World:
         self.rotation = Rotation(["q0"], pause_ms=1000, clock=self.clock, rng=Random(1))
         self.in_background: list[Callable[[], Awaitable[None]]] = []
         self.starts: list[int] = []
+        # Looks at the backlog queue of a session: for how long; and what is left to be there.
+        self.looks: list[float] = []
+        self.drained = False
         pair = SimpleNamespace(
             clock=self.clock,
             retries=Retries(self.options, retry_total=retry_total),
@@ -67,6 +71,7 @@ class World:
             start=lambda: self.starts.append(self.clock.now_ms()),
             forked=False,
             tasks=SimpleNamespace(within=self._within, together=AsyncTasks().together),
+            look=self._look,
             hidden_numbers=lambda count: [-1 - number for number in range(count)],
         )
         search = SimpleNamespace(usable=lambda left_s, hold: self.rotation, changed=self.changed)
@@ -84,6 +89,13 @@ class World:
 
     def _channel(self, queue: str) -> ScriptedChannel:
         return ScriptedChannel(queue, self.script)
+
+    async def _look(self, entity: PairedEntity[Any], queue: str, seconds: float) -> bool:
+        self.looks.append(seconds)
+        if self.drained:
+            entity.trail.drained(entity.trail.in_queue(queue), None)
+            entity.refresh()
+        return self.drained
 
     async def _within(self, seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
         self.clock.step(seconds=seconds)
@@ -380,6 +392,10 @@ async def test_entering_opens_the_link_and_starts_the_search() -> None:
         assert sender is world.sender
         assert world.script.made("open") == [("orders", 10)]
     assert len(world.starts) == 1
+    with pytest.raises(ValueError, match="shutdown"):
+        await world.send()
+    with pytest.raises(ValueError, match="shutdown"):
+        await world.sender.__aenter__()
     down = World()
     down.script.plan("orders", "open", (0, AWAY))
     async with down.sender:
@@ -430,6 +446,7 @@ async def test_cancelling_asks_the_primary_only() -> None:
 
     world.channels.all[0].cancel_scheduled_messages = cancel
     await world.sender.cancel_scheduled_messages(3)
+    assert len(world.starts) == 1
     await world.sender.cancel_scheduled_messages([0, 4], timeout=3)
     assert seen == [([3], 5), ([0, 4], 3)]
     with pytest.raises(MessageInBacklogError, match="message -1, -2 was sent"):
@@ -469,3 +486,85 @@ async def test_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         ("OperationTimeoutError", 1, 0),
         ("ok", 2, 5),
     ]
+    recorder.operations.clear()
+
+    async def done(*arguments: Any, timeout: float) -> list[int]:
+        return [7]
+
+    world.channels.all[0].schedule_messages = world.channels.all[0].cancel_scheduled_messages = done
+    await world.sender.schedule_messages(ServiceBusMessage("abc"), datetime.now(UTC))
+    await world.sender.cancel_scheduled_messages(7)
+    assert [(stage, fields.get("size_bytes")) for _, stage, fields in recorder.operations] == [
+        ("direct", 3),
+        ("direct", None),
+    ]
+    recorder.operations.clear()
+    world.entity.failed(AWAY)
+    world.clock.step(seconds=61)
+    await world.send()
+    await world.sender.schedule_messages(ServiceBusMessage("abc"), datetime.now(UTC))
+    assert recorder.operations == [], "what goes to the backlog is counted there"
+
+
+async def test_a_message_is_prepared_and_options_are_passed_on() -> None:
+    world = World()
+    ready = ServiceBusMessage("x")
+    for _ in range(2):
+        await world.sender.send_messages(ready, colour="red")
+        assert world.script.sent[-1] == (ready, {"colour": "red"})
+    await world.sender.send_messages(AmqpAnnotatedMessage(data_body=b"x"))
+    message, options = world.script.sent[-1]
+    assert message.properties.message_id
+    assert options == {}
+
+
+async def test_a_send_that_is_cancelled_leaves_no_open_connection() -> None:
+    world = World()
+    await world.send()
+    channel = world.channels.all[0]
+    send = HeldSend(world)
+    await send.begin()
+    send._task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await send._task
+    assert not channel.opened
+    assert list(world.channels.free) == [channel]
+
+
+async def test_the_first_try_counts_against_the_callers_time() -> None:
+    world = World(failover_interval=60, try_timeout=4)
+    await world.send()
+    world.script.plan("orders", "send", (3, SLOW))
+    with pytest.raises(OperationTimeoutError, match="slow"):
+        await world.send(timeout=5)
+    assert world.passed_s == pytest.approx(5, abs=0.02)
+
+
+async def test_a_session_follows_its_messages_into_the_backlog() -> None:
+    world = World(failover_interval=0, session_order=True)
+    world.script.plan("orders", "send", (0, AWAY), (0, None))
+
+    async def send(session: str | None, timeout: float | None = None) -> str:
+        await world.sender.send_messages(ServiceBusMessage("x", session_id=session), timeout=timeout)
+        return world.script.made("send")[-1][0]
+
+    assert await send("s") == "q0"
+    assert world.looks == [], "failed over: all go there"
+    world.entity.pinged()
+    assert not world.entity.direct
+    assert await send("s", 30) == "q0"
+    assert world.looks == [30]
+    assert await send("t") == "orders"
+    assert await send(None) == "orders"
+    assert world.looks == [30]
+    world.drained = True
+    assert await send("s") == "orders"
+    assert world.entity.direct
+
+
+async def test_without_session_order_sessions_go_where_the_others_go() -> None:
+    world = World(failover_interval=0)
+    world.script.plan("orders", "send", (0, AWAY), (0, None))
+    await world.sender.send_messages(ServiceBusMessage("x", session_id="s"))
+    world.entity.pinged()
+    assert world.entity.direct

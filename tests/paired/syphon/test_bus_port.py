@@ -6,7 +6,7 @@ import pytest
 
 from tests.paired.pairs import SkewedClock
 from twinbus.client import BusClient, Message
-from twinbus.limits import LOCK_DURATION_MS_DEFAULT, LOCK_DURATION_MS_MIN
+from twinbus.limits import LOCK_DURATION_MS_DEFAULT, LOCK_DURATION_MS_MIN, SYPHON_WINDOW
 from twinbus.paired.syphon.bus_port import BusPort
 
 from .conftest import Pair
@@ -33,3 +33,43 @@ async def test_a_wrong_clock_makes_no_lock_longer(pair: Pair, ahead_s: int, leas
         await source.close()
     finally:
         await port.close()
+
+
+async def test_a_queue_and_a_destination(pair: Pair) -> None:
+    path = pair.destination()
+    first, second = (
+        BusPort(BusClient.from_connection_string(each.connection_string())) for each in (pair.primary, pair.secondary)
+    )
+    try:
+        await first.connect()
+        assert await second.oldest_ms(pair.queues[0]) is None
+        source = await second.source(pair.queues[0])
+        assert await source.is_empty()
+        assert await source.receive(5, 0.01) == []
+        await pair.divert(path, [Message(b"x", message_id="a"), Message(b"x", message_id="b")])
+        assert not await source.is_empty()
+        assert await second.oldest_ms(pair.queues[0]) is not None
+        held = await source.receive(5, 5)
+        assert len(held) == 2
+        assert all(one.enqueued_ms for one in held)
+        await source.renew(held)
+        await source.release(held[1:])
+        assert await source.complete(held[:1]) == [None]
+        (again,) = await source.receive(5, 5)
+        await source.dead_letter(again, "Broken", "in two")
+        destination = await first.destination(path)
+        assert destination.usable
+        accepted: list[int] = []
+        assert await destination.send([], accepted.append) == []
+        parcels = [(Message(str(number).encode()).encode(),) for number in range(SYPHON_WINDOW + 5)]
+        outcomes = await destination.send([*parcels, (parcels[0][0], parcels[1][0])], accepted.append)
+        assert outcomes == [None] * (SYPHON_WINDOW + 6)
+        assert accepted == list(range(SYPHON_WINDOW + 6))
+        assert len(await pair.taken(path, SYPHON_WINDOW + 7)) == SYPHON_WINDOW + 7, "the last one was two"
+        await destination.close()
+        await source.close()
+        await source.release([again])
+    finally:
+        await first.close()
+        await second.close()
+    assert len(await pair.dead(1)) == 1

@@ -1,9 +1,11 @@
-"""The syphon from end to end: two brokers, real sockets."""
+"""The syphon from end to end, with two brokers and real sockets; and how a run ends, with a scripted bus."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,14 +13,16 @@ from twinbus.amqp import AmqpMessage, Symbol, Timestamp
 from twinbus.client import BusClient, Message, read_enqueued_ms, tls_context
 from twinbus.client.envelope import pack
 from twinbus.clock import SystemClock
+from twinbus.errors import EntityNotFoundError, UnauthorizedError
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.records import Latency, decode
 from twinbus.ledger.totals import Totals
 from twinbus.ledger.words import Event
-from twinbus.paired.syphon import Syphon
+from twinbus.paired.syphon import Bounds, Syphon, lane
 from twinbus.testing import Broker
 
 from .conftest import Pair, until
+from .scripted_port import ScriptedDestination, Stage
 
 
 def numbered(count: int, prefix: str = "m") -> list[Message]:
@@ -246,3 +250,95 @@ async def test_over_tls_and_websocket(pair: Pair, websocket: bool) -> None:
     report = await syphon.run(once=True, patience_s=10)
     assert report.total.syphoned == 50
     assert len(await pair.taken(path, 50)) == 50
+
+
+# --- with a scripted bus ----------------------------------------------------------------------------------------------
+
+
+def scripted(stage: Stage, *queues: str) -> Syphon:
+    return Syphon(stage.primary, stage.secondary, queues or ["q"], events=stage.told, pauses=stage.pauses)  # type: ignore[arg-type]
+
+
+async def test_the_report_of_a_run() -> None:
+    stage = Stage()
+    stage.put("orders", "a", "b")
+    stage.put("news", "c", queue="r")
+    syphon = scripted(stage, "q", "r")
+    report = await syphon.run(once=True)
+    assert (report.total.syphoned, report.drained, report.undrained) == (3, ("q", "r"), ())
+    assert (report.missing, report.failing, report.outage) == ((), (), "")
+    assert report.queues["q"]["syphoned"] == 2
+    for port in (stage.primary, stage.secondary):
+        assert port.done[-1][0] == "close port"
+    with pytest.raises(RuntimeError, match="runs once"):
+        await syphon.run()
+
+
+async def test_a_missing_queue_is_reported() -> None:
+    stage = Stage()
+    stage.secondary.errors["source"] = [EntityNotFoundError("no")]
+    report = await scripted(stage).run(once=True)
+    assert (report.drained, report.undrained, report.missing) == ((), (), ("q",))
+
+
+async def test_at_a_bound_what_is_held_is_finished_and_nothing_more_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "SYPHON_BATCH_MESSAGES", 1)
+    stage = Stage()
+    stage.put("orders", "a", "b", "c")
+    send = ScriptedDestination.send
+
+    async def slow(self: Any, parcels: Any, on_accepted: Any) -> Any:
+        await asyncio.sleep(0.15)
+        if len(stage.primary.accepted.get("orders", ())) == 2:
+            stage.put("orders", "d")
+        return await send(self, parcels, on_accepted)
+
+    monkeypatch.setattr(ScriptedDestination, "send", slow)
+    report = await scripted(stage).run(bounds=Bounds(seconds_max=0.01))
+    assert stage.secondary.handles("complete") == ["a", "b", "c"]
+    assert [held.handle for held in stage.secondary.waiting["q"]] == ["d"]
+    assert report.undrained == ("q",)
+
+
+async def test_patience_ends_a_run_and_so_does_stop() -> None:
+    stage = Stage()
+    stage.secondary.locked_elsewhere = True
+    report = await scripted(stage).run(once=True, patience_s=0.01)
+    assert report.undrained == ("q",)
+    other = Stage()
+    other.secondary.locked_elsewhere = True
+    syphon = scripted(other)
+    running = asyncio.create_task(syphon.run(once=True, patience_s=1000))
+    await asyncio.sleep(0.6)
+    assert not running.done(), "it has patience"
+    syphon.stop()
+    assert (await running).undrained == ("q",)
+
+
+async def test_a_brief_run_receives_nothing_that_it_cannot_send() -> None:
+    stage = Stage()
+    stage.put("orders", "a")
+    stage.primary.errors["connect"] = [UnauthorizedError("key")]
+    report = await scripted(stage).run(bounds=Bounds(brief=True))
+    assert report.outage == UnauthorizedError.condition
+    assert stage.secondary.asked == []
+
+
+async def test_which_queue_waits() -> None:
+    syphon = scripted(Stage())
+    for name, waits in (("q", True), ("r", False)):
+        syphon._shared.intakes.append(SimpleNamespace(queue=name, waits=waits))  # type: ignore[arg-type]
+    assert [syphon.waits(name) for name in "qrs"] == [True, False, False]
+
+
+async def test_a_loop_that_fails_is_raised() -> None:
+    stage = Stage()
+
+    async def broken(path: str) -> Any:
+        raise LookupError("bug")
+
+    stage.secondary.source = broken  # type: ignore[method-assign]
+    with pytest.raises(LookupError, match="bug"):
+        await scripted(stage).run(once=True)
+    with pytest.raises(ValueError, match="at least one"):
+        Syphon(stage.primary, stage.secondary, [], events=stage.told)  # type: ignore[arg-type]
