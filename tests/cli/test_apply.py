@@ -64,7 +64,7 @@ def test_the_difference_is_shown_and_made(
             "+ topic news",
             "+ subscription news/europe",
             "~ queue orders",
-            "    lock-duration-ms: 60000 -> 30000",
+            "    lock-duration: PT1M -> PT30S",
             "    forward-dead-letters-to: - -> grave",
             "4 changes to make; nothing was changed.",
         ],

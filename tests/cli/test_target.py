@@ -100,10 +100,10 @@ def test_tls_needs_a_ca_that_is_trusted(bus: Broker, twinbus: Command, asking: l
 def test_a_name_that_is_not_there(bus: Broker, twinbus: Command, done: Done) -> None:
     assert "Did you mean 'orders'?" in one_line(twinbus("send", "ordrs", "x"))
     assert "Did you mean 'others'?" in one_line(twinbus("queue", "show", "othres"))
-    assert "There are orders, others." in one_line(twinbus("peek", "zebra"))
+    assert "Existing: orders, others." in one_line(twinbus("peek", "zebra"))
     for name in "abcde":
         bus.create_queue(name)
-    assert "There are a, b, c, d, e and 2 more." in one_line(twinbus("peek", "zebra"))
+    assert "Existing: a, b, c, d, e and 2 more." in one_line(twinbus("peek", "zebra"))
     assert "visit" not in one_line(twinbus("peek", "zebra"))
     assert "TrackingId" not in one_line(twinbus("peek", "zebra"))
 
@@ -115,7 +115,7 @@ def test_a_subscription_that_is_not_there(bus: Broker, twinbus: Command) -> None
         bus.create_subscription("news", name)
     assert "Did you mean 'europe'?" in one_line(twinbus("subscription", "show", "news", "eurpe"))
     assert "Did you mean 'asia'?" in one_line(twinbus("peek", "news", "--subscription", "asai"))
-    assert "There are asia, europe." in one_line(twinbus("rule", "list", "news", "zebra"))
+    assert "Existing: asia, europe." in one_line(twinbus("rule", "list", "news", "zebra"))
 
 
 def test_a_namespace_without_entities(bus: Broker, twinbus: Command, done: Done) -> None:

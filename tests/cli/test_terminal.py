@@ -110,7 +110,7 @@ def test_purge_asks_on_a_terminal(
     assert child.wait(30) == code
     assert counts(bus, "orders")[0] == left
     if code:
-        assert b"twinbus: Nothing was deleted." in terminal.rest()
+        assert b"twinbus: Nothing was changed." in terminal.rest()
 
 
 def test_an_interrupt_at_the_question_changes_nothing(

@@ -20,7 +20,7 @@ import typer
 from twinbus.cli.confirmation import confirm
 from twinbus.cli.directory import in_conversation
 from twinbus.cli.message_view import plain
-from twinbus.cli.settings import Json, Yes
+from twinbus.cli.settings import Json, Yes, rows
 from twinbus.cli.target import TargetNamespace, connected
 from twinbus.cli.view import counted, show_json
 from twinbus.clock import SystemClock
@@ -250,7 +250,8 @@ def _tell(steps: list[Step], kept: list[Step], done: int, dry_run: bool, json: b
     for step in steps:
         typer.echo(f"{_SIGNS[step.verb]} {step.kind} {plain(step.name)}")
         for name, (before, after) in step.changes.items():
-            typer.echo(plain(f"    {name.replace('_', '-')}: {_shown(before)} -> {_shown(after)}"))
+            label = rows({name: None})[0][0]
+            typer.echo(plain(f"    {label}: {_shown(name, before)} -> {_shown(name, after)}"))
     if not steps:
         typer.echo("No difference.")
     elif dry_run:
@@ -263,7 +264,5 @@ def _tell(steps: list[Step], kept: list[Step], done: int, dry_run: bool, json: b
         typer.echo(f"Not in the file, and kept: {names}{more}. --prune deletes them.", err=True)
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    return str(value.get("expression") or value) if isinstance(value, dict) else str(value)
+def _shown(name: str, value: Any) -> str:
+    return str(value.get("expression") or value) if isinstance(value, dict) else rows({name: value})[0][1]

@@ -97,7 +97,7 @@ class EntityGroup:
 
     def _choices(self) -> dict[str, Any]:
         counts = ", ".join(self.counts)
-        names = typer.Option(metavar="TEXT", help="Only those whose name contains TEXT.")
+        names = typer.Option("--filter", "-f", metavar="TEXT", help="Only those whose name contains TEXT.")
         having = typer.Option("--with", metavar="COUNT", help=f"Only those with some: {counts}.")
         order = typer.Option(metavar="COLUMN", help=f"Sort by name, {counts} or status [name].")
         return {

@@ -151,7 +151,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         _say(str(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except typer.Abort:
-        _say("Nothing was deleted.")
+        _say("Nothing was changed.")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

@@ -255,4 +255,4 @@ def _nearest_subscription(target: TargetNamespace, topic: str, asked: str) -> st
 
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"There are {', '.join(names[:_SHOWN])}{more}."
+    return f"Existing: {', '.join(names[:_SHOWN])}{more}."
