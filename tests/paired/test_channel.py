@@ -6,6 +6,8 @@ import asyncio
 import gc
 import os
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -18,6 +20,7 @@ from azure.servicebus.exceptions import (
 
 from tests.paired.pairs import Pair, call
 from twinbus.paired import PairFaultedError
+from twinbus.paired._async.channel import close_all
 
 
 async def test_a_channel_is_opened_used_and_closed(pair: Pair) -> None:
@@ -132,3 +135,23 @@ async def test_a_cancellation_is_use_of_a_client(pair: Pair) -> None:
         await call(client.get_queue_sender("orders").cancel_scheduled_messages, 999)
     assert client._pair.used, "a forked child must not go on with it"
     await call(client.close)
+
+
+async def test_what_was_cut_is_closed_with_its_sender() -> None:
+    closed: list[str] = []
+
+    class Part:
+        def __init__(self, name: str, error: Exception | None = None) -> None:
+            self._name = name
+            self._error = error
+
+        async def close(self) -> None:
+            closed.append(self._name)
+            if self._error is not None:
+                raise self._error
+
+    connections: Any = SimpleNamespace(transports=[Part("first", OSError("broken")), Part("second")])
+    sender: Any = Part("sender", ServiceBusError("broken"))
+    with pytest.raises(ServiceBusError):
+        await close_all(sender, connections)
+    assert closed == ["sender", "first", "second"]

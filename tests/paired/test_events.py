@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,15 @@ def test_a_namespace_that_tells_its_name_has_it_from_the_start(tmp_path: Path) -
     without.rename(primary="c")
     without.named()
     assert without.primary == "c"
+
+
+def test_closing_tells_the_rest_and_ends_the_thread() -> None:
+    heard: list[PairedEvent] = []
+    events = Events("a", "b", clock=SteppedClock(), listeners=[heard.append], journal=None)
+    before = set(threading.enumerate())
+    events.emit(Event.FAILED_OVER, entity="orders")
+    (thread,) = [each for each in set(threading.enumerate()) - before if each.name == "twinbus-events"]
+    assert thread.daemon
+    events.close()
+    assert not thread.is_alive()
+    assert len(heard) == 1

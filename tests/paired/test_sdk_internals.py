@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import azure.servicebus as sdk
@@ -164,3 +166,87 @@ async def test_a_connection_that_is_cut_fails_who_waits_for_it(pair: Pair) -> No
         with pytest.raises(Exception):  # noqa: B017 - which error is the SDK's affair
             await asyncio.wait_for(opening, 5)
     await call(made.close)
+
+
+def test_what_is_cut() -> None:
+    """Every kind of transport that the SDK has: two of asyncio, a socket, and a socket inside another object."""
+    aborted: list[int] = []
+    writer = SimpleNamespace(transport=SimpleNamespace(abort=lambda: aborted.append(1)))
+    sdk_internals._cut(SimpleNamespace(writer=writer, sock=None))
+    assert aborted == [1]
+    for kind in ("socket", "wrapped", "aiohttp"):
+        near, far = socket.socketpair()
+        sock: Any = near
+        if kind == "wrapped":
+            sock = SimpleNamespace(sock=near)
+        elif kind == "aiohttp":
+            sock = SimpleNamespace(get_extra_info=lambda name, near=near: {"socket": near}[name])
+        sdk_internals._cut(SimpleNamespace(writer=None, sock=sock))
+        assert far.recv(1) == b"", kind
+        near.close()
+        far.close()
+    other: list[int] = []
+    sdk_internals._cut(SimpleNamespace(sock=SimpleNamespace(shutdown=other.append)))
+    assert other == [socket.SHUT_RDWR]
+    sdk_internals._cut(SimpleNamespace(sock=None))
+
+
+class _Handler:
+    """An SDK sender as far as its connections go."""
+
+    def __init__(self) -> None:
+        self._handler: Any = None
+        self.aborted: list[int] = []
+
+    def _create_handler(self, auth: Any) -> None:
+        number = len(self.aborted)
+        writer = SimpleNamespace(transport=SimpleNamespace(abort=lambda: self.aborted.append(number)))
+        transport = SimpleNamespace(writer=writer)
+        self._handler = _Client(transport)
+
+
+class _Client:
+    def __init__(self, transport: Any) -> None:
+        self._connection: Any = SimpleNamespace(_transport=transport)
+        self._shutdown = False
+
+
+def test_every_connection_is_cut_once() -> None:
+    handler: Any = _Handler()
+    connections = Connections(handler)
+    handler._create_handler(None)
+    first = handler._handler
+    handler._create_handler(None)
+    second = handler._handler
+    handler._create_handler(None)
+    second._connection = None
+    connections.cut()
+    assert len(handler.aborted) == 2, "one had been closed"
+    assert first._shutdown
+    assert connections.transports == [first._connection._transport, handler._handler._connection._transport]
+    connections.cut()
+    assert len(handler.aborted) == 2
+    first._connection = None
+    handler._create_handler(None)
+    assert connections._clients == [handler._handler], "forgotten ones are dropped"
+
+
+def test_a_transport_is_closed_even_if_its_client_fails() -> None:
+    closed: list[int] = []
+
+    class Client:
+        def __init__(self) -> None:
+            self._connection: Any = SimpleNamespace(_transport=SimpleNamespace(close=lambda: closed.append(1)))
+
+        def close(self) -> None:
+            self._connection = None
+            raise OSError("broken")
+
+    client: Any = Client()
+    sdk_internals._close_for_certain(client)
+    with pytest.raises(OSError, match="broken"):
+        client.close()
+    assert closed == [1]
+    with pytest.raises(OSError, match="broken"):
+        client.close()
+    assert closed == [1]

@@ -79,4 +79,5 @@ def test_the_search_ends_at_the_greatest_number() -> None:
     assert searched([SEQUENCE_NUMBER_MAX]) == (SEQUENCE_NUMBER_MAX, 0)
     assert searched([1, SEQUENCE_NUMBER_MAX])[0] == SEQUENCE_NUMBER_MAX
     assert searched([1, SEQUENCE_NUMBER_MAX])[1] <= 128
+    assert searched([1, SEQUENCE_NUMBER_MAX - 1, SEQUENCE_NUMBER_MAX])[0] == SEQUENCE_NUMBER_MAX
     assert searched([5]) == (5, 1)

@@ -121,3 +121,34 @@ def test_slow_work_is_waited_for() -> None:
     tasks.spawn(lambda: (time.sleep(0.1), done.append("spawned")))
     tasks.finish()
     assert done == ["spawned"]
+
+
+async def test_work_that_failed_does_not_disturb_the_end() -> None:
+    tasks = AsyncTasks()
+    ended: list[str] = []
+
+    async def fails() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise LookupError("broken")
+
+    async def slow() -> None:
+        await asyncio.sleep(0.01)
+        ended.append("closing")
+
+    tasks.spawn(fails)
+    await tasks.leave(slow)
+    await asyncio.sleep(0)
+    await tasks.finish()
+    assert ended == ["closing"]
+
+
+def test_background_threads_end_with_their_process() -> None:
+    tasks = Tasks()
+    go = threading.Event()
+    tasks.spawn(go.wait)  # type: ignore[arg-type]
+    assert [thread.daemon for thread in tasks._threads] == [True]
+    go.set()
+    tasks.finish()
+    assert not tasks._threads

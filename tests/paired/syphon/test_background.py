@@ -46,3 +46,28 @@ async def test_a_failure_is_told() -> None:
     await until(lambda: told)
     assert isinstance(told[0], LookupError)
     background.stop()
+
+
+async def test_a_task_that_fails_is_told() -> None:
+    told: list[BaseException] = []
+
+    class Broken:
+        async def run(self) -> None:
+            raise LookupError("no such thing")
+
+        def stop(self) -> None:
+            pass
+
+    background = AsyncBackgroundSyphon(Broken, told.append)  # type: ignore[arg-type]
+    background.start()
+    await until(lambda: told)
+    assert isinstance(told[0], LookupError)
+    await background.stop()
+
+
+async def test_a_thread_ends_with_its_process(pair: Pair) -> None:
+    background = BackgroundSyphon(pair.syphon, pytest.fail)
+    background.start()
+    assert background._thread is not None
+    assert background._thread.daemon
+    await asyncio.to_thread(background.stop)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import (
+    MessageLockLostError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
     ServiceBusAuthorizationError,
@@ -16,8 +20,10 @@ from azure.servicebus.exceptions import (
 from tests.paired.test_classify import refused_token
 from twinbus.client import Message
 from twinbus.client.envelope import pack
+from twinbus.errors import ServerBusyError
 from twinbus.paired.syphon import Fate, Syphon, decide
-from twinbus.paired.syphon.sdk_port import translated
+from twinbus.paired.syphon.port import Held
+from twinbus.paired.syphon.sdk_port import SdkDestination, SdkSource, translated
 
 from .conftest import Pair
 from .test_syphon import numbered
@@ -69,3 +75,54 @@ async def test_everything_comes_home(pair: Pair) -> None:
     assert len(large.body) == 100_000
     (dead,) = await pair.dead(1)
     assert dead.application_properties["DeadLetterReason"] == "DestinationNotFound"
+
+
+class _Receiver:
+    """An SDK receiver that refuses every second message."""
+
+    def __init__(self) -> None:
+        self.settled: list[Any] = []
+
+    async def complete_message(self, message: int) -> None:
+        self.settled.append(message)
+        if message % 2:
+            raise MessageLockLostError(message="late")
+
+    abandon_message = renew_message_lock = complete_message
+
+
+async def test_each_message_has_its_outcome() -> None:
+    receiver: Any = _Receiver()
+    source = SdkSource(receiver)
+    held = [Held(b"", handle, 1_000, 0) for handle in range(4)]
+    outcomes = await source.complete(held)
+    assert [type(error).__name__ for error in outcomes] == ["NoneType", "MessageLockLostError"] * 2
+    await source.release(held)
+    assert receiver.settled == [0, 1, 2, 3] * 2, "all, whatever becomes of one"
+    await source.renew(held[:1])
+    assert held[0].expires_ms > 0
+
+
+async def test_what_is_too_large_is_not_sent() -> None:
+    sent: list[int] = []
+
+    class Sender:
+        async def create_message_batch(self) -> ServiceBusMessageBatch:
+            return ServiceBusMessageBatch(1000)
+
+        async def send_messages(self, batch: ServiceBusMessageBatch) -> None:
+            sent.append(batch.size_in_bytes)
+
+    sender: Any = Sender()
+    destination = SdkDestination(sender)
+    empty = ServiceBusMessageBatch(1000).size_in_bytes
+    room = 1000 - empty - 8
+    accepted: list[int] = []
+    fits, large, two = (b"x" * room,), (b"x" * (room + 1),), (b"x" * 10, b"x" * 20)
+    outcomes = await destination.send([fits, large, two], accepted.append)
+    assert [type(error).__name__ for error in outcomes] == ["NoneType", "MessageTooLargeError", "NoneType"]
+    assert accepted == [0, 2]
+    assert sent == [1000, empty + 46]
+    destination.abandon(ServerBusyError())
+    assert not destination.usable
+    assert [type(error) for error in await destination.send([two], accepted.append)] == [ServerBusyError]
