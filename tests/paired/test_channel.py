@@ -19,8 +19,10 @@ from azure.servicebus.exceptions import (
 )
 
 from tests.paired.pairs import Pair, call
+from tests.paired.test_classify import refused_token
 from twinbus.paired import PairFaultedError
-from twinbus.paired._async.channel import close_all
+from twinbus.paired._async.channel import AsyncChannel, close_all
+from twinbus.paired.synchronization import AsyncTasks
 
 
 async def test_a_channel_is_opened_used_and_closed(pair: Pair) -> None:
@@ -155,3 +157,78 @@ async def test_what_was_cut_is_closed_with_its_sender() -> None:
     with pytest.raises(ServiceBusError):
         await close_all(sender, connections)
     assert closed == ["sender", "first", "second"]
+
+
+class _Sender:
+    """An SDK sender whose opening does what it is told."""
+
+    entity_name = "orders"
+
+    def __init__(self, opening: Any) -> None:
+        self._opening = opening
+        self._shutdown = asyncio.Event()
+        self._running = True
+
+    def _create_handler(self, auth: Any) -> None:
+        pass
+
+    async def __aenter__(self) -> None:
+        await self._opening()
+
+    async def close(self) -> None:
+        self._shutdown.set()
+
+
+@pytest.mark.parametrize("how", ["hangs", "fails", "is cancelled"])
+async def test_an_opening_that_comes_to_nothing_leaves_a_new_sender(how: str) -> None:
+    async def opening() -> None:
+        if how == "fails":
+            raise refused_token(404)
+        await asyncio.sleep(60)
+
+    tasks = AsyncTasks()
+    channel = AsyncChannel(lambda: _Sender(opening), tasks)  # type: ignore[arg-type, return-value]
+    first: Any = channel.sdk
+    if how == "is cancelled":
+        task = asyncio.create_task(channel.open(60))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        kind = OperationTimeoutError if how == "hangs" else MessagingEntityNotFoundError
+        with pytest.raises(kind) as raised:
+            await channel.open(0.01)
+        assert raised.value.__cause__ is not None
+    assert channel.sdk is not first
+    assert not channel.opened
+    await tasks.finish()
+    assert first._shutdown.is_set()
+
+
+async def test_an_open_link_is_checked_rested_and_left() -> None:
+    async def opening() -> None:
+        pass
+
+    tasks = AsyncTasks()
+    channel = AsyncChannel(lambda: _Sender(opening), tasks)  # type: ignore[arg-type, return-value]
+    first: Any = channel.sdk
+    channel.check()
+    assert not channel.opened
+    await channel.open(1)
+    channel.check()
+    assert channel.opened
+    first._running = False
+    channel.check()
+    assert not channel.opened
+    await channel.rest()
+    second: Any = channel.sdk
+    assert second is not first
+    await channel.open(1)
+    await channel.leave()
+    assert not channel.opened
+    await tasks.finish()
+    assert first._shutdown.is_set()
+    assert second._shutdown.is_set()
+    closed = channel.seen(ValueError("shut"))
+    assert isinstance(closed, ServiceBusConnectionError)

@@ -311,3 +311,42 @@ async def test_a_key_has_its_queue_and_a_queue_that_failed_is_left() -> None:
     assert await backlog.diverter.send(PAYLOADS, ends_ms, backlog.needed, queue="q2") == "q2"
     backlog.script.plan("q2", "send", (0, AWAY))
     assert await backlog.diverter.send(PAYLOADS, ends_ms, backlog.needed, queue="q2") != "q2"
+
+
+async def test_a_batch_is_no_longer_wanted_when_its_sender_is_closed() -> None:
+    backlog = Backlog("q0")
+    backlog.script.plan("q0", "batch", (0, ValueError("larger than the queue takes")))
+    calls: list[int] = []
+
+    def needed() -> bool:
+        calls.append(1)
+        if len(calls) == 2:
+            raise LookupError("closed")
+        return True
+
+    with pytest.raises(LookupError, match="closed"):
+        await backlog.diverter.create_batch(None, backlog.clock.now_ms() + 5_000, needed)
+
+
+async def test_a_batch_has_its_share_of_the_time() -> None:
+    backlog = Backlog("q0", try_timeout=4)
+    channels = backlog.diverter._pool("q0")
+    asked: list[float] = []
+    take = channels.take
+
+    async def noted(seconds: float) -> Any:
+        asked.append(seconds)
+        return await take(seconds)
+
+    channels.take = noted  # type: ignore[method-assign]
+    await backlog.batch(100)
+    await backlog.batch(3)
+    assert asked == [4, 3]
+    assert backlog.script.made("open") == [("q0", 4)]
+
+
+async def test_a_queue_that_is_in_is_not_told() -> None:
+    backlog = Backlog("q0")
+    recorder = backlog.diverter._events = Recorder()  # type: ignore[assignment]
+    await backlog.send(5)
+    assert recorder.events == []

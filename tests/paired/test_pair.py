@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from twinbus.clock import SteppedClock
 from twinbus.paired import PairFaultedError
 from twinbus.paired.aio import PairedServiceBusClient
 from twinbus.paired.syphon.closing import Side
@@ -219,3 +220,60 @@ async def test_what_a_client_says_of_itself(client: Any) -> None:
     receiver = client.get_subscription_receiver("news", "all")
     assert receiver.entity_path == "news/Subscriptions/all"
     assert receiver in client._pair.receivers
+
+
+class _Backlog:
+    """A receiver of a backlog queue with these sequence numbers, and its connections."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers = numbers
+        self.asked: list[tuple[int, int, float]] = []
+        self.closed = 0
+        self._create_handler = None
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def peek_messages(self, count: int, *, sequence_number: int, timeout: float) -> list[Any]:
+        self.asked.append((count, sequence_number, timeout))
+        found = [number for number in self.numbers if number >= sequence_number][:count]
+        return [SimpleNamespace(sequence_number=number) for number in found]
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_look_tells_how_far_a_backlog_queue_has_drained(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = SimpleNamespace(cut=lambda: cuts.append(1), transports=[])
+    cuts: list[int] = []
+    monkeypatch.setattr("twinbus.paired._async.pair.Connections", lambda receiver: connections)
+    pair = client._pair
+    clock = SteppedClock()
+    pair.clock = clock
+    entity = pair.entity("orders")
+    queue = _Backlog([3, 8])
+    pair.secondary.get_queue_receiver = lambda name: queue
+    entity.trail.note({"s"}, "q0")
+    entity.refresh()
+    assert await pair.look(entity, "q0", 4)
+    assert queue.asked[0] == (1, 1, 4)
+    assert entity.trail.in_queue("q0")["s"].last_number == 8, "all that was there when it looked"
+    assert not await pair.look(entity, "q0", 4), "too early"
+    clock.step(seconds=1)
+    queue.numbers = [8]
+    asked = len(queue.asked)
+    assert await pair.look(entity, "q0", 100)
+    assert queue.asked[asked:] == [(1, 1, 10)], "one question, within the time of a try"
+    assert entity.trail.queue_of({"s"}) == "q0"
+    clock.step(seconds=1)
+    queue.numbers = [9]
+    assert await pair.look(entity, "q0", 4)
+    assert entity.trail.queue_of({"s"}) is None
+    assert entity.direct
+    clock.step(seconds=1)
+    queue.numbers = None  # type: ignore[assignment]
+    entity.trail.note({"s"}, "q0")
+    assert not await pair.look(entity, "q0", 4), "no answer"
+    assert cuts == [1]
+    await asyncio.sleep(0.01)
+    assert queue.closed == 4
