@@ -350,3 +350,19 @@ async def test_a_queue_that_is_in_is_not_told() -> None:
     recorder = backlog.diverter._events = Recorder()  # type: ignore[assignment]
     await backlog.send(5)
     assert recorder.events == []
+
+
+async def test_an_answer_says_more_than_no_answer() -> None:
+    slow = OperationTimeoutError(message="slow")
+    backlog = Backlog("q0")
+    backlog.script.plan("q0", "open", (0, AWAY), (3, slow))
+    with pytest.raises(ServiceBusConnectionError, match="away"):
+        await backlog.send(5)
+    silent = Backlog("q0")
+    silent.script.plan("q0", "open", (3, slow))
+    with pytest.raises(OperationTimeoutError, match="slow"):
+        await silent.send(5)
+    again = Backlog("q0")
+    again.script.plan("q0", "open", (3, slow), (0, AWAY))
+    with pytest.raises(ServiceBusConnectionError, match="away"):
+        await again.send(5)

@@ -190,3 +190,14 @@ async def test_queues_that_are_taken_for_granted_are_not_looked_for(monkeypatch:
     searching.search.missing()
     await asyncio.sleep(0.01)
     assert searching.asked_s == []
+
+
+async def test_one_search_whoever_starts_it(searching: Searching) -> None:
+    searching.search.start()
+    searching.search.start()
+    searching.search.usable(1, hold=True)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert searching.asked_s == [0]
+    assert len(searching.tasks._work) == 1
+    await searching.tasks.finish()
