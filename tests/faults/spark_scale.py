@@ -1,8 +1,8 @@
-"""A standalone cluster of three workers under a larger load, and one of them is lost: `make spark-scale`.
+"""Loses one of three workers of a standalone cluster under load: `make spark-scale`.
 
-First the ledger's tables are made of many records, then a stream moves many messages into Parquet files. In the middle
-of each one worker is killed with everything that it started, as when its machine fails; the others go on. The tables
-must then have every record once, and the files every message once.
+First a job makes the ledger's tables from many records, then a stream moves many messages into Parquet files. In the
+middle of each, one worker is killed with everything that it started, as if its machine failed; the others carry on. The
+tables must then have every record once, and the files every message once.
 """
 
 from __future__ import annotations
@@ -75,8 +75,15 @@ def ledger(folder: Path, records: int) -> dict[str, Any]:
     files = DeltaFolder(tables).files("operations")
     found = duckdb.sql(f"SELECT sum(count)::BIGINT, sum(bytes)::BIGINT FROM read_parquet({files!r})").fetchall()
     good = summary["records"] == records and summary["repeated"] == 0 and found == wanted
-    return {"part": "ledger", "good": good, "seconds": watched.seconds, "lost_after_s": watched.lost_s, **summary,
-            "operations": found, "expected": wanted}  # fmt: skip
+    return {
+        "part": "ledger",
+        "good": good,
+        "whole_s": watched.seconds,
+        "lost_after_s": watched.lost_s,
+        **summary,
+        "operations": found,
+        "expected": wanted,
+    }
 
 
 def stream(folder: Path, messages: int, batch: int) -> dict[str, Any]:
@@ -105,7 +112,7 @@ def stream(folder: Path, messages: int, batch: int) -> dict[str, Any]:
     return {
         "part": "stream",
         "good": good,
-        "seconds": watched.seconds,
+        "whole_s": watched.seconds,
         "lost_after_s": watched.lost_s,
         "messages": messages,
         "missing": messages - different,
