@@ -70,6 +70,7 @@ class ScriptedChannel:
         self.queue = queue
         self.script = script
         self.opened = False
+        self.checks = 0
         self.sdk = self
         self.entity_name = queue
         self.fully_qualified_namespace = "contoso"
@@ -93,7 +94,7 @@ class ScriptedChannel:
         self.opened = False
 
     def check(self) -> None:
-        pass
+        self.checks += 1
 
     def seen(self, error: Exception) -> Exception:
         return error

@@ -146,6 +146,7 @@ async def test_a_callers_time_that_ends_before_the_interval_ends_the_send() -> N
     with pytest.raises(OperationTimeoutError, match="slow"):
         await world.send(timeout=5)
     assert world.passed_s == pytest.approx(5, abs=0.02)
+    assert world.changed.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 0.1]
     assert world.entity.state is EntityState.SUSPECT
 
 
@@ -300,17 +301,18 @@ async def test_a_broken_connection_is_used_last() -> None:
     assert [channel.opened for channel in world.channels.free] == [False, True]
 
 
-async def test_all_connections_in_use_until_the_interval_ends() -> None:
+@pytest.mark.parametrize(("took_s", "waits"), [(0.95, [0.05]), (0.9, [])])
+async def test_all_connections_in_use_until_the_interval_ends(took_s: float, waits: list[float]) -> None:
     world = World(failover_interval=1)
     world.entity.failed(AWAY)
 
     async def busy(seconds: float) -> Any:
-        world.clock.step(seconds=0.95)
+        world.clock.step(seconds=took_s)
         raise TimeoutError
 
     world.channels.take = busy  # type: ignore[method-assign]
     await world.send()
-    assert world.changed.waits == [0.05], "what was left of it, and no try in that time"
+    assert world.changed.waits == waits, "what was left of it, and no try in less than 0.1 s"
     assert world.script.made("send")[-1][0] == "q0"
 
 
@@ -349,6 +351,7 @@ async def test_an_error_is_its_own_and_has_its_cause() -> None:
         await world.send()
     assert raised.value is missing
     assert raised.value.__cause__ is None
+    assert world.channels.all[0].checks == 1, "the SDK may have closed the link"
     vague = ServiceBusConnectionError(message="vague")
     world.script.plan("orders", "open", (0, vague))
     world.channels.all[0].seen = lambda error: missing if error is vague else error

@@ -128,3 +128,12 @@ async def test_the_ledger_has_the_backlogs_depth(pair: Pair, tmp_path: Path, mon
     assert {look.source for look in looks} == {"syphon"}
     # The last record of each queue says that it is empty.
     assert {*{look.entity: look.depth for look in sorted(looks, key=lambda look: look.start_ms)}.values()} == {0}
+
+
+async def test_the_depths_of_the_backlog_queues(pair: Pair) -> None:
+    async with pair.sender(failover_interval=0, enable_syphon=True) as sender:
+        client = sender.paired_client
+        await call(client.wait_until_paired)
+        name = client.backlog_queues[0]
+        found = await call(client._pair._syphoning._counts, [name, "missing"])
+    assert {each: tuple(count) for each, count in found.items()} == {name: (0, 0, 0)}
