@@ -137,3 +137,11 @@ async def test_the_depths_of_the_backlog_queues(pair: Pair) -> None:
         name = client.backlog_queues[0]
         found = await call(client._pair._syphoning._counts, [name, "missing"])
     assert {each: tuple(count) for each, count in found.items()} == {name: (0, 0, 0)}
+
+
+async def test_no_syphon_starts_after_the_end(pair: Pair) -> None:
+    client = pair.make(enable_syphon=True)
+    await call(client.close)
+    # The search for the backlog queues was under way and ends only now.
+    client._pair._paired(["contoso/x-servicebus-transfer/0"])
+    assert client._pair._syphoning._syphon is None
