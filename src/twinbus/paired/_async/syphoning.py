@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import uuid4
@@ -50,13 +51,17 @@ class AsyncSyphoning:
         self._queues: list[str] = []
         # None before the start.
         self._syphon: AsyncBackgroundSyphon | None = None
+        self._stopped = False
+        # The sync client's search runs in its own thread, and may end after the client was closed.
+        self._lock = threading.Lock()
 
     def start(self, queues: list[str]) -> None:
         """Syphon from these backlog queues."""
-        if self._syphon is None:
-            self._queues = list(queues)
-            self._syphon = AsyncBackgroundSyphon(self._make, self._failed)
-            self._syphon.start()
+        with self._lock:
+            if self._syphon is None and not self._stopped:
+                self._queues = list(queues)
+                self._syphon = AsyncBackgroundSyphon(self._make, self._failed)
+                self._syphon.start()
 
     def _make(self) -> Syphon:
         ports = [BusPort(each.bus(**bus_options(each.options))) for each in (self._primary, self._secondary)]
@@ -106,6 +111,8 @@ class AsyncSyphoning:
                 return
 
     async def stop(self) -> None:
-        """Stop the syphon; messages it holds are released."""
+        """Stop the syphon, or never start it; messages it holds are released."""
+        with self._lock:
+            self._stopped = True
         if self._syphon is not None:
             await self._syphon.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import uuid4
@@ -45,13 +46,16 @@ class Syphoning:
         self._changed = Signal()
         self._queues: list[str] = []
         self._syphon: BackgroundSyphon | None = None
+        self._stopped = False
+        self._lock = threading.Lock()
 
     def start(self, queues: list[str]) -> None:
         """Syphon from these backlog queues."""
-        if self._syphon is None:
-            self._queues = list(queues)
-            self._syphon = BackgroundSyphon(self._make, self._failed)
-            self._syphon.start()
+        with self._lock:
+            if self._syphon is None and not self._stopped:
+                self._queues = list(queues)
+                self._syphon = BackgroundSyphon(self._make, self._failed)
+                self._syphon.start()
 
     def _make(self) -> Syphon:
         ports = [BusPort(each.bus(**bus_options(each.options))) for each in (self._primary, self._secondary)]
@@ -100,6 +104,8 @@ class Syphoning:
                 return
 
     def stop(self) -> None:
-        """Stop the syphon; messages it holds are released."""
+        """Stop the syphon, or never start it; messages it holds are released."""
+        with self._lock:
+            self._stopped = True
         if self._syphon is not None:
             self._syphon.stop()
