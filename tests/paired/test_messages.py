@@ -93,3 +93,8 @@ def test_ids_that_do_not_fit_into_a_batch_are_left_out() -> None:
     assert ready is not roomy
     assert ready.size_in_bytes > roomy.size_in_bytes
     assert ready.size_in_bytes <= 1000
+    many = ServiceBusMessageBatch(1000)
+    for _ in range(5):
+        many.add_message(anonymous("x" * 100))
+    assert len(prepared(many)) == 5
+    assert prepared(many).max_size_in_bytes == 1000 + 5 * 64, "an id of 44 characters, and what belongs to it"
