@@ -385,7 +385,7 @@ class Visitor:
                 body = response.read()
             except TimeoutError as error:
                 raise AssertionError(f"no answer within {PATIENCE_S} s to {data[:1500]!r}") from error
-            except (HTTPException, ConnectionError) as error:
+            except (HTTPException, OSError) as error:
                 self.close()
                 if plane in ("raw", "damaged"):
                     return 0

@@ -140,7 +140,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     else:
         total = report.total
         left = f"; not empty: {', '.join(report.undrained)}" if options.once and report.undrained else ""
-        sys.stdout.write(f"{total.syphoned:,} messages syphoned, {total.dead_lettered:,} dead-lettered{left}.\n")
+        syphoned = f"{total.syphoned:,} message{'' if total.syphoned == 1 else 's'} syphoned"
+        sys.stdout.write(f"{syphoned}, {total.dead_lettered:,} dead-lettered{left}.\n")
     return exit_code(report, options.once)
 
 
