@@ -1,9 +1,9 @@
 """How the Spark source and sink gain by more tasks: one queue and eight queues, by 1, 2 and 4 tasks at once.
 
-Messages of 1 KB, a broker in a process of its own, a session with four slots. Starting a query costs whatever its rows
-are, so each run is made with a tenth of the rows and with all, and rows/s are of the difference. `broker` and `spark`
-are the cores that each used meanwhile: when both together have all cores of the machine, or the broker has one of its
-own, more tasks cannot gain.
+Messages of 1 KB, a broker in its own process, a session with four slots. Starting a query costs the same for any number
+of rows, so each run is made with a tenth of the rows and with all, and the figures are those of the difference:
+rows/s, which mean little on a busy machine, and the CPU of the broker and of Spark per row. A broker has one core, so
+it delivers at most 1,000,000 / `broker us` rows/s, whatever the number of tasks.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Parallel:
 
 
 def one(bench: Bench, case: str, queues: int, tasks: int, rows: int) -> dict[str, float]:
-    """Rows a second, and the cores in use, of what one run takes longer than a tenth of it."""
+    """Rows a second, and CPU per row, of the difference between a run and a tenth of it."""
     taken = []
     for count in (rows // 10, rows):
         if case == "stream":
@@ -108,7 +108,8 @@ def one(bench: Bench, case: str, queues: int, tasks: int, rows: int) -> dict[str
             if found != count:
                 raise RuntimeError(f"{found} of {count} rows were sent.")
     seconds, broker_s, spark_s = (whole - part for part, whole in zip(*taken, strict=True))
-    return {"rows_per_s": (rows - rows // 10) / seconds, "broker": broker_s / seconds, "spark": spark_s / seconds}
+    done = rows - rows // 10
+    return {"rows_per_s": done / seconds, "broker_us": broker_s / done * 1e6, "spark_us": spark_s / done * 1e6}
 
 
 def main() -> None:
@@ -140,11 +141,11 @@ def main() -> None:
         finally:
             peer.stop()
     results: list[dict[str, Any]] = []
-    print(f"{'':8}{'queues':>8}{'tasks':>7}{'rows/s':>10}{'broker':>8}{'spark':>8}")
+    print(f"{'':8}{'queues':>8}{'tasks':>7}{'rows/s':>10}{'broker us':>11}{'spark us':>11}")
     for (case, count, tasks), rounds in found.items():
         row = {what: statistics.median(each[what] for each in rounds) for what in rounds[0]}
         results.append({"case": case, "queues": count, "tasks": tasks, **row})
-        print(f"{case:8}{count:8}{tasks:7}{row['rows_per_s']:10,.0f}{row['broker']:8.2f}{row['spark']:8.2f}")
+        print(f"{case:8}{count:8}{tasks:7}{row['rows_per_s']:10,.0f}{row['broker_us']:11.1f}{row['spark_us']:11.1f}")
     report = {"machine": machine(), "rows": options.rows, "results": results}
     options.json.write_text(json.dumps(report, indent=1) + "\n")
 
