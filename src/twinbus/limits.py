@@ -223,6 +223,7 @@ INPUT_STEP_FRAMES: Final = 256  # parsed at a time
 BATCH_STEP_BYTES: Final = 8 * 1024  # larger batches are read in steps
 SLICE_EVENTS: Final = 16  # frames of one client between two checks of the time
 COMMIT_ROWS_MAX: Final = 4_000  # rows waiting for a commit; above this, long-running work waits
+GATHER_MS: Final = 8  # that a commit waits for more while clients are behind
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
 ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
 SEND_STEP_MESSAGES: Final = 250  # messages per send to a queue; larger batches are accepted in steps

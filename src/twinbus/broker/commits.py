@@ -7,6 +7,9 @@ always after the commit is durable.
 After a small commit, such as that of a client that waits for each answer, the loop itself waits for up to QUICK_S if
 the disk has been fast: being woken by the thread would take longer. A slow disk holds nobody up: the loop moves on,
 the answer arrives as usual, and the loop does not wait again until the disk has been fast for a while.
+
+While clients send more than one turn of the loop can handle, the next commit waits up to GATHER_MS for the rest: a
+commit rewrites the pages of every queue it touches, so many small ones cost more than a few large ones.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 
 from twinbus.broker.metering.histogram import Histogram
 from twinbus.errors import StoreError
-from twinbus.limits import COMMIT_ROWS_MAX, PENDING_BYTES_MAX, SLICE_MS
+from twinbus.limits import COMMIT_ROWS_MAX, GATHER_MS, PENDING_BYTES_MAX, SLICE_MS
 from twinbus.store.facts import Facts
 from twinbus.store.lmdb_store import Prepared, Store
 
@@ -39,6 +42,9 @@ SMALL_ROWS_MAX = 8
 QUICK_S = 0.001
 # ... and only after this many faster commits in a row.
 QUICK_COMMITS = 16
+
+# So many clients must be behind before a commit waits for more: with few, all they may send is here already.
+GATHER_CLIENTS = 4
 
 
 class Handover:
@@ -89,6 +95,10 @@ class CommitLoop:
         self.on_relief: Callable[[], None] | None = None
         # Called at the end of each turn, when deadlines may have moved.
         self.on_turn: Callable[[], None] | None = None
+        # How many clients have sent more than one turn of the loop can handle.
+        self.behind = 0
+        # Begins the commit that waits for more; None while none does.
+        self._gathering: asyncio.TimerHandle | None = None
         # Called with every durable commit before anybody is answered; None while no backup runs.
         self.follower: Callable[[Facts], None] | None = None
         # The facts being committed, or None, and their handover to the thread.
@@ -129,6 +139,17 @@ class CommitLoop:
         if self._waiting():
             self.request()
 
+    def hurry(self) -> None:
+        """Begin the commit that waits for more: as much waits as should."""
+        if self._gathering is not None:
+            self._turn()
+
+    def caught_up(self) -> None:
+        """A client is no longer behind."""
+        self.behind -= 1
+        if not self.behind:
+            self.hurry()
+
     @property
     def crowded(self) -> bool:
         return self.pending_bytes > PENDING_BYTES_MAX
@@ -150,8 +171,11 @@ class CommitLoop:
         self._work.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._committer.join)
 
-    def _turn(self, last_answered: bool = True) -> None:
+    def _turn(self) -> None:
         self._requested = False
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         facts = self.facts
         if self.failed or self._running is not None:
             return
@@ -172,7 +196,7 @@ class CommitLoop:
             self._fail(error)
             return
         # Not while answers to the previous commit are outstanding: they come first.
-        waits = last_answered and rows <= SMALL_ROWS_MAX and self._quick_commits >= QUICK_COMMITS
+        waits = not self._answers and rows <= SMALL_ROWS_MAX and self._quick_commits >= QUICK_COMMITS
         self._handover = handover = Handover(prepared, waits)
         self._work.put(handover)
         if crowded and self.on_relief is not None:
@@ -223,9 +247,17 @@ class CommitLoop:
         self._answers.extend(facts.then)
         # Start the next commit before answering, so that the disk works meanwhile.
         if self._waiting():
-            self._turn(last_answered=False)
+            if self.behind >= GATHER_CLIENTS and not self.crowded and not self.full:
+                self._gather()
+            else:
+                self._turn()
         if not behind:
             self._answer_on()
+
+    def _gather(self) -> None:
+        assert self._loop is not None
+        self._requested = True
+        self._gathering = self._loop.call_later(GATHER_MS / 1000, self._turn)
 
     def _answer(self, facts: Facts) -> None:
         behind = bool(self._answers)

@@ -255,6 +255,7 @@ class NamespaceHost:
         if connection not in self._held_back:
             self._held_back.add(connection)
             connection.hold_back()
+            self.commits.hurry()
 
     def _relieve(self) -> None:
         held, self._held_back = self._held_back, set()

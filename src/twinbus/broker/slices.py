@@ -103,6 +103,8 @@ class Slices:
             if self._now_s() >= self._ends_s:
                 self.wake()
                 return
+        if works:
+            self._commits.hurry()
 
     def _step(self, work: Work) -> bool:
         """Run one step; False if the work is finished or waits."""

@@ -221,6 +221,7 @@ class BrokerConnection(asyncio.Protocol):
     def _fall_behind(self, work: Work | None, rest: list[AmqpEvent]) -> None:
         """The peer sent more than this turn of the loop can handle: continue in later turns and pause reading."""
         self._behind = True
+        self.host.commits.behind += 1
         self._backlog.extend(rest)
         if self._transport is not None:
             self._transport.pause_reading()
@@ -248,6 +249,7 @@ class BrokerConnection(asyncio.Protocol):
             self._unparsed = b""
             self.close(self.host.tracker.wire_error(error))
         self._behind = False
+        self.host.commits.caught_up()
         self.flush_soon()
         if self._lost:
             yield from self._let_go()
