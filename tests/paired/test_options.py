@@ -67,6 +67,10 @@ def test_what_is_out_of_range_is_named(name: str, value: Any, text: str) -> None
         ("failover_interval", timedelta(minutes=60)),
         ("ping_primary_interval", 1),
         ("ping_primary_interval", timedelta(minutes=30)),
+        ("try_timeout", 2),
+        ("try_timeout", timedelta(minutes=10)),
+        ("backlog_pause", 0),
+        ("backlog_pause", timedelta(minutes=60)),
     ],
 )
 def test_the_ends_of_a_range_belong_to_it(name: str, value: Any) -> None:
@@ -155,3 +159,9 @@ def test_a_secondary_that_is_itself_paired_is_refused() -> None:
     check_pair(a, b, [a, c])
     with pytest.raises(ValueError, match=r"'b\.example\.net' is itself paired"):
         check_pair(a, b, [b])
+
+
+@pytest.mark.parametrize(("name", "value"), [("backlog_pause", 3_601), ("backlog_pause", -1), ("try_timeout", 1)])
+def test_what_lies_outside_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        PairingOptions(**{name: value})  # type: ignore[arg-type]

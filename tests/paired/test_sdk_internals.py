@@ -250,3 +250,34 @@ def test_a_transport_is_closed_even_if_its_client_fails() -> None:
     with pytest.raises(OSError, match="broken"):
         client.close()
     assert closed == [1]
+
+
+async def test_the_bytes_of_a_message_in_pieces() -> None:
+    seen: list[Any] = []
+
+    class Link:
+        async def _incoming_transfer(self, frame: Any) -> None:
+            seen.append(frame)
+
+    async def opened() -> None:
+        pass
+
+    link: Any = Link()
+    payloads = sdk_internals.Payloads(SimpleNamespace(_open=opened, _handler=SimpleNamespace(_link=link)))
+    await payloads.watch()
+    watched = link._incoming_transfer
+    await payloads.watch()
+    assert link._incoming_transfer is watched, "once"
+
+    def frame(number: int | None, tag: bytes, more: bool, payload: bytes) -> list[Any]:
+        return [0, number, tag, 0, None, more, *[None] * 5, payload]
+
+    frames = [frame(1, b"a", True, b"on"), frame(None, b"", False, b"e"), frame(2, b"b", False, b"two")]
+    for each in frames:
+        await watched(each)
+    assert seen == frames
+    assert payloads.take(SimpleNamespace(_delivery_tag=b"b")) == b"two"
+    assert payloads.take(SimpleNamespace(_delivery_tag=b"a")) == b"one"
+    assert payloads.take(SimpleNamespace(_delivery_tag=b"a")) == b""
+    none = sdk_internals.Payloads(SimpleNamespace(_open=opened, _handler=None))
+    await none.watch()
