@@ -53,6 +53,8 @@ def test_nobody_looks_too_often() -> None:
     assert not trail.may_look("q", 999, 1_000)
     assert trail.may_look("other", 999, 1_000)
     assert trail.may_look("q", 1_000, 1_000)
+    assert not trail.may_look("q", 1_999, 1_000)
+    assert trail.may_look("q", 2_000, 1_000)
 
 
 def searched(numbers: list[int]) -> tuple[int, int]:
