@@ -152,3 +152,17 @@ def test_background_threads_end_with_their_process() -> None:
     go.set()
     tasks.finish()
     assert not tasks._threads
+
+
+def test_closing_together_waits_for_all() -> None:
+    ended: list[int] = []
+
+    def slow() -> None:
+        time.sleep(0.02)
+        ended.append(1)
+
+    def broken() -> None:
+        raise OSError("broken")
+
+    Tasks().together(slow, broken, slow)
+    assert ended == [1, 1]
