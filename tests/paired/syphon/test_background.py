@@ -71,3 +71,7 @@ async def test_a_thread_ends_with_its_process(pair: Pair) -> None:
     assert background._thread is not None
     assert background._thread.daemon
     await asyncio.to_thread(background.stop)
+
+
+def test_what_never_started_can_be_stopped() -> None:
+    BackgroundSyphon(pytest.fail, pytest.fail).stop()  # type: ignore[arg-type]

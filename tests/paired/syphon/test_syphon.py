@@ -22,7 +22,7 @@ from twinbus.paired.syphon import Bounds, Syphon, lane
 from twinbus.testing import Broker
 
 from .conftest import Pair, until
-from .scripted_port import ScriptedDestination, Stage
+from .scripted_port import ScriptedDestination, ScriptedSource, Stage
 
 
 def numbered(count: int, prefix: str = "m") -> list[Message]:
@@ -268,6 +268,9 @@ async def test_the_report_of_a_run() -> None:
     assert (report.total.syphoned, report.drained, report.undrained) == (3, ("q", "r"), ())
     assert (report.missing, report.failing, report.outage) == ((), (), "")
     assert report.queues["q"]["syphoned"] == 2
+    shown = report.as_dict()
+    assert (shown["syphoned"], shown["drained"], "total" in shown) == (3, ("q", "r"), False)
+    assert syphon._shared.stopping.is_set(), "its parts end"
     for port in (stage.primary, stage.secondary):
         assert port.done[-1][0] == "close port"
     with pytest.raises(RuntimeError, match="runs once"):
@@ -298,6 +301,22 @@ async def test_at_a_bound_what_is_held_is_finished_and_nothing_more_received(mon
     assert stage.secondary.handles("complete") == ["a", "b", "c"]
     assert [held.handle for held in stage.secondary.waiting["q"]] == ["d"]
     assert report.undrained == ("q",)
+
+
+async def test_a_full_run_does_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    stage.put("orders", "a")
+    receive = ScriptedSource.receive
+
+    async def long(self: Any, max_count: int, wait_s: float) -> Any:
+        found = await receive(self, max_count, wait_s)
+        if not found:
+            await asyncio.sleep(1000)
+        return found
+
+    monkeypatch.setattr(ScriptedSource, "receive", long)
+    report = await scripted(stage).run(bounds=Bounds(messages_max=1))
+    assert report.total.syphoned == 1
 
 
 async def test_patience_ends_a_run_and_so_does_stop() -> None:
