@@ -74,4 +74,6 @@ async def test_a_thread_ends_with_its_process(pair: Pair) -> None:
 
 
 def test_what_never_started_can_be_stopped() -> None:
-    BackgroundSyphon(pytest.fail, pytest.fail).stop()  # type: ignore[arg-type]
+    background = BackgroundSyphon(pytest.fail, pytest.fail)  # type: ignore[arg-type]
+    background.stop()
+    assert background._thread is None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.core.exceptions import ServiceRequestError
@@ -19,7 +21,7 @@ from twinbus.paired.journal import Journal
 from twinbus.paired.syphon import Pairing, Syphon
 from twinbus.paired.syphon import monitor as monitor_module
 from twinbus.paired.syphon.drain import monitor_thread
-from twinbus.paired.syphon.monitor import BacklogMonitor, Count
+from twinbus.paired.syphon.monitor import BacklogMonitor, BacklogMonitorThread, Count
 from twinbus.paired.syphon.syphon import counts_of
 
 from .conftest import Pair, until
@@ -147,3 +149,29 @@ async def test_from_a_thread(pair: Pair, tmp_path: Path) -> None:
     # The first look, and the last.
     assert [(look.entity, look.depth) for look in looks(tmp_path)] == [(pair.queues[1], 7)] * 2
     assert monitor_thread(Pairing(first, second, pair.name), pair.queues, counts, lambda queue: False) is None
+
+
+def test_a_monitors_thread_has_looked_before_anything_moves() -> None:
+    ended: list[str] = []
+
+    class Monitor:
+        def __init__(self) -> None:
+            self.begun = threading.Event()
+
+        async def run(self) -> None:
+            await asyncio.sleep(0.05)
+            self.begun.set()
+            await asyncio.sleep(60)
+
+        async def finish(self) -> None:
+            ended.append("last look")
+
+    async def end() -> None:
+        ended.append("end")
+
+    monitor: Any = Monitor()
+    thread = BacklogMonitorThread(lambda: monitor, end)
+    thread.start()
+    assert monitor.begun.is_set()
+    thread.stop()
+    assert ended == ["last look", "end"]

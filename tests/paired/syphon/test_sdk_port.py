@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -126,3 +127,42 @@ async def test_what_is_too_large_is_not_sent() -> None:
     destination.abandon(ServerBusyError())
     assert not destination.usable
     assert [type(error) for error in await destination.send([two], accepted.append)] == [ServerBusyError]
+
+
+async def test_a_send_that_hangs_has_the_reason_it_was_given_up_for() -> None:
+    class Sender:
+        async def create_message_batch(self) -> ServiceBusMessageBatch:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    sender: Any = Sender()
+    destination = SdkDestination(sender)
+    sending = asyncio.create_task(destination.send([(b"x",), (b"y",)], pytest.fail))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    destination.abandon(ServerBusyError())
+    assert [type(error) for error in await sending] == [ServerBusyError] * 2
+
+
+async def test_a_receive_waits_as_long_as_it_may() -> None:
+    waits: list[float] = []
+
+    class Receiver:
+        async def _open(self) -> None:
+            pass
+
+        async def receive_messages(self, *, max_message_count: int, max_wait_time: float) -> list[Any]:
+            waits.append(max_wait_time)
+            await asyncio.sleep(0.01)
+            return []
+
+    receiver: Any = Receiver()
+    assert await SdkSource(receiver).receive(5, 0.05) == []
+    assert len(waits) > 1
+    assert set(waits) == {0.05}
+    waits.clear()
+    task = asyncio.create_task(SdkSource(receiver).receive(5, 900))
+    while not waits:
+        await asyncio.sleep(0)
+    task.cancel()
+    assert waits[0] == 1.0, "settling waits for a receive, so each is short"

@@ -29,6 +29,7 @@ async def test_queues_and_their_counts(pair: Pair) -> None:
         assert [(look.active, look.dead, look.other, look.index) for look in looks] == [(3, 0, 0, 0), (0, 0, 0, 1)]
         assert looks[0].size_bytes > 0
         assert looks[1].size_bytes == 0
+        assert [look.empty for look in looks] == [False, True]
         assert await list_queues(admin, "nobody") == []
         assert {look.name for look in await list_queues(admin)} >= set(pair.queues)
         await delete_queue(admin, pair.queues[1])
