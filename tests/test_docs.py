@@ -26,6 +26,38 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target.partition("#")[0]).exists(), f"{ids(page)}: {target}"
 
 
+def misplaced(text: str) -> list[str]:
+    """Lines of a page that a bad merge leaves: repeated ones, tables without a head, paragraphs that run together."""
+    found: list[str] = []
+    before, code = "", False
+    lines = text.split("\n")
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        fence = line.lstrip().startswith("```")
+        code ^= fence
+        if not (code or fence):
+            row, opens = line.startswith("|"), not before.startswith("|")
+            headless = row and opens and not after.startswith("|-")
+            runs_on = row and opens and before not in ("", "</summary>") and not before.startswith("<!--")
+            heading = line.startswith("#") and before != ""
+            if headless or runs_on or heading or (line != "" and line == before):
+                found.append(line)
+        before = "" if fence else line
+    return found if text.endswith("\n") else [*found, lines[-1]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_a_page_is_put_together_rightly(page: Path) -> None:
+    assert misplaced(page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# Title\n\n| a | b |\n| a | c |\n", "said\nsaid\n", "- last\n## Next\n", "use:\n| a |\n|---|\n", "cut off"],
+)
+def test_a_bad_merge_is_noticed(text: str) -> None:
+    assert misplaced(text) != []
+
+
 @pytest.mark.parametrize(("language", "name"), [("json", "config.json"), ("toml", "twinbus.toml")])
 def test_the_examples_of_configuration_load(language: str, name: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "config.md").read_text()
