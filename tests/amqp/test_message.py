@@ -65,6 +65,24 @@ def test_an_empty_message_is_empty() -> None:
     assert fields(AmqpMessage.decode(b"")) == fields(AmqpMessage())
 
 
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        (AmqpMessage(), 0),
+        (AmqpMessage.of_value(None), 0),
+        (AmqpMessage.of_data(), 0),
+        (AmqpMessage.of_data(b"ab", b"c"), 3),
+        (AmqpMessage.of_value("größer"), 8),
+        (AmqpMessage.of_value(b"\x00\x01"), 2),
+        (AmqpMessage.of_value({"a": 1}), len(encode({"a": 1}))),
+        (AmqpMessage(sequences=[[1], ["b", 2]]), len(encode([1])) + len(encode(["b", 2]))),
+    ],
+)
+def test_the_size_of_a_body_is_that_of_its_content(message: AmqpMessage, size: int) -> None:
+    message.message_id = "not counted"
+    assert AmqpMessage.decode(message.encode()).body_bytes == size
+
+
 def test_plain_keys_become_symbols_where_amqp_wants_them() -> None:
     message = AmqpMessage.of_value("x")
     message.message_annotations = {"x-opt-partition-key": "p"}

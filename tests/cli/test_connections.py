@@ -8,6 +8,7 @@ from typing import Any
 from tests.broker.peer import Peer
 from tests.cli.conftest import Command
 from twinbus.auth.connection_string import ConnectionString
+from twinbus.cli.view import time_text
 from twinbus.testing import Broker
 
 
@@ -23,6 +24,8 @@ def test_a_connection_is_listed_filtered_and_closed(
         assert json_of("connections", "list", "--filter", "nobody") == []
         text = done("connections", "list")
         assert "orders" in text
+        assert time_text(found["opened_ms"]) in text, "as every command writes times"
+        assert time_text(found["opened_ms"]).endswith(" UTC")
         assert len(text.splitlines()) == 3, "with the command's own"
 
         code, out, err = twinbus("connections", "close", str(found["number"]))

@@ -46,7 +46,7 @@ def test_the_sums_of_all_files_are_shown(tmp_path: Path, capsys: pytest.CaptureF
     rows = [line.split() for line in out.splitlines()]
     assert ["broker", "contoso", "orders", "send", "direct", "ok", "5", "20", "5"] in rows
     assert ["broker", "contoso", "orders", "receive", "direct", "ok", "1", "10", "1"] in rows
-    assert "3 records in 2 files, 2023-11-14 22:13:20Z to 2023-11-14 22:13:21Z" in out
+    assert "3 records in 2 files, 2023-11-14 22:13:20 UTC to 2023-11-14 22:13:21 UTC" in out
 
 
 def test_json_and_the_ledgers_own_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

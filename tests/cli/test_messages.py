@@ -56,7 +56,7 @@ def test_everything_that_a_message_can_carry(done: Done, lines_of: Lines) -> Non
     words = [text for pair in options.items() for text in pair]
     assert done("send", "orders", '{"id": 7}', *words, *own) == "Accepted by orders: order-7.\n"
     (message,) = lines_of("peek", "orders")
-    assert {name: message[name] for name in message if name not in ("enqueued_ms", "size_bytes")} == {
+    assert {name: message[name] for name in message if name != "enqueued_ms"} == {
         "sequence_number": 1,
         "message_id": "order-7",
         "session_id": "s",
@@ -70,6 +70,7 @@ def test_everything_that_a_message_can_carry(done: Done, lines_of: Lines) -> Non
         "partition_key": "s",
         "ttl_ms": 3_600_000,
         "application_properties": {"region": "eu", "count": 5, "price": 1.5, "vip": True, "empty": ""},
+        "body_bytes": 9,
         "body": '{"id": 7}',
     }
 
@@ -117,7 +118,7 @@ def test_what_is_received_as_json_can_be_sent_again(
     file = tmp_path / "lines"
     file.write_text(written + "\n" + json.dumps({"body": {"as": "JSON"}}) + "\n")
     assert "3 messages accepted" in done("send", "others", "--lines", str(file))
-    left = ("sequence_number", "enqueued_ms", "size_bytes", "locked_until_ms")
+    left = ("sequence_number", "enqueued_ms", "locked_until_ms")
     first, second, third = lines_of("receive", "others", "--all", "--wait", "1s")
     before = [json.loads(line) for line in written.splitlines()]
     for old, new in zip(before, (first, second), strict=True):
@@ -424,12 +425,24 @@ def test_a_file_that_is_written_is_whole(bus: Broker, process: Process, done: Do
 def test_peeking_changes_nothing(bus: Broker, done: Done, lines_of: Lines) -> None:
     done("send", "orders", '{"n": {n}}', "--count", "300")
     table = done("peek", "orders").splitlines()
-    assert table[0].split() == ["number", "message", "id", "state", "enqueued", "bytes", "body"]
+    assert table[0].split() == ["number", "message", "id", "state", "enqueued", "body", "bytes", "body"]
     assert len(table) == 21
     assert table[1].rstrip().endswith('{"n": 1}')
     assert [each["sequence_number"] for each in lines_of("peek", "orders", "--from", "295")] == list(range(295, 301))
     assert len(lines_of("peek", "orders", "--max", "280")) == 280
     assert counts(bus, "orders") == (300, 0)
+
+
+def test_peek_and_receive_agree_on_the_size(done: Done, lines_of: Lines) -> None:
+    """The broker adds different properties to a peeked and a received message; the body is the same."""
+    done("send", "orders", "größer", "--message-id", "m", "-p", "region=eu")
+    assert [each["body_bytes"] for each in lines_of("peek", "orders")] == [8]
+    head, row = done("peek", "orders").splitlines()
+    assert "body bytes" in head
+    assert row.split() == ["1", "m", "active", *row.split()[3:6], "8", "größer"]
+    assert "8 body bytes" in done("peek", "orders", "--body", "text").splitlines()[0]
+    assert [each["body_bytes"] for each in lines_of("receive", "orders", "--then", "abandon")] == [8]
+    assert "8 body bytes" in done("receive", "orders").splitlines()[0]
 
 
 def test_bodies_in_every_form(done: Done, lines_of: Lines) -> None:

@@ -19,7 +19,7 @@ MESSAGES = 4_000
 
 
 def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    broker = ("sequence_number", "enqueued_ms", "size_bytes")
+    broker = ("sequence_number", "enqueued_ms")
     return [{name: value for name, value in each.items() if name not in broker} for each in messages]
 
 

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Command, Process
 from twinbus.testing import Broker
 
@@ -28,7 +30,17 @@ def test_one_look_has_rates_and_depths(bus: Broker, done: Callable[..., str], js
     assert [each["path"] for each in by_name["entities"]] == ["orders"]
     text = done("top", "--once", "--sort", "active")
     assert "sent/s" in text
+    columns = done("queue", "list").splitlines()[0].split()
+    assert {"active", "scheduled", "dead-letter"} <= set(columns) & set(text.splitlines()[2].split())
     assert text.splitlines()[3].split()[0] == "others"
+
+
+@pytest.mark.parametrize("column", ["name", "active", "dead-letter", "bytes"])
+def test_top_sorts_by_the_names_of_a_list_s_columns(done: Callable[..., str], column: str) -> None:
+    done("send", "others", "x", "--count", "2")
+    done("receive", "others", "--then", "dead-letter", "--body", "none")
+    expected = [line.split()[0] for line in done("queue", "list", "--sort", column).splitlines()[1:]]
+    assert [line.split()[0] for line in done("top", "--once", "--sort", column).splitlines()[3:]] == expected
 
 
 def test_an_interval_must_be_a_time(twinbus: Command) -> None:

@@ -98,6 +98,19 @@ class AmqpMessage:
         message._take(payload, unreadable)
         return message, unreadable
 
+    @property
+    def body_bytes(self) -> int:
+        """The size of the body alone: of its data or text or, for any other value, of its encoding."""
+        if self.data is not None:
+            return sum(map(len, self.data))
+        if self.sequences is not None:
+            return sum(len(encode(each)) for each in self.sequences)
+        if self.value is None:
+            return 0
+        if isinstance(self.value, str):
+            return len(self.value.encode(errors="surrogatepass"))
+        return len(self.value if isinstance(self.value, bytes) else encode(self.value))
+
     def _take(self, payload: bytes, unreadable: dict[str, bytes] | None) -> None:
         for name, span in zip(Sections._fields, spans(payload), strict=True):
             if span is None:

@@ -92,7 +92,7 @@ def show_looks(looks: list[QueueLook]) -> None:
         ]
         for look in looks
     ]
-    numbers = ("messages", "dead", "bytes", "oldest")
+    numbers = ("messages", "dead-letter", "bytes", "oldest")
     columns = ["backlog queue", *numbers, "for", "dead because"]
     while rows[0] and all(row[-1] == "-" for row in rows):
         # Without these columns the names of the queues fit into 80 columns.
@@ -140,10 +140,10 @@ def peek(
     rows = []
     for each in messages:
         row = [each.queue, str(each.sequence_number), str(_plain(each.message_id)), each.path or "-"]
-        row += [age(each.enqueued_ms, now_ms), f"{each.size_bytes:,}"]
+        row += [age(each.enqueued_ms, now_ms), f"{each.body_bytes:,}"]
         rows.append([*row, each.reason or "-", each.description or "-"] if dead else row)
-    columns = ["backlog queue", "number", "message id", "for", "age", "bytes", *(["reason", "description"] * dead)]
-    show_table(columns, rows, ("number", "age", "bytes"))
+    columns = ["backlog queue", "number", "message id", "for", "age", "body bytes", *(["reason", "description"] * dead)]
+    show_table(columns, rows, ("number", "age", "body bytes"))
 
 
 @backlogs.command()

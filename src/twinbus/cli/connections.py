@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ from twinbus.cli.group import group
 from twinbus.cli.message_view import plain
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import counted, show_json, show_table
+from twinbus.cli.view import counted, show_json, show_table, time_text
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def show_connections(target: TargetNamespace, filter: Pattern = None, json: Json
             f"{each['number']}{' *' if each['own'] else ''}",
             each["address"],
             each["transport"],
-            f"{datetime.fromtimestamp(each['opened_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S}Z",
+            time_text(each["opened_ms"]),
             str(each["senders"]),
             str(each["receivers"]),
             plain(", ".join(_entities(each)) or "-"),

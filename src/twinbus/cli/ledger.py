@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ import typer
 
 from twinbus.cli.folders import default_data
 from twinbus.cli.group import group
-from twinbus.cli.view import show_json, show_table
+from twinbus.cli.view import counted, show_json, show_table, time_text
 from twinbus.errors import ConfigError, StoreError
 from twinbus.ledger.files import COMPLETE, OPEN, complete_files, open_files
 from twinbus.ledger.prices import Sheet
@@ -224,8 +223,8 @@ def _show(totals: Totals) -> None:
         ]
         show_table([*columns, *_NUMBERS], rows, _NUMBERS)
     typer.echo(
-        f"{totals.records:,} records in {totals.files:,} files"
-        + (f", {_time(totals.start_ms)} to {_time(totals.end_ms)}" if totals.records else "")
+        f"{counted(totals.records, 'record')} in {counted(totals.files, 'file')}"
+        + (f", {time_text(totals.start_ms)} to {time_text(totals.end_ms)}" if totals.records else "")
     )
 
 
@@ -246,7 +245,3 @@ def _described(totals: Totals, still_open: int) -> dict[str, Any]:
 
 def _named(group: TotalsKey) -> dict[str, str]:
     return dict(zip(TotalsKey._fields, group, strict=True))
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

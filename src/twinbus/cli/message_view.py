@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.properties import from_json, to_json
-from twinbus.cli.settings import time_text
+from twinbus.cli.view import counted, time_text
 from twinbus.errors import ConfigError
 from twinbus.spelling import did_you_mean
 
@@ -45,6 +45,8 @@ _GIVEN = (
     "state",
     "delivery_count",
     "locked_until_ms",
+    "body_bytes",
+    # In older files, instead of body_bytes.
     "size_bytes",
     "dead_letter_source",
     *_MARKS.values(),
@@ -90,7 +92,7 @@ def message_fields(message: ReceivedMessage, body: Body = Body.AUTO) -> dict[str
         **{name: _text(own.pop(mark, None)) for mark, name in _MARKS.items()},
         "dead_letter_source": annotations.get("x-opt-deadletter-source"),
         "application_properties": to_json(own) or None,
-        "size_bytes": len(message.payload),
+        "body_bytes": body_bytes_of(message),
         "unreadable": {name: base64.b64encode(raw).decode() for name, raw in unreadable.items()} or None,
     }
     return {name: value for name, value in found.items() if value is not None} | _body_fields(message, body)
@@ -104,6 +106,12 @@ def _name(value: Any) -> Any:
 def _text(value: Any) -> Any:
     """Return a text property; a sender can write anything there."""
     return value if value is None or isinstance(value, str) else to_json(value)
+
+
+def body_bytes_of(message: ReceivedMessage) -> int:
+    """Return the size of the body, whether or not it can be decoded."""
+    raw = message.decode_readable().get("body")
+    return message.body_bytes if raw is None else len(raw)
 
 
 def content_of(message: ReceivedMessage) -> Any:
@@ -142,7 +150,7 @@ def block(message: ReceivedMessage, body: Body = Body.AUTO) -> str:
     heading.append(time_text(fields.pop("enqueued_ms", None)))
     state = fields.pop("state")
     heading += [state] if state != "active" else []
-    heading.append(f"{fields.pop('size_bytes'):,} bytes")
+    heading.append(f"{counted(fields.pop('body_bytes'), 'body byte')}")
     own = fields.pop("application_properties", {})
     for name in ("locked_until_ms",):
         fields.pop(name, None)

@@ -11,9 +11,8 @@ from twinbus.cli import work
 from twinbus.cli.entity import Dead, Entity, Subscription, path_of
 from twinbus.cli.message_view import Body, excerpt, message_fields, plain
 from twinbus.cli.output import Output
-from twinbus.cli.settings import time_text
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import show_table
+from twinbus.cli.view import show_table, time_text
 from twinbus.limits import PEEK_MESSAGES_MAX
 
 if TYPE_CHECKING:
@@ -91,11 +90,11 @@ def _show(messages: list[ReceivedMessage], dead: bool) -> None:
         row = [str(message.sequence_number), plain(str(fields.get("message_id", "-")))]
         row += [plain(str(fields.get("session_id", "-"))), fields["state"], time_text(message.enqueued_ms)]
         row += [plain(str(fields.get("dead_letter_reason", "-")))] if dead else []
-        rows.append([*row, f"{len(message.payload):,}", excerpt(message, _EXCERPT_CHARS)])
-    columns = ["number", "message id", "session", "state", "enqueued", *(["reason"] * dead), "bytes", "body"]
+        rows.append([*row, f"{fields['body_bytes']:,}", excerpt(message, _EXCERPT_CHARS)])
+    columns = ["number", "message id", "session", "state", "enqueued", *(["reason"] * dead), "body bytes", "body"]
     # Omit a column without values.
     if all(row[2] == "-" for row in rows):
         columns = [*columns[:2], *columns[3:]]
         rows = [[*row[:2], *row[3:]] for row in rows]
     # One row per message, however narrow the terminal: --json has everything.
-    show_table(columns, rows, ("number", "bytes"), ("message id", "session", "enqueued", "reason", "body"))
+    show_table(columns, rows, ("number", "body bytes"), ("message id", "session", "enqueued", "reason", "body"))

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from twinbus.cli import settings as of
 from twinbus.cli.completion import subscription_names, topic_names
 from twinbus.cli.group import group
 from twinbus.cli.properties import pairs, to_json
 from twinbus.cli.settings import Json
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import show_deleted, show_json, show_table
+from twinbus.cli.view import show_deleted, show_json, show_table, time_text
 from twinbus.errors import ConfigError, EntityNotFoundError
 
 rules = group(
@@ -146,7 +145,7 @@ def show(target: TargetNamespace, topic: Topic, subscription: Subscription, name
         show_json(rule)
         return
     rows = [["name", rule["name"]], ["selects", _filter_text(rule["filter"])], ["action", rule["action"] or "-"]]
-    show_table(["setting", "value"], [*rows, ["created", of.time_text(rule["created_ms"])]])
+    show_table(["setting", "value"], [*rows, ["created", time_text(rule["created_ms"])]])
 
 
 @rules.command()

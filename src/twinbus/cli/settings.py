@@ -9,11 +9,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from twinbus.cli.view import time_text
 from twinbus.durations import format_ms, parse_ms, short_ms
 from twinbus.entities.setting import DURATION, FLAG, NUMBER, Setting
 from twinbus.entities.settings import SETTINGS, SETTINGS_OF, STATUSES
@@ -109,13 +109,6 @@ def _row(field: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [name, "yes" if value else "no"]
     return [name, f"{value:,}" if isinstance(value, int) else str(value)]
-
-
-def time_text(ms: int | None) -> str:
-    """Format a time for display."""
-    if not ms:
-        return "-"
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def number(value: int | None) -> str:

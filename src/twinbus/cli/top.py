@@ -31,18 +31,20 @@ _PIPE_ROWS = 20
 class Sort(StrEnum):
     RATE = "rate"
     ACTIVE = "active"
-    DEAD = "dead"
-    SIZE = "size"
+    DEAD_LETTER = "dead-letter"
+    BYTES = "bytes"
     NAME = "name"
 
 
-_KEYS = {Sort.ACTIVE: "active_messages", Sort.DEAD: "dead_letter_messages", Sort.SIZE: "size_bytes"}
+_KEYS = {Sort.ACTIVE: "active_messages", Sort.DEAD_LETTER: "dead_letter_messages", Sort.BYTES: "size_bytes"}
 
 
 @connected
 def top(
     target: TargetNamespace,
-    sort: Annotated[Sort, typer.Option("--sort", "-s", help="Sort by rate, active, dead, size or name.")] = (Sort.RATE),
+    sort: Annotated[
+        Sort, typer.Option("--sort", "-s", help="Sort by rate, active, dead-letter, bytes or name.")
+    ] = Sort.RATE,
     filter: Annotated[
         str | None, typer.Option("--filter", "-f", metavar="TEXT", help="Only entities whose path contains TEXT.")
     ] = None,
@@ -57,7 +59,7 @@ def top(
     \b
     Example:
       twinbus top
-      twinbus top --sort dead --filter orders
+      twinbus top --sort dead-letter --filter orders
       twinbus top --once --json
     """
     import json as writer
@@ -145,7 +147,7 @@ def _page(found: dict[str, Any], rows: int) -> RenderableType:
     head = f"{found['namespace']}: {', '.join(parts)}\nmessages/s: {flows}"
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("entity", no_wrap=True, overflow="ellipsis")
-    for name in (*(f"{flow}/s" for flow in FLOWS), "active", "dead", "scheduled"):
+    for name in (*(f"{flow}/s" for flow in FLOWS), "active", "dead-letter", "scheduled"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in found["entities"][: max(rows, 1)]:
         table.add_row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -66,6 +67,13 @@ def _fitted(columns: list[str], rows: list[list[str]], shortened: tuple[str, ...
 def counted(count: int, what: str) -> str:
     """Return a count with its noun: `1 message`, `2,000 messages`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def time_text(ms: int | None) -> str:
+    """Format a time for people."""
+    if not ms:
+        return "-"
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def redacted(text: str) -> str:

@@ -112,6 +112,11 @@ class ReceivedMessage:
         return message.value
 
     @property
+    def body_bytes(self) -> int:
+        """The size of the body alone, without properties."""
+        return self.amqp.body_bytes
+
+    @property
     def message_id(self) -> Any:
         return self.amqp.message_id
 

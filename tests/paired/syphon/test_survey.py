@@ -73,7 +73,7 @@ async def test_what_is_inside(pair: Pair) -> None:
         (dead,) = [each async for each in peeked(client, pair.queues[1], 5, dead=True)]
         assert (dead.reason, dead.description, dead.path) == ("Broken", "in two", None)
         assert found[0].reason is None
-        assert found[0].size_bytes > 0
+        assert found[0].body_bytes == len(numbered(2)[0].body)
 
 
 async def test_an_administration_that_does_not_answer_says_so() -> None:

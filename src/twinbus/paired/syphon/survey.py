@@ -60,7 +60,8 @@ class MessageLook:
     message_id: Any
     path: str | None
     enqueued_ms: int | None
-    size_bytes: int
+    # Of the diverted body; 0 if the message cannot be decoded.
+    body_bytes: int
     packed: bool
     reason: str | None = None
     description: str | None = None
@@ -146,11 +147,10 @@ async def peeked(client: BusClient, queue: str, count: int, *, dead: bool = Fals
 
 
 def _look(queue: str, message: ReceivedMessage) -> MessageLook:
-    size = len(message.payload)
     try:
         own = message.application_properties
     except DecodeError:
-        return MessageLook(queue, 0, None, None, None, size, False)
+        return MessageLook(queue, 0, None, None, None, 0, False)
     path = own.get(PATH)
     return MessageLook(
         queue=queue,
@@ -158,7 +158,7 @@ def _look(queue: str, message: ReceivedMessage) -> MessageLook:
         message_id=message.message_id,
         path=path if isinstance(path, str) else None,
         enqueued_ms=message.enqueued_ms,
-        size_bytes=size,
+        body_bytes=message.body_bytes,
         packed=PACKED in own,
         reason=_text(own.get("DeadLetterReason")),
         description=_text(own.get("DeadLetterErrorDescription")),

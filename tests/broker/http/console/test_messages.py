@@ -12,6 +12,7 @@ import pytest
 
 from tests.broker.http.console.window import Window
 from tests.broker.peer import Peer, text
+from twinbus.amqp.codec import encode
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import AmqpError, state_rejected
 from twinbus.amqp.types import Described, Symbol, Timestamp
@@ -121,18 +122,22 @@ def test_everything_of_a_message(broker: Broker, window: Window) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "kind", "content"),
+    ("message", "kind", "content", "size"),
     [
-        (AmqpMessage.of_value("text"), "text value", b"text"),
-        (AmqpMessage.of_value(b"\x01"), "binary value", b"\x01"),
-        (AmqpMessage.of_value({"a": [1, b"\x02"]}), "value", b'{"a": [1, "02"]}'),
-        (AmqpMessage.of_value(None), "empty", b""),
-        (AmqpMessage.of_data(b"a", b"b"), "data", b"ab"),
+        (AmqpMessage.of_value("text"), "text value", b"text", 4),
+        (AmqpMessage.of_value(b"\x01"), "binary value", b"\x01", 1),
+        (AmqpMessage.of_value({"a": [1, b"\x02"]}), "value", b'{"a": [1, "02"]}', len(encode({"a": [1, b"\x02"]}))),
+        (AmqpMessage.of_value(None), "empty", b"", 0),
+        (AmqpMessage.of_data(b"a", b"b"), "data", b"ab", 2),
     ],
 )
-def test_bodies_of_every_kind(broker: Broker, window: Window, message: AmqpMessage, kind: str, content: bytes) -> None:
+def test_bodies_of_every_kind(
+    broker: Broker, window: Window, message: AmqpMessage, kind: str, content: bytes, size: int
+) -> None:
     sent(broker, message)
     body = detail(window)["body"]
+    (row,) = window.get("messages", entity="q").json["rows"]
+    assert body["size"] == row["body_bytes"] == size
     assert (body["kind"], base64.b64decode(body["base64"])) == (kind, content)
     assert window.get("body", entity="q", seq=1).body == content
 

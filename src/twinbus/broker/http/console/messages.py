@@ -137,7 +137,8 @@ def shown_message(found: QueuedMessage, payload: bytes) -> dict[str, Any]:
     )
     decoded = decoded_message(payload)
     if decoded is None:
-        return shown | {"unreadable": True, "body": _body(payload, "bytes"), "properties": [], "application": []}
+        shown["body"] = _body(payload, "bytes", len(payload))
+        return shown | {"unreadable": True, "properties": [], "application": []}
     kind, content = content_of(decoded)
     named = [(_TITLES.get(name, name), getattr(decoded, name)) for name in _PROPERTIES]
     header = [("durable", decoded.durable), ("priority", decoded.priority), ("time_to_live_ms", decoded.ttl)]
@@ -146,7 +147,7 @@ def shown_message(found: QueuedMessage, payload: bytes) -> dict[str, Any]:
     return shown | {
         "properties": lines((name, value) for name, value in named if value is not None),
         "application": lines((decoded.application_properties or {}).items()),
-        "body": _body(content, kind),
+        "body": _body(content, kind, decoded.body_bytes),
     }
 
 
@@ -199,7 +200,7 @@ def _head(message: QueuedMessage) -> dict[str, Any]:
         "enqueued_ms": message.enqueued_ms,
         "expires_ms": message.expires_ms,
         "deliveries": message.delivery_count,
-        "bytes": message.size,
+        "size_bytes": message.size,
     }
 
 
@@ -217,6 +218,7 @@ def _row(message: QueuedMessage, payload: bytes) -> dict[str, Any]:
         "content_type": id_text(decoded.content_type),
         "reason": _told(own, DEAD_LETTER_REASON),
         "description": _told(own, DEAD_LETTER_DESCRIPTION),
+        "body_bytes": decoded.body_bytes,
         "preview": cut(content.decode("utf-8", "replace"), _PREVIEW_CHARS),
     }
 
@@ -250,9 +252,11 @@ def content_of(decoded: AmqpMessage) -> tuple[str, bytes]:
     return "value", json.dumps(plain_of(value), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _body(content: bytes, kind: str) -> dict[str, Any]:
+def _body(content: bytes, kind: str, size: int) -> dict[str, Any]:
+    """A body of `size` bytes, and `content`, its bytes or JSON, as far as it is shown."""
     return {
         "kind": kind,
+        "size": size,
         "bytes": len(content),
         "shown_bytes": min(len(content), CONSOLE_BODY_BYTES_MAX),
         "base64": base64.b64encode(content[:CONSOLE_BODY_BYTES_MAX]).decode(),

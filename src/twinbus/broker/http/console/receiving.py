@@ -68,7 +68,7 @@ async def receive(visitor: Visitor, fields: Fields) -> Fields:
     shown = [_shown(host, queue, message, body, held) for message, body in bodies]
     if session is not None and not session.held:
         queue.release_session(session, now_ms, facts)
-    host.meter.entity(queue.path).counter(Kind.RECEIVE).add_many([each["bytes"] for each in shown if each])
+    host.meter.entity(queue.path).counter(Kind.RECEIVE).add_many([each["size_bytes"] for each in shown if each])
     # Locks are not stored, but messages that expired on the way are.
     await durable(host)
     return {"received": [each for each in shown if each]}

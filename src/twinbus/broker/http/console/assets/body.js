@@ -93,7 +93,7 @@ export function bodyView(body, download) {
       "div",
       { class: "bar" },
       el("div", { class: "segments", role: "group", "aria-label": "Show the body as" }, buttons),
-      el("span", { class: "quiet" }, `${body.kind}, ${bytes(body.bytes)}`),
+      el("span", { class: "quiet" }, `${body.kind}, ${bytes(body.size)}`),
       download ? el("a", { href: download, download: true, class: "push" }, "Download") : null,
     ),
     whole ? null : el("p", { class: "hint" }, `Only the first ${bytes(body.shown_bytes)} are shown.`),

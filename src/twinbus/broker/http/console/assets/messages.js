@@ -117,7 +117,7 @@ export function messageList(content, page, namespace, entity, part) {
 
   function messageTable() {
     const columns = [["Number", "number pick"], ...(dead ? [["Reason", "wide"]] : []), ["Message id"], ["Enqueued", "when"], ["Deliveries", "number"],
-      ...(dead ? [] : [["Size", "number"]]), ["Body", "wide"]];
+      ...(dead ? [] : [["Body size", "number"]]), ["Body", "wide"]];
     const boxes = [];
     const all = el("input", {
       type: "checkbox",
@@ -156,7 +156,7 @@ export function messageList(content, page, namespace, entity, part) {
           row.state === "active" ? null : el("span", { class: "tag warn" }, row.state)],
         time(row.enqueued_ms),
         count(row.deliveries),
-        ...(dead ? [] : [bytes(row.bytes)]),
+        ...(dead ? [] : [bytes(row.body_bytes)]),
         shownBody(row),
       ];
     }), { class: dead ? "messages dead" : "messages" });
