@@ -314,6 +314,74 @@ def test_the_checkpoint_of_another_mode_is_refused(desk: Desk, queue: str) -> No
         reader.latestOffset({"sequenceNumber": 5}, ALL)
 
 
+@pytest.mark.parametrize("mode", ["browse", "claim"])
+def test_the_checkpoint_of_another_queue_removes_nothing(desk: Desk, broker: Broker, queue: str, mode: str) -> None:
+    """Its numbers say nothing about this queue, whose messages have not been read."""
+    other = f"o-{queue}"
+    broker.create_queue(other)
+    desk.fill(other, list("xyz"))
+    desk.fill(queue, list("abcde"))
+    with streaming(desk, queue, readMode=mode) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+    with streaming(desk, other, readMode=mode) as reader:
+        for step in (
+            lambda: reader.latestOffset(end, ALL),
+            lambda: reader.partitions(start, end),
+            lambda: reader.commit(end),
+        ):
+            with pytest.raises(ConfigError, match=rf"{queue}.*{other}.*checkpointLocation"):
+                step()
+    assert desk.ids(other) == list("xyz")
+    with streaming(desk, other, readMode=mode, failOnDataLoss="false") as reader:
+        assert reader.partitions(start, end) == []
+        following = reader.latestOffset(end, ALL)
+        assert ids(read_between(reader, end, following)) == list("xyz")
+        assert reader.latestOffset(following, ALL) == following
+        assert desk.left(other) == []
+
+
+def test_the_checkpoint_of_another_namespace_removes_nothing(desk: Desk, queue: str) -> None:
+    with Broker(queues=[queue], sync=False) as elsewhere, Desk(elsewhere) as own:
+        own.fill(queue, ["x"])
+        desk.fill(queue, ["a"])
+        with streaming(desk, queue) as reader:
+            end = reader.latestOffset(reader.initialOffset(), ALL)
+        with streaming(own, queue.upper()) as reader, pytest.raises(ConfigError, match="checkpointLocation"):
+            reader.latestOffset(end, ALL)
+        assert own.ids(queue) == ["x"]
+    with streaming(desk, queue.upper()) as reader:
+        assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_checkpoint_without_the_name_of_its_queue_is_continued(desk: Desk, queue: str) -> None:
+    """Earlier versions did not write it."""
+    desk.fill(queue, list("ab"))
+    with streaming(desk, queue) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+    del end["entity"]
+    with streaming(desk, queue) as reader:
+        assert reader.latestOffset(end, ALL) == end
+    assert desk.left(queue) == []
+
+
+def test_an_empty_queue_with_the_checkpoint_of_another_is_waited_for(
+    desk: Desk, broker: Broker, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One operation a wait and one warning, as long as nothing comes."""
+    other = f"o-{queue}"
+    broker.create_queue(other)
+    desk.fill(queue, ["a"])
+    with streaming(desk, queue) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+    with streaming(desk, other, failOnDataLoss="false") as reader:
+        assert reader.latestOffset(end, ALL) == end
+        before = desk.operations(other).total()
+        assert reader.latestOffset(end, ALL) == end
+        assert desk.operations(other).total() - before <= 1
+    assert len([each for each in caplog.records if "checkpointLocation" in each.message]) == 1
+
+
 def test_it_travels_without_its_connection(desk: Desk, queue: str) -> None:
     desk.fill(queue, ["a"])
     with streaming(desk, queue) as reader:

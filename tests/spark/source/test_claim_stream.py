@@ -13,7 +13,7 @@ from twinbus.client.blocking import BlockingBus
 from twinbus.clock import SteppedClock
 from twinbus.errors import MessageNotFoundError, OperationTimeoutError
 from twinbus.ledger.words import Kind
-from twinbus.spark.versions import ReadAllAvailable, ReadMaxRows
+from twinbus.spark.versions import ReadAllAvailable, ReadMaxRows, UntoldStream
 from twinbus.testing import Broker
 
 ALL = ReadAllAvailable()
@@ -37,7 +37,7 @@ def test_nobody_else_receives_what_is_claimed(desk: Desk, queue: str) -> None:
     with streaming(desk, queue) as reader:
         start = reader.initialOffset()
         end = reader.latestOffset(start, ALL)
-        assert end == {"claims": "1-3"}
+        assert end["claims"] == "1-3"
         assert desk.bus.receive(queue, 10, 0) == []
         rows = read_between(reader, start, end)
         assert ids(rows) == list("abc")
@@ -308,4 +308,53 @@ def test_what_was_just_taken_out_is_not_found_again(desk: Desk, queue: str, monk
     desk.fill(queue, ["c"])
     monkeypatch.setattr(BlockingBus, "take_deferred", lambda *_: [])
     with streaming(desk, queue, maxWaitTime=10) as restarted:
-        assert restarted.latestOffset(end, ALL) == {"claims": "3"}
+        assert restarted.latestOffset(end, ALL)["claims"] == "3"
+
+
+def test_a_queue_made_anew_has_other_messages_with_the_same_numbers(desk: Desk, broker: Broker, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        reader.latestOffset(end, ALL)
+    broker.delete_queue(queue)
+    broker.create_queue(queue)
+    desk.bus.close()
+    desk.fill(queue, list("xyz"))
+    with streaming(desk, queue) as reader:
+        with pytest.raises(MessageNotFoundError, match="are gone"):
+            read_between(reader, start, end)
+        # Equal offsets would be no batch for Spark.
+        assert reader.latestOffset(end, ALL) != end
+    # Killed before the offset was written.
+    with streaming(desk, queue) as reader:
+        following = reader.latestOffset(end, ALL)
+        assert ids(read_between(reader, end, following)) == list("xyz")
+        assert reader.latestOffset(following, ALL) == following
+        assert desk.left(queue) == []
+
+
+def test_a_queue_made_anew_on_spark_before_4_2(desk: Desk, broker: Broker, queue: str) -> None:
+    desk.fill(queue, list("abc"))
+    with streaming(desk, queue) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        reader.latestOffset(end, ALL)
+    broker.delete_queue(queue)
+    broker.create_queue(queue)
+    desk.bus.close()
+    desk.fill(queue, list("vwxyz"))
+    with streaming(desk, queue) as reader:
+        untold = UntoldStream(reader)
+        following = untold.latestOffset()
+        assert ids(read_between(untold, end, following)) == list("vwxyz")
+        untold.commit(following)
+        assert desk.left(queue) == []
+
+
+def test_another_claim_name_removes_what_was_committed(desk: Desk, queue: str) -> None:
+    desk.fill(queue, list("ab"))
+    with streaming(desk, queue, claimName="one") as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+    with streaming(desk, queue, claimName="two") as reader:
+        assert reader.latestOffset(end, ALL) == end
+        assert desk.left(queue) == []

@@ -64,7 +64,7 @@ class BrowseStream(Stream):
         return _offset(0, 0, 1, False)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        mark = BrowseMark.of(start)
+        mark = BrowseMark(0, 0) if self._is_foreign(start) else BrowseMark.of(start)
         try:
             self._settling.settle(mark)
             head = self._next(mark)
@@ -86,6 +86,8 @@ class BrowseStream(Stream):
         return self.latestOffset(self.initialOffset(), ReadAllAvailable())
 
     def without(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        if self._is_foreign(start):
+            return end
         before, after = BrowseMark.of(start), BrowseMark.of(end)
         if after.number <= before.number and after.enqueued_ms > before.enqueued_ms:
             self._say_lost(
@@ -96,6 +98,8 @@ class BrowseStream(Stream):
         return {**end, "first": max(int(end["first"]), before.number + 1)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if self._is_foreign(end):
+            return []
         first, last = int(end["first"]), int(end["sequenceNumber"])
         ranges = divided(
             (first, last), self._options.partitions, SPARK_PARTITION_MESSAGES_MIN, self._options.partitions_min
@@ -111,7 +115,8 @@ class BrowseStream(Stream):
             yield from maker.batches(self._active(browser, partition, maker))
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._settling.settle(BrowseMark.of(end))
+        if not self._is_foreign(end):
+            self._settling.settle(BrowseMark.of(end))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -178,7 +183,8 @@ class BrowseStream(Stream):
         mark = BrowseMark(end, found.enqueued_ms or 0)
         self._settling.saw(mark)
         # A message with a time to live may expire before its batch is read; that is not a loss.
-        return _offset(end, mark.enqueued_ms, first, found.sequence_number == end and found.expires_ms is None)
+        ends = found.sequence_number == end and found.expires_ms is None
+        return self._named(_offset(end, mark.enqueued_ms, first, ends))
 
     def _enough(self, first: int) -> int:
         """The last number, once there are `minMessagesPerTrigger` messages or `maxTriggerDelay` is over."""

@@ -55,16 +55,17 @@ class ClaimStream(Stream):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        # The claims removed last.
-        self._taken: str | None = None
+        # The claims removed last; None if this run has removed none.
+        self._taken: tuple[str, int | None] | None = None
         # Whether there may be claims without a batch: at the start, and after an answer was lost.
         self._searching = True
-        # Sizes of the claims found without a batch, by number.
-        self._found: dict[int, int] = {}
-        # The number of messages claimed for the current batch, the enqueued time of the oldest, and how many claims
-        # were gone when they were to be removed.
+        # Size and enqueued time of the claims found without a batch, by number.
+        self._found: dict[int, tuple[int, int]] = {}
+        # The number of messages claimed for the current batch, the enqueued times of the oldest and the newest, and how
+        # many claims were gone when they were to be removed.
         self._in_hand = 0
         self._oldest_ms: int | None = None
+        self._newest_ms = 0
         self._expired = 0
 
     def initialOffset(self) -> dict[str, Any]:
@@ -75,12 +76,16 @@ class ClaimStream(Stream):
         return found and {**found, "claimed": self._in_hand, "expiredClaims": self._expired}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        committed = _claims(start)
-        self._take(committed)
+        committed = self._own_claims(start)
+        self._take(committed, _newest_ms(start))
         if self._searching:
             # A peek still shows removed messages until the broker's commit is durable.
-            taken = set(numbers_of(from_text(committed)))
-            self._found = {number: size for number, size in self._search().items() if number not in taken}
+            taken, newest_ms = set(numbers_of(from_text(committed))), _newest_ms(start)
+            self._found = {
+                number: found
+                for number, found in self._search().items()
+                if number not in taken or (newest_ms is not None and found[1] > newest_ms)
+            }
             self._searching = False
         messages, size = self._limits(limit)
         return self._offset(self._claim(messages, size)) or start
@@ -90,17 +95,22 @@ class ClaimStream(Stream):
         self._found = self._search()
         self._searching = False
         messages, size = self._limits(self.getDefaultReadLimit())
-        held = sum(self._found.values())
+        held = sum(size for size, _ in self._found.values())
         claimed = self._claim(messages + len(self._found), None if size is None else size + held)
         return self._offset(claimed) or self.initialOffset()
 
     def without(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
-        before = set(numbers_of(from_text(_claims(start))))
-        left = [number for number in numbers_of(from_text(_claims(end))) if number not in before]
+        before, newest_ms = set(numbers_of(from_text(self._own_claims(start)))), _newest_ms(start)
+        claims = list(numbers_of(from_text(_claims(end))))
+        both = [number for number in claims if number in before]
+        if both and newest_ms is not None:
+            # The queue may be another one with the same numbers.
+            before -= {number for number, at_ms in self._claim_times(both).items() if at_ms > newest_ms}
+        left = [number for number in claims if number not in before]
         return {**end, "claims": to_text(spans_of(left))}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        spans = from_text(_claims(end))
+        spans = from_text(self._own_claims(end))
         shares = shared_out(spans, self._options.partitions, SPARK_PARTITION_MESSAGES_MIN, self._options.partitions_min)
         # Some of the claims found at the start may have been removed since, as part of the previous batch.
         return [Claimed(tuple(share), UNTOLD not in end) for share in shares]
@@ -114,7 +124,11 @@ class ClaimStream(Stream):
             yield from maker.batches(self._claimed(browser, partition, maker))
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._take(_claims(end))
+        self._take(self._own_claims(end), _newest_ms(end))
+
+    def _own_claims(self, offset: dict[str, Any]) -> str:
+        """The claims of an offset; none if it is of another entity."""
+        return "" if self._is_foreign(offset) else _claims(offset)
 
     def _offset(self, claimed: list[int]) -> dict[str, Any] | None:
         self._in_hand = len(claimed)
@@ -124,7 +138,8 @@ class ClaimStream(Stream):
         self._last = self._browser.last(max(self._last, *claimed))
         behind = self._last - max(claimed)
         self._saw(len(claimed) + behind, behind, self._oldest_ms)
-        return {"claims": to_text(spans_of(claimed))}
+        # The time tells these messages from those with the same numbers in a queue that is created again.
+        return self._named({"claims": to_text(spans_of(claimed)), "enqueuedTime": self._newest_ms})
 
     # --- claiming -----------------------------------------------------------------------------------------------------
 
@@ -132,10 +147,12 @@ class ClaimStream(Stream):
         """Numbers for the next batch: leftover claims first, then available messages, or those that arrive in time."""
         claimed: list[int] = []
         total = deadline_ms = 0
-        self._oldest_ms = None
+        self._oldest_ms, self._newest_ms = None, 0
         while self._found and len(claimed) < messages and (size is None or total < size):
             number = min(self._found)
-            total += self._found.pop(number)
+            each, enqueued_ms = self._found.pop(number)
+            total += each
+            self._newest_ms = max(self._newest_ms, enqueued_ms)
             claimed.append(number)
         while len(claimed) < messages and (size is None or total < size):
             asked = min(messages - len(claimed), self._options.prefetch or PEEK_MESSAGES_MAX, PEEK_MESSAGES_MAX)
@@ -185,15 +202,16 @@ class ClaimStream(Stream):
                 head = read_head(message.payload)
                 kept.append((head.sequence_number, len(message.payload)))
                 self._oldest_ms = min(self._oldest_ms or head.enqueued_ms or 0, head.enqueued_ms or 0)
+                self._newest_ms = max(self._newest_ms, head.enqueued_ms or 0)
             else:
                 # Either it returns by itself, or it is deferred and the answer was lost.
                 _logger.warning("A message of %r could not be claimed: %s", self._path, error)
                 self._searching = True
         return kept
 
-    def _search(self) -> dict[int, int]:
+    def _search(self) -> dict[int, tuple[int, int]]:
         """Messages with our mark that belong to no batch; those of the committed batch are already removed."""
-        found: dict[int, int] = {}
+        found: dict[int, tuple[int, int]] = {}
         browser = self._browser
         head = browser.first(1)
         if head is None:
@@ -202,7 +220,7 @@ class ClaimStream(Stream):
         for page in browser.pages(head.sequence_number, self._last, _sized):
             for fields, size in page:
                 if self._ours(fields):
-                    found[fields.sequence_number] = size
+                    found[fields.sequence_number] = (size, fields.enqueued_ms or 0)
         if found:
             _logger.warning(
                 "%d messages of %r were claimed by an earlier run and are read now.", len(found), self._path
@@ -219,7 +237,7 @@ class ClaimStream(Stream):
         for group in _grouped(partition.spans):
             wanted = set(numbers_of(group))
             for page in browser.pages(group[0][0], group[-1][1], maker.fields):
-                found = [fields for fields in page if fields.sequence_number in wanted]
+                found = [each for each in page if each.sequence_number in wanted and each.state == DEFERRED]
                 wanted.difference_update(fields.sequence_number for fields in found)
                 yield found
             missing += len(wanted)
@@ -234,16 +252,18 @@ class ClaimStream(Stream):
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    def _take(self, claims: str) -> None:
+    def _take(self, claims: str, newest_ms: int | None) -> None:
         """Remove committed messages; it is not an error if they are already gone."""
-        if claims == self._taken:
+        if (claims, newest_ms) == self._taken:
             return
         numbers = list(numbers_of(from_text(claims)))
         for at in range(0, len(numbers), _TAKEN_AT_ONCE):
-            self._take_some(numbers[at : at + _TAKEN_AT_ONCE])
-        self._taken = claims
+            some = numbers[at : at + _TAKEN_AT_ONCE]
+            # Those of an earlier run may be gone, and the queue another one with the same numbers.
+            self._take_some(self._still_there(some, newest_ms) if self._taken is None else some, newest_ms)
+        self._taken = (claims, newest_ms)
 
-    def _take_some(self, numbers: list[int]) -> None:
+    def _take_some(self, numbers: list[int], newest_ms: int | None) -> None:
         pauses = Backoff()
         while numbers:
             try:
@@ -254,17 +274,24 @@ class ClaimStream(Stream):
                     if not error.retryable or pauses.failures + 1 >= BLOCKING_ATTEMPTS_MAX:
                         raise
                     self._opened.pause(pauses)
-                left = self._still_there(numbers)
+                left = self._still_there(numbers, newest_ms)
                 self._expired += len(numbers) - len(left)
                 numbers = left
 
-    def _still_there(self, numbers: list[int]) -> list[int]:
+    def _still_there(self, numbers: list[int], newest_ms: int | None) -> list[int]:
         """The numbers that still exist: an answer was lost, or an earlier run had started removing them."""
+        found = self._claim_times(numbers)
+        return [number for number, at_ms in found.items() if newest_ms is None or at_ms <= newest_ms]
+
+    def _claim_times(self, numbers: list[int]) -> dict[int, int]:
+        """The enqueued times of those of these messages that are claimed, by whatever name."""
         wanted = set(numbers)
-        left = []
+        found: dict[int, int] = {}
         for page in self._browser.pages(numbers[0], numbers[-1], _with_properties):
-            left += [each.sequence_number for each in page if each.sequence_number in wanted and self._ours(each)]
-        return left
+            for each in page:
+                if each.sequence_number in wanted and each.state == DEFERRED and CLAIM in (each.properties or {}):
+                    found[each.sequence_number] = each.enqueued_ms or 0
+        return found
 
 
 def _with_properties(payload: bytes) -> Fields:
@@ -287,6 +314,12 @@ def _claims(offset: dict[str, Any]) -> str:
             "own."
         )
     return claims
+
+
+def _newest_ms(offset: dict[str, Any]) -> int | None:
+    """The enqueued time of the newest message; None in offsets of earlier versions."""
+    found = offset.get("enqueuedTime")
+    return found if isinstance(found, int) else None
 
 
 def _grouped(spans: tuple[Span, ...]) -> Iterator[list[Span]]:

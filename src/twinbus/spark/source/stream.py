@@ -3,10 +3,13 @@
 - A reader is pickled to workers before it is used, so it connects on first use, and connections are not pickled.
 - Spark does not call `stop` but ends the process, so nothing may depend on it.
 - Configuration errors are reported when the stream starts, with the next step.
+- An offset names its entity. The numbers of another entity's checkpoint say nothing about this one: nothing may be
+  removed by them.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -27,6 +30,8 @@ from twinbus.spark.versions import (
     SupportsTriggerAvailableNow,
 )
 
+_logger = logging.getLogger(__name__)
+
 
 class Stream(LimitedStream, SupportsTriggerAvailableNow):
     """A stream of one entity."""
@@ -44,6 +49,7 @@ class Stream(LimitedStream, SupportsTriggerAvailableNow):
         self._waiting: dict[str, Any] = {}
         # The driver's connection; None until needed, and in workers.
         self._bus: BlockingBus | None = None
+        self._warned = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._path!r} of {self._options.access.namespace!r})"
@@ -93,6 +99,32 @@ class Stream(LimitedStream, SupportsTriggerAvailableNow):
     @property
     def _browser(self) -> EntityBrowser:
         return EntityBrowser(self._opened, self._path)
+
+    def _named(self, offset: dict[str, Any]) -> dict[str, Any]:
+        """An offset with the entity that it is of."""
+        return {**offset, "entity": self._name}
+
+    def _is_foreign(self, offset: dict[str, Any]) -> bool:
+        """Whether an offset is of another entity, which is an error unless `failOnDataLoss` is false."""
+        name = offset.get("entity")
+        # Earlier versions did not write it.
+        if name is None or str(name).lower() == self._name.lower():
+            return False
+        text = (
+            f"The checkpoint is of {name}, and the stream reads {self._name}: give it a checkpointLocation of its own."
+        )
+        if self._options.fail_on_data_loss:
+            raise ConfigError(
+                f"{text} If the entity has moved, set failOnDataLoss to false: the stream then reads all that is there."
+            )
+        if not self._warned:
+            self._warned = True
+            _logger.warning("%s failOnDataLoss is false: reading all that is there.", text)
+        return True
+
+    @property
+    def _name(self) -> str:
+        return f"{self._options.access.namespace}/{self._path}"
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int | None]:
         """How many messages and bytes the next batch may have."""
