@@ -170,6 +170,43 @@ async def parent():
 asyncio.run(parent())
 """
 
+RECEIVING_SYNC = """
+def child_sync():
+    # As leaving their `with` blocks does.
+    receiver.close()
+    sender.close()
+    client.close()
+
+sender.send_messages([ServiceBusMessage("first"), ServiceBusMessage("second")])
+receiver = client.get_queue_receiver("orders", max_wait_time=30)
+(first,) = receiver.receive_messages(1)
+joined(forked(child_sync))
+receiver.complete_message(first)
+(second,) = receiver.receive_messages(1)
+receiver.complete_message(second)
+client.close()
+"""
+
+RECEIVING_AIO = """
+async def child():
+    await receiver.close()
+    await sender.close()
+    await client.close()
+
+async def parent():
+    global receiver
+    await sender.send_messages([ServiceBusMessage("first"), ServiceBusMessage("second")])
+    receiver = client.get_queue_receiver("orders", max_wait_time=30)
+    (first,) = await receiver.receive_messages(1)
+    joined(forked(lambda: (asyncio._set_running_loop(None), asyncio.run(child()))))
+    await receiver.complete_message(first)
+    (second,) = await receiver.receive_messages(1)
+    await receiver.complete_message(second)
+    await client.close()
+
+asyncio.run(parent())
+"""
+
 
 def run(script: str, colour: str, pair: Pair, ledger: Path) -> None:
     command = [sys.executable, "-c", HEAD + script, colour]
@@ -206,3 +243,9 @@ async def test_a_fork_in_the_middle_of_a_divert(pair: Pair, tmp_path: Path) -> N
     (found,) = (await pair.in_backlog(82, names=1)).values()
     assert len({message.message_id for message in found}) == 82
     assert {message.body for message in found} == {b"first", b"parent", b"last"}
+
+
+async def test_a_child_that_closes_a_receiver_leaves_the_parents_alone(pair: Pair, tmp_path: Path) -> None:
+    colour = colour_of(pair)
+    run(RECEIVING_SYNC if colour == "sync" else RECEIVING_AIO, colour, pair, tmp_path)
+    assert await pair.in_primary(0) == []

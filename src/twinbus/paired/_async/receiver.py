@@ -23,6 +23,8 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
 
     # Why the pair was given up, or None.
     _fault: str | None = None
+    # Whether this is a forked child, whose connections belong to its parent.
+    _forked = False
 
     @classmethod
     def of(cls, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
@@ -35,6 +37,11 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
         if self._fault is not None:
             raise PairFaultedError(self._fault)
         super()._check_live()  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        """Close the receiver. A forked child leaves its parent's connection alone."""
+        if not self._forked:
+            await super().close()
 
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None

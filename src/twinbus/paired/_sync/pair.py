@@ -243,6 +243,7 @@ class Pair:
             entity.fault = reason
         for receiver in list(self.receivers):
             receiver._fault = reason
+            receiver._forked = True
 
     def _give_up(self, reason: str) -> None:
         """Make every sender and receiver raise the reason; their owner still closes them."""

@@ -17,6 +17,7 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
     """A receiver of the primary."""
 
     _fault: str | None = None
+    _forked = False
 
     @classmethod
     def of(cls, receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
@@ -29,6 +30,11 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
         if self._fault is not None:
             raise PairFaultedError(self._fault)
         super()._check_live()  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Close the receiver. A forked child leaves its parent's connection alone."""
+        if not self._forked:
+            super().close()
 
     def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
