@@ -94,3 +94,23 @@ def test_a_thread_that_waits_gets_what_is_given() -> None:
     for thread in waiting:
         thread.join(10)
     assert taken == [item, item]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["waiting", "handed over"])
+def test_a_thread_that_is_interrupted_takes_nothing_away(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(object, 1)
+    item = pool.take(1)
+
+    def interrupted(event: threading.Event, seconds: float) -> bool:
+        if given:
+            pool.give(item)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.take(1)
+    assert not pool.waiting
+    if not given:
+        pool.give(item)
+    assert pool.take(0) is item

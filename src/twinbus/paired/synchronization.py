@@ -158,12 +158,23 @@ class Pool(_ItemPool[T, tuple[threading.Event, list[T]]]):
             self.waiting.append(waiter)
             # One may have become free since the first check.
             self._hand_over()
-        waiter[0].wait(max(seconds, 0))
-        with self._lock:
-            if waiter[1]:
-                return waiter[1][0]
-            self.waiting.remove(waiter)
+        try:
+            waiter[0].wait(max(seconds, 0))
+        except BaseException:
+            # A signal handler may raise here. Nobody else would return the item.
+            if self._stop_waiting(waiter):
+                self.give(waiter[1][0])
+            raise
+        if self._stop_waiting(waiter):
+            return waiter[1][0]
         raise TimeoutError(f"none was free within {seconds:.1f} seconds")
+
+    def _stop_waiting(self, waiter: tuple[threading.Event, list[T]]) -> bool:
+        """Whether the waiter was given an item."""
+        with self._lock:
+            if not waiter[1]:
+                self.waiting.remove(waiter)
+            return bool(waiter[1])
 
     def hand_over(self) -> None:
         with self._lock:
