@@ -158,3 +158,20 @@ def test_an_async_listener_whose_loop_is_closed_is_logged(caplog: pytest.LogCapt
     events.close()
     gc.collect()
     assert "a listener of paired events failed on failed-over" in caplog.text
+
+
+def test_a_listener_may_close_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    closed = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def close(_: PairedEvent) -> None:
+        threads.append(threading.current_thread())
+        events.close()
+        closed.set()
+
+    events = Events("a", "b", clock=SteppedClock(), listeners=[close], journal=None)
+    events.emit(Event.FAILED_OVER, entity="1")
+    assert closed.wait(50)
+    threads[0].join(50)
+    assert not threads[0].is_alive()
+    assert "a listener of paired events failed" not in caplog.text

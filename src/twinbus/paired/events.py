@@ -121,7 +121,9 @@ class Listeners:
         if thread is not None:
             with suppress(queue.Full):
                 self._waiting.put(None, timeout=seconds)
-                thread.join(seconds)
+                # A listener may close the client.
+                if thread is not threading.current_thread():
+                    thread.join(seconds)
 
     def _run(self) -> None:
         while (item := self._waiting.get()) is not None:
