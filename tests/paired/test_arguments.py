@@ -157,8 +157,17 @@ def test_administration_goes_the_same_way() -> None:
 
 def test_uamqp_is_refused() -> None:
     text = "Endpoint=sb://{}.example.net;SharedAccessKeyName=n;SharedAccessKey=k"
-    with pytest.raises(ValueError, match="uamqp_transport"):
-        PairedServiceBusClient.from_connection_strings(text.format("a"), text.format("b"), uamqp_transport=True)
+    for options in ({"uamqp_transport": True}, {"secondary_options": {"uamqp_transport": True}}):
+        with pytest.raises(ValueError, match="uamqp_transport"):
+            PairedServiceBusClient.from_connection_strings(text.format("a"), text.format("b"), **options)
+
+
+@pytest.mark.parametrize("side", ["primary_options", "secondary_options"])
+def test_an_unknown_option_of_one_namespace_is_refused(side: str) -> None:
+    text = "Endpoint=sb://{}.example.net;SharedAccessKeyName=n;SharedAccessKey=k"
+    for name, near in (("conection_verify", "connection_verify"), ("retry_totl", "retry_total")):
+        with pytest.raises(TypeError, match=f"{side} has no option '{name}'. Did you mean '{near}'?"):
+            PairedServiceBusClient.from_connection_strings(text.format("a"), text.format("b"), **{side: {name: 1}})
 
 
 TYPED = """
@@ -263,7 +272,11 @@ def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "max_in_flight": 5,
         "try_timeout": 2.5,
     }
-    monkeypatch.setenv("TWINBUS_PAIRING", "default")
+    monkeypatch.setenv("TWINBUS_PAIRING", " responsive ")
+    assert from_environment({})["options"] == PairingOptions.responsive()
+    for nothing in ("default", "", " "):
+        monkeypatch.setenv("TWINBUS_PAIRING", nothing)
+        assert "options" not in from_environment({})
     monkeypatch.setenv("TWINBUS_HOLD_SENDS", "Yes")
     assert from_environment({})["hold_sends"] is True
     assert "options" not in from_environment({})

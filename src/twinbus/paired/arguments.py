@@ -104,11 +104,15 @@ _SDK = tuple(SdkArguments.__annotations__)
 
 def check_names(given: Mapping[str, Any]) -> None:
     """Raise TypeError for an unknown name."""
-    known = PairedClientArguments.__annotations__
-    for name in given:
-        if name not in known:
-            raise TypeError(f"PairedServiceBusClient has no option '{name}'.{did_you_mean(name, known)}")
-    if given.get("uamqp_transport"):
+    sides = {side: given.get(side) or {} for side in ("primary_options", "secondary_options")}
+    for owner, names, known in (
+        ("PairedServiceBusClient", given, tuple(PairedClientArguments.__annotations__)),
+        *((side, names, _SDK) for side, names in sides.items()),
+    ):
+        for name in names:
+            if name not in known:
+                raise TypeError(f"{owner} has no option '{name}'.{did_you_mean(name, known)}")
+    if any(names.get("uamqp_transport") for names in (given, *sides.values())):
         raise ValueError("uamqp_transport is True: the paired client works with the SDK's own transport only.")
 
 
@@ -163,7 +167,7 @@ def bus_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options from the environment (TWINBUS_FAILOVER_INTERVAL, ...); given arguments override them."""
     found: dict[str, Any] = {}
-    preset = os.environ.get(f"{_PREFIX}PAIRING", "default").lower()
+    preset = os.environ.get(f"{_PREFIX}PAIRING", "").strip().lower() or "default"
     if preset not in ("default", "responsive"):
         raise ValueError(f"{_PREFIX}PAIRING is {preset!r}: it must be 'default' or 'responsive'.")
     if preset == "responsive":
