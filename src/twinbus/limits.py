@@ -297,6 +297,7 @@ PING_REFUSALS_DEFAULT: Final = 3  # consecutive refused pings until the entity f
 PING_REFUSALS_MAX: Final = 1_000_000
 PAIRING_PAUSE_S_MIN: Final = 1.0  # between two searches for backlog queues
 PAIRING_PAUSE_S_MAX: Final = 30.0
+PAIRED_TIMEOUT_S_MAX: Final = 31_536_000.0  # a year; a longer timeout, such as math.inf, means this
 HOLD_PAUSE_S_MIN: Final = 0.1  # between two attempts of a held send
 HOLD_PAUSE_S_MAX: Final = 2.0
 RESTORED_BYTES_MAX: Final = 128 * 1024 * 1024  # unpacked size of a packed message

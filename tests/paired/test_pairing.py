@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -94,7 +95,7 @@ async def test_who_waits_is_told_of_a_failure_or_has_the_queues(searching: Searc
     with pytest.raises(PairingError, match="No backlog queue could be found or created in the secondary 'b'"):
         await searching.search.wait(None)
     searching.answer = lambda: Found(["q0", "q1"])
-    await searching.search.wait(None)
+    await searching.search.wait(math.inf)
     assert searching.passed_s < 1, "whoever waits has no pause"
     assert searching.paired == [["q0", "q1"]]
     assert searching.search.failure is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus import exceptions as sdk
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
+from twinbus.limits import PAIRED_TIMEOUT_S_MAX
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.retries import Retries, pause_lengths_ms, size_of
 
@@ -36,10 +38,16 @@ def test_times(interval: float, timeout: float | None, total: float, attempt: fl
     assert (made.total_s(timeout), made.attempt_s(timeout)) == (total, attempt)
 
 
-@pytest.mark.parametrize("timeout", [0, -1])
+@pytest.mark.parametrize("timeout", [0, -1, math.nan])
 def test_no_time_is_refused(timeout: float) -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         retries().total_s(timeout)
+
+
+def test_an_endless_timeout_is_a_year() -> None:
+    made = retries()
+    assert made.total_s(math.inf) == made.total_s(1e12) == PAIRED_TIMEOUT_S_MAX
+    assert made.attempt_s(math.inf) == 10
 
 
 def test_the_sdks_pauses() -> None:

@@ -14,7 +14,13 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
 
-from twinbus.limits import HOLD_PAUSE_S_MIN, SYPHON_PAUSE_MS_MAX, SYPHON_PAUSE_MS_MIN, TRY_TIMEOUT_S_MIN
+from twinbus.limits import (
+    HOLD_PAUSE_S_MIN,
+    PAIRED_TIMEOUT_S_MAX,
+    SYPHON_PAUSE_MS_MAX,
+    SYPHON_PAUSE_MS_MIN,
+    TRY_TIMEOUT_S_MIN,
+)
 from twinbus.paired.classify import availability_failure
 from twinbus.paired.options import PairingOptions
 from twinbus.paired.sdk_internals import data_body
@@ -50,9 +56,10 @@ class Retries:
         """The time for a whole call."""
         if timeout is None:
             return self._options.send_timeout
-        if timeout <= 0:
+        # Written so that NaN is refused too.
+        if not timeout > 0:
             raise ValueError("The timeout must be greater than 0.")
-        return timeout
+        return min(timeout, PAIRED_TIMEOUT_S_MAX)
 
     def attempt_s(self, timeout: float | None) -> float:
         """The time for one attempt."""

@@ -8,7 +8,7 @@ from random import Random
 
 from twinbus.clock import Clock
 from twinbus.ledger.words import Event
-from twinbus.limits import PAIRING_PAUSE_S_MAX, PAIRING_PAUSE_S_MIN
+from twinbus.limits import PAIRED_TIMEOUT_S_MAX, PAIRING_PAUSE_S_MAX, PAIRING_PAUSE_S_MIN
 from twinbus.paired._sync.namespaces import PairedNamespace
 from twinbus.paired._sync.provision import find_queues, name_of
 from twinbus.paired.backlog import Found
@@ -83,7 +83,9 @@ class BacklogSearch:
         self._wanted = True
         self.start()
         self.changed.pulse()
-        ends_ms = None if seconds is None else self._clock.now_ms() + round(seconds * 1000)
+        ends_ms = None
+        if seconds is not None:
+            ends_ms = self._clock.now_ms() + round(min(seconds, PAIRED_TIMEOUT_S_MAX) * 1000)
         while self.rotation is None:
             if self._searches != before and self.failure is not None:
                 raise self.failure
