@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -18,6 +19,8 @@ from twinbus.auth.connection_string import ConnectionString
 from twinbus.cli.main import run
 from twinbus.cli.target import TargetNamespace
 from twinbus.errors import ArgumentError
+from twinbus.store.backup import StorePieces
+from twinbus.store.facts import Facts
 from twinbus.testing import Broker
 
 Said = tuple[int, str, str]
@@ -200,16 +203,25 @@ def test_a_damaged_backup_is_named(broker: Broker, tmp_path: Path, said: Callabl
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.parametrize("piece", [1, 500])
 def test_a_backup_whose_folder_is_removed_ends(
-    broker: Broker, tmp_path: Path, said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    broker: Broker, tmp_path: Path, said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
     """An interrupted command removes the folder: the broker must not go on to fill the disk."""
     filled(broker, said, 3_000)
     monkeypatch.setattr("twinbus.store.backup.BACKUP_PIECE_BYTES", 1)
     target = TargetNamespace(ConnectionString.parse(broker.connection_string()))
     (tmp_path / "b").mkdir(mode=0o700)
+    taken = StorePieces.next
+    calls = itertools.count(1)
+
+    def taking(pieces: StorePieces) -> Facts | None:
+        if next(calls) == piece:
+            shutil.rmtree(tmp_path / "b")
+        return taken(pieces)
+
+    monkeypatch.setattr(StorePieces, "next", taking)
     status = target.ask("start-backup", {"folder": str(tmp_path / "b")})
-    shutil.rmtree(tmp_path / "b")
     while status["state"] == "running":
         status = target.ask("get-backup")
     assert (status["state"], "was removed" in status["error"]) == ("failed", True)

@@ -74,7 +74,7 @@ class RunningBackup:
             self.state = "done"
         except BaseException as error:
             self.state = "failed"
-            self.error = str(error) or "The backup was stopped."
+            self.error = self._reason(error)
             self._copy.error = self._copy.error or StoreError(self.error)
             with suppress(TwinbusError, OSError):
                 await self._host.loop.run_in_executor(None, self._copy.finish)
@@ -89,8 +89,14 @@ class RunningBackup:
         if self._copy.error is not None:
             raise self._copy.error
         if not self._folder.exists():
-            # By a command that was interrupted: the space of deleted files is free only once they are closed.
-            raise StoreError(f"The folder {self._folder} was removed.")
+            # The space of deleted files is free only once they are closed.
+            raise StoreError("The folder was removed.")
+
+    def _reason(self, error: BaseException) -> str:
+        # An interrupted command removes the folder, and what is being written then fails in one way or another.
+        if not self._folder.exists():
+            return f"The folder {self._folder} was removed."
+        return str(error) or "The backup was stopped."
 
     def _ended(self, last: asyncio.Future[int]) -> None:
         self._host.commits.follower = None
