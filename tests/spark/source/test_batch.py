@@ -125,6 +125,8 @@ def test_ranges_of_numbers(desk: Desk, queue: str) -> None:
     assert ids(startingSequenceNumber=2, endingSequenceNumber=5) == "bcde"
     assert ids(startingSequenceNumber=7) == ""
     assert ids(startingSequenceNumber=6, endingSequenceNumber=1_000_000) == "f"
+    assert ids(startingSequenceNumber=6, endingSequenceNumber=2**63 - 1) == "f"
+    assert ids(startingSequenceNumber=2**63 - 1, endingSequenceNumber=2**63 - 1) == ""
 
 
 @pytest.fixture

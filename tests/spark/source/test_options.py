@@ -101,6 +101,12 @@ def test_entities() -> None:
         ({**QUEUE, "queueName": " "}, "queueName is empty"),
         ({**QUEUE, "batchSize": "5000"}, "between 1 and 4500"),
         ({**QUEUE, "jobId": "x" * 65}, "the maximum is 64"),
+        ({**QUEUE, "startingTimestamp": "\N{SUPERSCRIPT TWO}"}, "is not a time"),
+        # A connection string in the place of its own name, of a file, of an entity, of anything.
+        ({"connectionStringEnv": TEXT, "queueName": "q"}, "connectionStringEnv contains a connection string"),
+        ({"connectionStringFile": TEXT, "queueName": "q"}, "connectionStringFile contains a connection string"),
+        ({"connectionString": TEXT, "path": TEXT}, "queueName contains a connection string"),
+        ({**QUEUE, "readMode": TEXT.upper()}, "readMode contains a connection string"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], text: str) -> None:

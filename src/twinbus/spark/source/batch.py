@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         # The range left by options and filters.
         self._first = options.first_number or 0
-        self._last = NUMBER_MAX if options.last_number is None else options.last_number
+        self._last = NUMBER_MAX if options.last_number is None else min(options.last_number, NUMBER_MAX)
         self._since_ms = options.first_ms
 
     def __repr__(self) -> str:

@@ -91,6 +91,7 @@ _TRUTH: Final = {"true": True, "false": False}
 _DURATION: Final = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|seconds?|minutes?)?\s*$", re.IGNORECASE)
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "second": 1.0, "minute": 60.0}
 _NUMBER_MAX: Final = 2**63 - 1
+_SECRET: Final = re.compile(r"sharedaccess(key|signature)\s*=", re.IGNORECASE)
 _SUB_QUEUES: Final = {
     "deadletter": "$DeadLetterQueue",
     "transferdeadletter": "$Transfer/$DeadLetterQueue",
@@ -188,6 +189,9 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
         proper = _KNOWN.get(name.lower())
         if proper is None:
             raise ConfigError(_unknown(name))
+        if proper != "connectionString" and _SECRET.search(str(value)):
+            # Values of other options are shown in errors.
+            raise ConfigError(f"{proper} contains a connection string, which goes into the option connectionString.")
         if proper in values and values[proper] != str(value):
             raise ConfigError(f"{name!r} and {spelled[proper]!r} are the same option with two values: keep one.")
         values[proper] = str(value)
@@ -374,7 +378,7 @@ def _time(values: dict[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:
         return None
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         return _within(name, int(text), 0, _NUMBER_MAX)
     try:
         moment = datetime.fromisoformat(text.strip())
