@@ -34,7 +34,7 @@ from twinbus.errors import (
     NotAllowedError,
     ServerBusyError,
 )
-from twinbus.spark.source import checks
+from twinbus.spark.source import checks, sink
 from twinbus.spark.source.columns import source_schema
 from twinbus.spark.versions import arrow_schema
 from twinbus.testing import Broker
@@ -169,6 +169,24 @@ def test_a_task_that_is_tried_again_has_the_same_ids(desk: Desk, queue: str) -> 
     for _ in range(2):
         pickle.loads(pickle.dumps(writer)).write(iter([frame(BODY, [{"body": ""}])]))
     assert len(set(desk.ids(queue))) == 1
+
+
+def test_two_writes_of_one_foreach_batch_have_ids_of_their_own(
+    desk: Desk, broker: Broker, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are told the same query and batch, and no row may be taken for a repeat of another."""
+    monkeypatch.setattr(sink, "_property", {"streaming.sql.batchId": "7", "sql.streaming.queryId": "query"}.get)
+    detecting = f"dd-{queue}"
+    broker.create_queue(detecting, requires_duplicate_detection=True)
+    for body in ("orders", "refunds"):
+        write(desk, BODY, [{"body": body}], queueName=detecting)
+    assert [each.body for each in desk.look(detecting)] == [b"orders", b"refunds"]
+    for job in ("orders", "refunds", "orders"):
+        write(desk, BODY, [{"body": job}], queueName=detecting, jobId=job)
+    assert desk.ids(detecting)[2:] == ["orders/7/0/0", "refunds/7/0/0"]
+    stream = desk.source(queueName=queue, duplicateDetection="ignore").streamWriter(BODY, False)
+    stream.write(iter([frame(BODY, [{"body": ""}])]))
+    assert desk.ids(queue) == ["query/7/0/0"]
 
 
 def test_modes_of_ids(desk: Desk, queue: str) -> None:
@@ -325,6 +343,25 @@ def test_refused_rows_go_to_a_table_once(desk: Desk, queue: str, tmp_path: Path)
     assert {(row["entity"], row["namespace"]) for row in rows} == {(queue, source._parsed().access.namespace)}
     assert sorted({len(row["body"] or b"") for row in rows}) == [1, 3, 2_000_000]
     assert any("_corrupt" in row["reason"] for row in rows)
+
+
+def test_refused_rows_of_every_run_are_in_the_table(
+    desk: Desk, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that share a jobId are not repeats of each other, and neither are streams."""
+    options = {"queueName": queue, "onError": "table", "errorTablePath": tmp_path / "refused", "jobId": "nightly"}
+    schema = with_fields(("messageId", TEXT))
+    for night in ("monday", "tuesday"):
+        writer = desk.source(**options).writer(schema, False)
+        rows = [{"body": "", "messageId": night.ljust(200, ".")}]
+        writer.commit([writer.write(iter([frame(schema, rows)]))])
+    for query, number in (("first", 5), ("second", 0), ("second", 0)):
+        monkeypatch.setattr(sink, "_property", {"streaming.sql.batchId": "0", "sql.streaming.queryId": query}.get)
+        stream = desk.source(**options).streamWriter(schema, False)
+        rows = [{"body": "", "messageId": query.ljust(200, ".")}]
+        stream.commit([stream.write(iter([frame(schema, rows)]))], number)
+    found = DeltaTable(tmp_path / "refused").to_pyarrow_table()["messageId"].to_pylist()
+    assert sorted(each.rstrip(".") for each in found) == ["first", "monday", "second", "tuesday"]
 
 
 def test_refusals_need_a_place(desk: Desk, queue: str) -> None:

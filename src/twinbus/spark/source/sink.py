@@ -64,8 +64,8 @@ class _Writer:
         self._options = options
         # Positions of the columns to send.
         self._places = check_sink(schema)
-        # The prefix of ids by position outside a stream: one per write, the same for all attempts of a task.
-        self._job_id = options.job_id or fresh_id()
+        # One per write, the same for all attempts of a task.
+        self._fresh_id = fresh_id()
         if options.id_mode is IdMode.COLUMN and "messageId" not in self._places:
             raise ConfigError("messageIdMode is 'column', and the rows have no column 'messageId': add one.")
         if options.use_entity_column and "entity" not in self._places and options.entity is None:
@@ -90,14 +90,17 @@ class _Writer:
             return replace(task.finish(), write_id=f"twinbus.sink.{self._write_id()}")
 
     def _id_prefix(self) -> str:
+        """What ids by position begin with: the job or else the query or write, and the batch if there is one."""
         batch = _property("streaming.sql.batchId")
-        if batch is None or _property("sql.streaming.queryId") is None:
-            return f"{self._job_id}/{_partition()}"
-        return f"{self._write_id()}/{batch}/{_partition()}"
+        job = self._options.job_id or self._write_id()
+        return f"{job}/{_partition()}" if batch is None else f"{job}/{batch}/{_partition()}"
 
     def _write_id(self) -> str:
-        """Identifies a query across its batches, or a single write."""
-        return self._options.job_id or _property("sql.streaming.queryId") or self._job_id
+        """Identifies a query across its batches, or a single write.
+
+        A write inside `foreachBatch` is not identified by its query: there may be several of one batch.
+        """
+        return self._fresh_id
 
     def _keep_refused(self, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
         done = [each for each in messages if isinstance(each, SinkCommit)]
@@ -132,6 +135,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the batches of a stream."""
+
+    def _write_id(self) -> str:
+        return _property("sql.streaming.queryId") or self._fresh_id
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._keep_refused(messages, batchId)
