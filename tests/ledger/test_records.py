@@ -102,6 +102,8 @@ def test_any_name_makes_one_whole_line(entity: str, namespace: str, outcome: str
         ({"end_ms": 1}, "ends before it starts"),
         ({"entity": 5}, "'entity'"),
         ({"namespace": "n" * 2_000}, "'namespace'"),
+        # Half of a character, which JSON can escape and no table can hold.
+        ({"entity": "orders\ud800"}, "'entity' is not a name"),
     ],
 )
 def test_what_is_wrong_is_said(change: dict[str, Any], text: str) -> None:

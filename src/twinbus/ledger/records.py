@@ -33,6 +33,8 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9:._-]{0,127}", re.ASCII)
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 # An id as our writers form it: a run and a number without leading zeros, so that each number has one id.
 _WRITERS_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,111})-([1-9a-f][0-9a-f]{0,14})", re.ASCII)
+# JSON can escape one alone, but it is not UTF-8, and a table could not store it.
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DIGITS: Final = "(0|[1-9][0-9]{0,15})"
 _OPERATIONS_LINE: Final = re.compile(
     rf'\{{"v":{FORMAT},"type":"operations","id":"{_WRITERS_ID.pattern}","start_ms":{_DIGITS},"end_ms":{_DIGITS}'
@@ -304,7 +306,7 @@ def _number(field: str, value: Any) -> int:
 
 
 def _name(field: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 1_024:
+    if not isinstance(value, str) or len(value) > 1_024 or _SURROGATE.search(value):
         raise LedgerError(f"'{field}' is not a name")
     return value
 
