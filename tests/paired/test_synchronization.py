@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,31 @@ async def test_a_task_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(asyncio.CancelledError):
         await outer
     assert given_up == [1, 3]
+
+
+@pytest.mark.parametrize("seconds", [0.01, 10], ids=["timed out", "cancelled"])
+async def test_nobody_hears_how_work_ends_that_was_given_up(seconds: float) -> None:
+    """The SDK swallows a cancellation at some places, and fails a moment later."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    ended = asyncio.Event()
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            ended.set()
+            raise ValueError("failed") from None
+
+    outer = asyncio.create_task(async_bounded(seconds, stubborn))
+    await asyncio.sleep(0.02)
+    outer.cancel()
+    with pytest.raises((asyncio.CancelledError, TimeoutError)):
+        await outer
+    await ended.wait()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert complaints == []
 
 
 def test_a_thread_that_takes_too_long_is_given_up() -> None:

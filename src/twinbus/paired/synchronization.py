@@ -305,16 +305,14 @@ async def async_bounded(
     task = asyncio.ensure_future(work())
     try:
         done, _ = await asyncio.wait({task}, timeout=max(seconds, 0.001))
+        if not done:
+            raise TimeoutError(f"there was no answer within {seconds:.1f} seconds")
     except BaseException:
-        give_up()
-        task.cancel()
-        raise
-    if not done:
         give_up()
         # Do not wait for its cleanup, which may hang as well.
         task.cancel()
         task.add_done_callback(_forget)
-        raise TimeoutError(f"there was no answer within {seconds:.1f} seconds")
+        raise
     return task.result()
 
 
