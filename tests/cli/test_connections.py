@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from rich.console import Console
+
 from tests.broker.peer import Peer
 from tests.cli.conftest import Command
 from twinbus.auth.connection_string import ConnectionString
@@ -38,3 +41,19 @@ def test_a_connection_is_listed_filtered_and_closed(
     code, _, err = twinbus("connections", "close", "4711", "--yes")
     assert code == 1
     assert "There is no connection 4711" in err
+
+
+def test_a_connection_is_one_line_with_the_paths_of_its_entities(
+    bus: Broker, done: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The official SDKs attach to amqps://HOST/PATH and have long names."""
+    own = ConnectionString.parse(bus.connection_string())
+    login = ("PLAIN", f"\0{own.key_name}\0{own.key}".encode())
+    with Peer(bus, sasl=login, product="azsdk-python-servicebus/7.15.0 Python/3.11") as client:
+        client.receiver("amqps://localhost:5671/orders", 5)
+        assert "amqps://" not in done("connections", "list", "--filter", "azsdk")
+        monkeypatch.setattr("twinbus.cli.view.console", lambda: Console(width=80, highlight=False))
+        head, row, *_ = done("connections", "list", "--filter", "azsdk").splitlines()
+        assert head.split() == ["number", "address", "since", "entities", "client"]
+        assert row.split()[-2] == "orders"
+        assert len(row) <= 80

@@ -55,6 +55,15 @@ def test_commands_work_with_a_context(plain: Command, bus: Broker, tmp_path: Pat
     assert key not in said
 
 
+def test_a_context_that_is_replaced_says_so(plain: Command, bus: Broker, tmp_path: Path, folder: Path) -> None:
+    assert add(plain, bus, tmp_path).startswith("Added context site: localhost:")
+    assert add(plain, bus, tmp_path).startswith("Replaced context site: localhost:")
+    assert add(plain, bus, tmp_path, "other").startswith("Added context other: localhost:")
+    (folder / "contexts.json").unlink()
+    assert add(plain, bus, tmp_path).endswith("Commands now use it.\n")
+    assert "use it" not in add(plain, bus, tmp_path, "other")
+
+
 def test_a_context_goes_before_the_environment(twinbus: Command, bus: Broker, tmp_path: Path) -> None:
     with Broker(queues=["elsewhere"], dev=False, sync=False) as other:
         add(twinbus, other, tmp_path)

@@ -541,3 +541,7 @@ def test_peek_shows_a_message_on_one_line(done: Callable[..., str], monkeypatch:
     lines = done("peek", "orders").splitlines()
     assert len(lines) == 2
     assert all(len(line) <= 80 for line in lines)
+    done("send", "others", "a body that is longer than its column on a narrow terminal")
+    head, row = done("peek", "others").splitlines()
+    assert "body bytes" in head
+    assert " UTC " in row, "a time is shown whole"

@@ -117,6 +117,20 @@ def test_a_killed_move_leaves_every_message_in_one_place(bus: Broker, process: P
     assert sorted(map(int, bodies)) == list(range(1, MESSAGES + 1))
 
 
+def test_a_killed_copy_can_be_repeated(bus: Broker, process: Process, done: Done, lines_of: Lines) -> None:
+    """With the ids kept, duplicate detection drops what the killed copy has brought already."""
+    bus.create_queue(QueueSettings(path="once", requires_duplicate_detection=True))
+    done("send", "orders", "{n}", "--count", str(MESSAGES))
+    child = process("copy", "orders", "once", "--keep-ids")
+    until(lambda: counts(bus, "once")[0] > 100 or child.poll() is not None)
+    child.kill()
+    child.communicate(timeout=40)
+    done("copy", "orders", "once", "--keep-ids")
+    found = [each["body"] for each in lines_of("peek", "once", "--max", str(2 * MESSAGES))]
+    assert sorted(map(int, found)) == list(range(1, MESSAGES + 1))
+    assert counts(bus, "orders")[0] == MESSAGES
+
+
 def test_a_copy_leaves_the_originals(bus: Broker, done: Done, json_of: Any, lines_of: Lines) -> None:
     done("send", "orders", "order {n}", "--count", "7", "--message-id", "id-{n}")
     done("send", "orders", "later", "--schedule", "1h")

@@ -103,7 +103,7 @@ def test_ids_that_the_queue_knows_are_refused_before_anything_is_lost(
     dead(done, 2, "once")
     code, _, err = twinbus("resubmit", "once")
     assert code == 2
-    assert "pass --new-ids, or --keep-ids" in err
+    assert "pass --new-ids to send all of them, or --keep-ids" in err
     assert counts(bus, "once") == (0, 2)
     names = [each["message_id"] for each in lines_of("peek", "once", "--dead")]
     assert done("resubmit", "once", "--new-ids") == "2 dead letters of once resubmitted to once.\n"

@@ -143,7 +143,7 @@ def test_a_peek_at_80_columns_keeps_its_numbers(bus: Broker, process: Process, d
     child = process("peek", "orders", stdout=terminal.slave, environment={"TERM": "dumb", "COLUMNS": "80"})
     assert child.wait(40) == 0
     heading, row = terminal.rest().decode().splitlines()[:2]
-    assert heading.split() == ["number", "message", "id", "state", "enqueued", "bytes", "body"]
+    assert heading.split() == ["number", "message", "id", "state", "enqueued", "body", "bytes", "body"]
     assert row.split()[0] == "1"
     assert "active" in row
     assert max(len(heading.rstrip()), len(row.rstrip())) <= 80

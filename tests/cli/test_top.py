@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.cli.conftest import Command, Process
 from twinbus.testing import Broker
@@ -41,6 +42,24 @@ def test_top_sorts_by_the_names_of_a_list_s_columns(done: Callable[..., str], co
     done("receive", "others", "--then", "dead-letter", "--body", "none")
     expected = [line.split()[0] for line in done("queue", "list", "--sort", column).splitlines()[1:]]
     assert [line.split()[0] for line in done("top", "--once", "--sort", column).splitlines()[3:]] == expected
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_no_number_is_cut_on_a_narrow_terminal(
+    bus: Broker, done: Callable[..., str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """A long name is shortened, and columns are left out, before a number loses a digit."""
+    long = f"contoso/x-servicebus-transfer/{'0' * 60}"
+    bus.create_queue(long)
+    done("send", "orders", "x", "--count", "1234")
+    done("send", long, "x", "--count", "2345")
+    monkeypatch.setattr("twinbus.cli.view.console", lambda: Console(width=width, highlight=False))
+    head, *rows = done("top", "--once", "--sort", "active").splitlines()[-4:]
+    assert max(map(len, (head, *rows))) <= width
+    at = head.split().index("active")
+    assert [row.split()[at] for row in rows] == ["2,345", "1,234", "0"]
+    assert [row.split()[0][:8] for row in rows] == [long[:8], "orders", "others"]
+    assert (width < 80) == ("scheduled" not in head)
 
 
 def test_an_interval_must_be_a_time(twinbus: Command) -> None:

@@ -53,16 +53,16 @@ def show_connections(target: TargetNamespace, filter: Pattern = None, json: Json
             each["address"],
             each["transport"],
             time_text(each["opened_ms"]),
-            str(each["senders"]),
-            str(each["receivers"]),
+            f"{each['senders']}/{each['receivers']}",
             plain(", ".join(_entities(each)) or "-"),
             # The rest of a user agent names versions of Python and the operating system.
             plain((each["client"] or each["container"]).partition(" ")[0]),
         ]
         for each in found
     ]
-    columns = ["number", "address", "by", "since", "send", "receive", "entities", "client"]
-    show_table(columns, rows, ("number", "send", "receive"))
+    columns = ["number", "address", "by", "since", "send/receive", "entities", "client"]
+    numbers = ("number", "send/receive")
+    show_table(columns, rows, numbers, ("entities", "client"), ("by", "send/receive", "since"))
     if any(each["own"] for each in found):
         typer.echo("* this command", err=True)
 
@@ -109,8 +109,10 @@ def listed(target: TargetNamespace) -> list[dict[str, Any]]:
 
 
 def _entities(connection: dict[str, Any]) -> list[str]:
-    addresses = {str(each["address"]) for each in connection["links"]}
-    return sorted(each for each in addresses if "$management" not in each and each not in ("$cbs", "$coordinator"))
+    from twinbus.broker.links.addresses import path_of
+
+    paths = {path_of(str(each["address"])) for each in connection["links"] if each["address"]}
+    return sorted(each for each in paths if "$management" not in each and each not in ("$cbs", "$coordinator"))
 
 
 def _matches(connection: dict[str, Any], text: str) -> bool:

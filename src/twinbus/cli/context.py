@@ -65,13 +65,16 @@ def add(
     if ca_file is not None and not ca_file.is_file():
         raise ConfigError(f"There is no file {ca_file}: --ca-file needs a CA certificate in PEM format.")
     kept = read_contexts()
+    done = "Replaced" if name in kept["contexts"] else "Added"
     kept["contexts"][name] = {
         "connection_string": found.format(),
         "ca_file": None if ca_file is None else str(ca_file.absolute()),
     }
+    first = not kept["use"]
     kept["use"] = kept["use"] or name
     write_contexts(kept)
-    _told(json, _shown(name, kept), f"Added context {name}: {found.netloc}.")
+    text = f"{done} context {name}: {found.netloc}.{' Commands now use it.' if first else ''}"
+    _told(json, _shown(name, kept), text)
 
 
 @contexts.command(name="list")

@@ -109,7 +109,8 @@ def copy(
 ) -> None:
     """Copy active messages to another entity. The originals are neither locked nor changed.
 
-    If interrupted, it prints the --from value to continue with.
+    If interrupted, it prints the --from value to continue with. If it is killed, empty the destination and copy again;
+    a destination with duplicate detection drops what it already has, with --keep-ids.
 
     \b
     Example:
@@ -122,10 +123,11 @@ def copy(
     as_new = moving.ids_of(other or target, to, new_ids)
     goal = _goal(target, entity, subscription, dead, max)
     result = work.run(lambda stop: _copied(target, other or target, path, to, (first, goal), as_new, stop))
+    hint = ""
     if result.last and (result.interrupted or result.error is not None):
         again = f", which copies {counted(result.after, 'message')} once more" if result.after else ""
-        typer.echo(f"Continue with --from {result.last + 1}{again}.", err=True)
-    _tell("copied", path, to, result, json, {"last": result.last})
+        hint = f"Continue with --from {result.last + 1}{again}."
+    _tell("copied", path, to, result, json, {"last": result.last}, hint)
 
 
 def _other(
@@ -242,13 +244,17 @@ async def _copied(
     return result
 
 
-def _tell(verb: str, path: str, to: str, result: MoveResult, json: bool, more: dict[str, object]) -> None:
+def _tell(
+    verb: str, path: str, to: str, result: MoveResult, json: bool, more: dict[str, object], hint: str = ""
+) -> None:
     if json:
         error = None if result.error is None else result.error.text
         show_json({"entity": path, "to": to, verb: result.done, **more, "error": error})
     else:
         typer.echo(f"{counted(result.done, 'message')} of {path} {verb} to {to}.")
     sys.stdout.flush()
+    if hint:
+        typer.echo(hint, err=True)
     if result.error is not None:
         raise type(result.error)(f"The others stay in {path}: {result.error.text}")
     if result.interrupted:

@@ -41,8 +41,8 @@ def ids_of(target: TargetNamespace, destination: str, new_ids: bool | None) -> b
         )
     if new_ids is None and detects:
         raise ConfigError(
-            f"{destination} has duplicate detection and would drop these copies: pass --new-ids, or --keep-ids once "
-            "its duplicate window is over."
+            f"{destination} has duplicate detection, which drops messages whose ids it has seen: pass --new-ids to "
+            "send all of them, or --keep-ids to send only those that it has not seen."
         )
     return bool(new_ids)
 

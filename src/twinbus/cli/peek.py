@@ -97,4 +97,5 @@ def _show(messages: list[ReceivedMessage], dead: bool) -> None:
         columns = [*columns[:2], *columns[3:]]
         rows = [[*row[:2], *row[3:]] for row in rows]
     # One row per message, however narrow the terminal: --json has everything.
-    show_table(columns, rows, ("number", "body bytes"), ("message id", "session", "enqueued", "reason", "body"))
+    shortened = ("message id", "session", "reason", "body")
+    show_table(columns, rows, ("number", "body bytes"), shortened, ("body bytes", "enqueued"))

@@ -17,7 +17,7 @@ from twinbus.cli.directory import PATIENCE_S, client_of
 from twinbus.cli.message_view import plain
 from twinbus.cli.settings import Json
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import counted
+from twinbus.cli.view import counted, table_of
 from twinbus.errors import ConfigError, ServiceError
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FLOWS = ("sent", "received", "completed")
 _HEAD_LINES = 4
 _PIPE_ROWS = 20
+# Columns that a narrow terminal does without.
+_DISPENSABLE = ("scheduled", "received/s", "dead-letter", "completed/s", "sent/s")
 
 
 class Sort(StrEnum):
@@ -77,11 +79,13 @@ def top(
         if json:
             typer.echo(writer.dumps(found, indent=2 if once else None))
         elif live is not None:
-            live.update(_page(found, live.console.height - _HEAD_LINES), refresh=True)
+            page = _page(found, live.console.height - _HEAD_LINES, live.console.width)
+            live.update(page, refresh=True)
         else:
             from twinbus.cli.view import console
 
-            console().print(_page(found, len(found["entities"]) if once else _PIPE_ROWS))
+            out = console()
+            out.print(_page(found, len(found["entities"]) if once else _PIPE_ROWS, out.width))
         sys.stdout.flush()
 
     async def looked(stop: work.Stop) -> None:
@@ -129,9 +133,8 @@ def _chosen(rows: list[dict[str, Any]], sort: Sort, text: str | None) -> list[di
     return found
 
 
-def _page(found: dict[str, Any], rows: int) -> RenderableType:
+def _page(found: dict[str, Any], rows: int, width: int) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     rates = found["rates"]
@@ -145,14 +148,15 @@ def _page(found: dict[str, Any], rows: int) -> RenderableType:
     ]
     flows = ", ".join(f"{rates[flow]:,.1f} {flow}" for flow in FLOWS)
     head = f"{found['namespace']}: {', '.join(parts)}\nmessages/s: {flows}"
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("entity", no_wrap=True, overflow="ellipsis")
-    for name in (*(f"{flow}/s" for flow in FLOWS), "active", "dead-letter", "scheduled"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for each in found["entities"][: max(rows, 1)]:
-        table.add_row(
+    shown = found["entities"][: max(rows, 1)]
+    states = ("active", "dead-letter", "scheduled")
+    numbers = (*(f"{flow}/s" for flow in FLOWS), *states)
+    cells = [
+        [
             plain(each["path"]),
             *(f"{each[flow]:,.1f}" for flow in FLOWS),
-            *(f"{each[f'{state}_messages']:,}" for state in ("active", "dead_letter", "scheduled")),
-        )
-    return Group(Text(head), table)
+            *(f"{each[state.replace('-', '_') + '_messages']:,}" for state in states),
+        ]
+        for each in shown
+    ]
+    return Group(Text(head), table_of(["entity", *numbers], cells, width, numbers, ("entity",), _DISPENSABLE))

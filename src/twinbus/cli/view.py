@@ -11,11 +11,14 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 # A key or signature, up to the character that ends it.
 _SECRET = re.compile(r"((?:SharedAccessKey|SharedAccessSignature|sig)\s*=\s*)[^;&\s'\")]+", re.IGNORECASE)
 # Wide enough that a table in a file or pipe is not truncated to a terminal's width.
 _PIPE_COLUMNS = 200
+# Of a shortened column, so many characters are shown before other columns are omitted.
+_SHORTENED_CHARS = 10
 
 
 def console() -> Console:
@@ -27,14 +30,32 @@ def console() -> Console:
 
 
 def show_table(
-    columns: list[str], rows: list[list[str]], numbers: tuple[str, ...] = (), shortened: tuple[str, ...] = ()
+    columns: list[str],
+    rows: list[list[str]],
+    numbers: tuple[str, ...] = (),
+    shortened: tuple[str, ...] = (),
+    dispensable: tuple[str, ...] = (),
 ) -> None:
-    """Print a table. `numbers` are right-aligned; `shortened` columns are truncated if the line is too long."""
+    """Print a table as wide as the terminal."""
+    out = console()
+    out.print(table_of(columns, rows, out.width, numbers, shortened, dispensable))
+
+
+def table_of(
+    columns: list[str],
+    rows: list[list[str]],
+    width: int,
+    numbers: tuple[str, ...] = (),
+    shortened: tuple[str, ...] = (),
+    dispensable: tuple[str, ...] = (),
+) -> Table:
+    """Return a table. `numbers` are right-aligned. If a line is too long, `shortened` columns are truncated; if too
+    little of them would be left, `dispensable` ones are omitted, the first of them first."""
     from rich.table import Table
 
-    out = console()
     if shortened:
-        rows = _fitted(columns, rows, shortened, out.width)
+        columns, rows = _reduced(columns, rows, shortened, dispensable, width)
+        rows = _fitted(columns, rows, shortened, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         if column in shortened:
@@ -43,12 +64,32 @@ def show_table(
             table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    out.print(table)
+    return table
+
+
+def _reduced(
+    columns: list[str], rows: list[list[str]], shortened: tuple[str, ...], dispensable: tuple[str, ...], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """Omit dispensable columns until a readable part of each shortened column fits."""
+    for name in dispensable:
+        lengths = zip(columns, _lengths(columns, rows), strict=True)
+        needed = sum(2 + (min(_SHORTENED_CHARS, length) if each in shortened else length) for each, length in lengths)
+        if needed - 2 <= width:
+            break
+        if name in columns:
+            at = columns.index(name)
+            columns = columns[:at] + columns[at + 1 :]
+            rows = [row[:at] + row[at + 1 :] for row in rows]
+    return columns, rows
+
+
+def _lengths(columns: list[str], rows: list[list[str]]) -> list[int]:
+    return [max(map(len, (column, *cells))) for column, *cells in zip(columns, *rows, strict=True)]
 
 
 def _fitted(columns: list[str], rows: list[list[str]], shortened: tuple[str, ...], width: int) -> list[list[str]]:
     """Truncate these columns to the space that the others leave; rich would truncate numbers as well."""
-    lengths = [max(map(len, (column, *cells))) for column, *cells in zip(columns, *rows, strict=True)]
+    lengths = _lengths(columns, rows)
     cut = [at for at, column in enumerate(columns) if column in shortened]
     room = width - 2 * (len(columns) - 1) - sum(length for at, length in enumerate(lengths) if at not in cut)
     # Shortest first: the space that one does not need is available to the others.
