@@ -30,7 +30,7 @@ from twinbus.entities.filters import SqlAction, SqlFilter
 from twinbus.entities.rule import DEFAULT_RULE, Rule
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
-from twinbus.errors import ConfigError
+from twinbus.errors import ConfigError, NotAllowedError
 
 T = TypeVar("T")
 
@@ -257,6 +257,11 @@ class Broker:
     ) -> Iterator[None]:
         """Cause an outage during the `with` block: down, silent, slow, refusing or lossy; of an entity or the
         namespace."""
+        if not self._config.allow_faults:
+            raise NotAllowedError(
+                "This broker allows no faults: create it with allow_faults=True, for example with "
+                "@pytest.mark.twinbus(allow_faults=True)."
+            )
         name = self._name(namespace)
         fault = Fault(mode, entity, **options)
         self.call(lambda server: server.hosts[name].faults.set(fault), name)

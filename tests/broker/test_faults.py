@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tests.broker.peer import Peer, body_of, text
 from twinbus.amqp.events import Detached, Disposed, Transfer
 from twinbus.amqp.states import Accepted, Rejected
+from twinbus.broker.faults import Fault
 from twinbus.cli.main import app
 from twinbus.errors import NotAllowedError
 from twinbus.testing import Broker
@@ -28,8 +29,11 @@ def active(broker: Broker, path: str = "q") -> int:
 
 
 def test_faults_are_off_unless_allowed() -> None:
-    with Broker(queues=["q"]) as broker, pytest.raises(NotAllowedError, match="--allow-faults"), broker.fault("down"):
-        pass
+    with Broker(queues=["q"]) as broker:
+        with pytest.raises(NotAllowedError, match="--allow-faults"):
+            broker.call(lambda server: server.hosts["contoso"].faults.set(Fault("down")))
+        with pytest.raises(NotAllowedError, match="allow_faults=True"), broker.fault("down"):
+            pass
 
 
 def test_namespace_down_cuts_everybody_and_comes_back(broker: Broker) -> None:

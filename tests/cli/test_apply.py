@@ -69,7 +69,7 @@ def test_the_difference_is_shown_and_made(
             "4 changes to make; nothing was changed.",
         ],
     )
-    assert err == "Not in the file, and kept: queue others. --prune deletes them.\n"
+    assert err == "Not in the file, and kept: queue others. --prune deletes it.\n"
     assert done("apply", str(file)).splitlines()[-1] == "4 changes made."
     assert done("apply", str(file)) == "No difference.\n"
     assert counts(bus, "others")[0] == 1
@@ -80,12 +80,23 @@ def test_the_difference_is_shown_and_made(
     assert "~ rule news/europe/eu" in out
     assert "- rule news/europe/more" in out
     code, _, err = twinbus("apply", str(file), "--prune")
-    assert (code, "Delete queue others and their messages?" in err) == (2, True)
+    assert (code, "Delete queue others, with its messages?" in err) == (2, True)
     done("apply", str(file), "--prune", "--yes")
     names = [each["path"] for each in json.loads(done("queue", "list", "--json"))]
     assert names == ["grave", "orders"]
     (rule,) = json.loads(done("rule", "list", "news", "europe", "--json"))
     assert rule["filter"]["expression"] == "region = 'EU'"
+
+
+def test_everything_that_prune_deletes_is_counted(bus: Broker, twinbus: Command, tmp_path: Path) -> None:
+    file = tmp_path / "twinbus.toml"
+    file.write_text(FILE)
+    for number in range(6):
+        bus.create_queue(f"more-{number}")
+    _, _, err = twinbus("apply", str(file), "--dry-run")
+    assert err.endswith(" and 2 more. --prune deletes them.\n")
+    code, _, err = twinbus("apply", str(file), "--prune")
+    assert (code, "and 2 more, with their messages?" in err) == (2, True)
 
 
 def test_what_is_fixed_stops_it_before_anything_changes(bus: Broker, twinbus: Command, tmp_path: Path) -> None:

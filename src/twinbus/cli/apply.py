@@ -96,7 +96,7 @@ def apply(
             )
     deletions = [each for each in steps if each.verb == "delete" and each.kind != "rule"]
     if deletions and not dry_run and not yes:
-        confirm(f"Delete {', '.join(f'{each.kind} {each.name}' for each in deletions[:5])} and their messages?")
+        confirm(f"Delete {_names(deletions)}, with {'its' if len(deletions) == 1 else 'their'} messages?")
     done = 0 if dry_run else in_conversation(target.broker, lambda node: _run(node, steps), ca_file=target.ca_file)
     _tell(steps, kept, done, dry_run, json)
 
@@ -259,9 +259,13 @@ def _tell(steps: list[Step], kept: list[Step], done: int, dry_run: bool, json: b
     else:
         typer.echo(f"{counted(done, 'change')} made.")
     if kept:
-        names = ", ".join(plain(f"{step.kind} {step.name}") for step in kept[:5])
-        more = f" and {len(kept) - 5} more" if len(kept) > 5 else ""
-        typer.echo(f"Not in the file, and kept: {names}{more}. --prune deletes them.", err=True)
+        them = "it" if len(kept) == 1 else "them"
+        typer.echo(f"Not in the file, and kept: {_names(kept)}. --prune deletes {them}.", err=True)
+
+
+def _names(steps: list[Step]) -> str:
+    names = ", ".join(plain(f"{step.kind} {step.name}") for step in steps[:5])
+    return f"{names} and {len(steps) - 5} more" if len(steps) > 5 else names
 
 
 def _shown(name: str, value: Any) -> str:
