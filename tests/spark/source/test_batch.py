@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, MapType, StringType, StructField, StructType
 
 from tests.spark.source.desk import Desk, read_all, read_between
 from twinbus.amqp import AmqpMessage, Int, Timestamp
@@ -182,9 +182,13 @@ def test_schemas_that_do_not_fit(desk: Desk, queue: str) -> None:
         (StructField("messageid", StringType()), "is written 'messageId'"),
         (StructField("messageId", IntegerType()), "as string, not int"),
         (StructField("timeToLive", BinaryType()), "no column 'timeToLive'"),
+        (StructField("properties", MapType(StringType(), IntegerType())), "as map<string,string>, not map<string,int>"),
     ):
         with pytest.raises(ConfigError, match=text):
             desk.reader(StructType([field]), queueName=queue)
+    twice = StructType([StructField("body", BinaryType()), StructField("body", StringType())])
+    with pytest.raises(ConfigError, match="'body' twice"):
+        desk.reader(twice, queueName=queue)
 
 
 def test_subscriptions_and_dead_letters(desk: Desk, broker: Broker, queue: str) -> None:

@@ -284,6 +284,19 @@ def test_one_bad_message_fails_or_is_left_out(desk: Desk, queue: str) -> None:
     assert write(desk, bad, rows, queueName=queue, onError="drop").skipped == 1
 
 
+def test_a_negative_time_to_live_is_refused(desk: Desk, queue: str) -> None:
+    """It would be accepted, and gone at once."""
+    schema = with_fields(("messageId", TEXT), ("timeToLive", LongType()))
+    rows = [
+        {"body": "", "messageId": "late", "timeToLive": -5},
+        {"body": "", "messageId": "fine", "timeToLive": 60_000},
+    ]
+    with pytest.raises(ArgumentError, match=r"timeToLive.*-5 ms.*'late'"):
+        write(desk, schema, rows, queueName=queue)
+    assert write(desk, schema, rows, queueName=queue, onError="drop").skipped == 1
+    assert desk.ids(queue) == ["fine"]
+
+
 def test_a_refused_delivery_does_not_take_the_others_along(desk: Desk, queue: str) -> None:
     schema = with_fields(("messageId", TEXT))
     rows = [{"body": "", "messageId": each} for each in ("a", "x" * 200, "b")]

@@ -90,12 +90,17 @@ def source_schema(*, include_body: bool) -> StructType:
 
 def check_source(schema: StructType) -> None:
     """Raise ConfigError if the source cannot return this schema."""
+    seen: set[str] = set()
     for field in schema.fields:
         column = _known(field.name, reading=True)
         if column.name != field.name:
             raise ConfigError(f"The source's column is written {column.name!r}, not {field.name!r}.")
+        if column.name in seen:
+            raise ConfigError(f"The schema has the column {column.name!r} twice.")
+        seen.add(column.name)
         asked = type(field.dataType)
-        if asked is not type(column.kind) and not (column.name == "body" and asked is StringType):
+        same = asked is type(column.kind) and (asked is not MapType or _is_text_map(field.dataType))
+        if not same and not (column.name == "body" and asked is StringType):
             raise ConfigError(
                 f"The source gives {field.name!r} as {column.kind.simpleString()}, not "
                 f"{field.dataType.simpleString()}: read it so and cast it."
@@ -117,7 +122,7 @@ def check_sink(schema: StructType) -> dict[str, int]:
                 f"The sink takes {column.name!r} as {column.kind.simpleString()}, not "
                 f"{field.dataType.simpleString()}: cast it."
             )
-        if column.name == "properties" and field.dataType.simpleString() != _MAP.simpleString():
+        if column.name == "properties" and not _is_text_map(field.dataType):
             raise ConfigError("The sink takes 'properties' as map<string,string>: make the values JSON text.")
         places[column.name] = index
     if "body" not in places:
@@ -126,6 +131,10 @@ def check_sink(schema: StructType) -> dict[str, int]:
             "df.selectExpr('to_json(struct(*)) AS body'), binary or string."
         )
     return places
+
+
+def _is_text_map(kind: DataType) -> bool:
+    return kind.simpleString() == _MAP.simpleString()
 
 
 def _known(name: str, *, reading: bool) -> Column:

@@ -103,7 +103,7 @@ class Encoder:
                     reply_to=texts[4],
                     reply_to_session_id=texts[5],
                     partition_key=key,
-                    ttl_ms=None if ttl is None else _milliseconds(ttl),
+                    ttl_ms=None if ttl is None else _time_to_live(ttl),
                     scheduled_ms=None if scheduled is None else _milliseconds(scheduled),
                     application_properties=_properties(properties) if properties else None,
                 )
@@ -162,6 +162,14 @@ class _Micros(int):
 
 def _milliseconds(value: int) -> int:
     return value // 1000 if isinstance(value, _Micros) else int(value)
+
+
+def _time_to_live(value: int) -> int:
+    ttl_ms = _milliseconds(value)
+    if ttl_ms < 0:
+        # The service would accept it, and it would be gone at once.
+        raise EncodeError(f"its timeToLive of {ttl_ms} ms is negative")
+    return ttl_ms
 
 
 def _bytes(body: Any) -> bytes:
