@@ -183,3 +183,44 @@ def test_keys_that_do_not_do() -> None:
         JwtVerifier(ISSUER, [key_of_pem(OURS.pem("RS256"))] * (JWT_KEYS_MAX + 1))
     with pytest.raises(ConfigError, match="issuer"):
         JwtVerifier("", [key_of_pem(OURS.pem("RS256"))])
+
+
+# --- ID tokens --------------------------------------------------------------------------------------------------------
+
+
+def named(token: str) -> str:
+    return VERIFIER.verify_identity(token, "console", "once", NOW_S, 60)
+
+
+@pytest.mark.parametrize(
+    ("claims", "name"),
+    [
+        ({"preferred_username": "ann", "email": "ann@x.example", "sub": "1"}, "ann"),
+        ({"preferred_username": 5, "email": "ann@x.example"}, "ann@x.example"),
+        ({"name": "Ann", "email": ""}, "Ann"),
+        ({"sub": "1", "azp": "console", "aud": ["console", "other"]}, "1"),
+        ({}, ""),
+    ],
+)
+def test_an_id_token_names_the_account(claims: dict[str, Any], name: str) -> None:
+    assert named(OURS.token(**{"aud": "console", "nonce": "once", "roles": None, **claims})) == name
+
+
+@pytest.mark.parametrize(
+    ("claims", "problem"),
+    [
+        ({"nonce": "twice"}, "InvalidNonce"),
+        ({"nonce": None}, "InvalidNonce"),
+        ({"nonce": ["once"]}, "InvalidNonce"),
+        ({"nonce": "once\ud800"}, "InvalidNonce"),
+        ({"aud": AUDIENCE}, "InvalidAudience"),
+        ({"azp": "other"}, "InvalidAudience"),
+        ({"iss": "https://other.example"}, "InvalidIssuer"),
+        ({"exp": NOW_S - 61}, "ExpiredToken"),
+    ],
+)
+def test_an_id_token_of_somebody_else(claims: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UnauthorizedError, match=problem):
+        named(OURS.token(**{"aud": "console", "nonce": "once", **claims}))
+    with pytest.raises(UnauthorizedError, match="InvalidSignature"):
+        named(FOREIGN.token(aud="console", nonce="once"))

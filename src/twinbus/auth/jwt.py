@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import hmac
 import json
 import math
 import re
@@ -35,6 +36,8 @@ SERVICE_ROLES: dict[str, frozenset[Right]] = {
     "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0": rights_of(["Listen"]),
 }
 
+# Where an ID token has the name of an account, the one that people know first.
+_NAME_CLAIMS = ("preferred_username", "email", "name", "sub")
 _P256_BYTES = 32
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 # Later expiry times count as never; this also excludes `inf` and absurd numbers.
@@ -78,6 +81,22 @@ class JwtVerifier:
 
     def verify(self, token: str, now_s: float, skew_s: float) -> tuple[frozenset[Right], int]:
         """Return a token's rights and expiry, or raise UnauthorizedError."""
+        claims, expires_s = self._claims(token, self._audience, now_s, skew_s)
+        return self._rights(claims.get(self._roles_claim)), int(expires_s)
+
+    def verify_identity(self, token: str, client_id: str, nonce: str, now_s: float, skew_s: float) -> str:
+        """Return the account's name in an ID token that answers our own request, or raise UnauthorizedError."""
+        claims, _ = self._claims(token, client_id, now_s, skew_s)
+        given = claims.get("nonce")
+        if not isinstance(given, str) or not hmac.compare_digest(given.encode("utf-8", "replace"), nonce.encode()):
+            raise UnauthorizedError("InvalidNonce: The token answers another request.")
+        if claims.get("azp", client_id) != client_id:
+            raise UnauthorizedError("InvalidAudience: The token was issued to another application.")
+        names = (claims.get(name) for name in _NAME_CLAIMS)
+        return next((name for name in names if isinstance(name, str) and name), "")
+
+    def _claims(self, token: str, audience: str, now_s: float, skew_s: float) -> tuple[dict[str, Any], float]:
+        """The claims of a token of our issuer for an audience, and when it expires."""
         parts = token.split(".")
         if len(parts) != 3:
             raise UnauthorizedError("MalformedToken: A JSON web token has three parts.")
@@ -88,7 +107,7 @@ class JwtVerifier:
         claims = _object(parts[1])
         if claims.get("iss") != self._issuer:
             raise UnauthorizedError("InvalidIssuer: The token has another issuer.")
-        if not self._is_for_us(claims.get("aud")):
+        if not _is_for(audience, claims.get("aud")):
             raise UnauthorizedError("InvalidAudience: The token is for another audience.")
         expires_s = _seconds(claims.get("exp"))
         if expires_s is None:
@@ -99,7 +118,7 @@ class JwtVerifier:
             starts_s = _seconds(claims["nbf"])
             if starts_s is None or now_s + skew_s < starts_s:
                 raise UnauthorizedError("InvalidToken: The token is not valid yet.")
-        return self._rights(claims.get(self._roles_claim)), int(expires_s)
+        return claims, expires_s
 
     def _check_signature(self, header: dict[str, Any], signed: bytes, signature: bytes) -> None:
         algorithm, key_id = header.get("alg"), header.get("kid")
@@ -112,10 +131,6 @@ class JwtVerifier:
         if not any(key.check(signature, signed) for key in candidates):
             raise UnauthorizedError("InvalidSignature: The token's signature matches no configured key.")
 
-    def _is_for_us(self, audience: object) -> bool:
-        found = audience if isinstance(audience, list) else [audience]
-        return any(isinstance(each, str) and each.rstrip("/") == self._audience for each in found)
-
     def _rights(self, roles: object) -> frozenset[Right]:
         found = roles if isinstance(roles, list) else [roles]
         rights = [self._roles.get(each.lower(), frozenset()) for each in found if isinstance(each, str)]
@@ -123,6 +138,11 @@ class JwtVerifier:
         if not together:
             raise UnauthorizedError("InvalidRoles: The token has no role that grants a right here.")
         return together
+
+
+def _is_for(audience: str, given: object) -> bool:
+    found = given if isinstance(given, list) else [given]
+    return any(isinstance(each, str) and each.rstrip("/") == audience.rstrip("/") for each in found)
 
 
 def keys_of_jwks(text: str) -> list[JwtKey]:
