@@ -1,6 +1,6 @@
 # `make help` lists the targets. Nothing but Python 3.11 or newer with pip and venv is needed; `make compat` also wants
-# Node and npm, Maven and Java, Go and cargo, `make bench` starts RabbitMQ if it is installed,
-# and `make bench-peers` takes Artemis by Maven.
+# Node and npm, Maven and Java, Go and cargo, `make console` Chromium, Node and npm, `make bench` starts RabbitMQ if it is
+# installed, and `make bench-peers` takes Artemis by Maven.
 
 PYTHON ?= python3
 VENV := .venv
@@ -37,8 +37,8 @@ ORCHESTRATORS := tests/spark/test_orchestration.py
 STORE := tests/spark/test_store_path.py tests/spark/ledger/test_object_store.py
 APART := $(HOSTS) $(ORCHESTRATORS) $(STORE)
 
-# A person's work with messages in the console, in a real browser: `make console` runs it, `make test` the others.
-CONSOLE := tests/console/test_messages.py
+# A person's work with messages in the console and signing in, in a real browser: `make console` runs it, `make test` the others.
+CONSOLE := tests/console/test_messages.py tests/console/test_sign_in.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test coverage console spark spark-versions spark-hosts spark-store spark-orchestrators spark-scale lint types bench bench-peers faults fuzz proof compat matrix compliance docs site wheel compiled
@@ -69,7 +69,7 @@ coverage: $(STAMP) ## count the branches that the tests of the packages without 
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout=300 $(CORES:%=--cov=twinbus.%) --cov-report=term:skip-covered \
 		$(CORES:%=tests/%) tests/sim
 
-console: $(STAMP) ## run the tests of the console's work with messages, in a real browser
+console: $(STAMP) ## run the tests of the console's work with messages and of signing in, in a real browser
 	$(BIN)/python -m pytest -n 0 $(or $(ARGS),$(CONSOLE))
 
 spark: $(STAMP) ## run the tests of the Spark pipeline, which take as long as all the others

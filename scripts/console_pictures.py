@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from PIL import Image
 from selenium.webdriver.common.keys import Keys
+from tests.auth.jwt_issuer import Issuer
 from tests.browser import Browser, chromium, opened
 
+from twinbus.broker.configuration.config import JwtConfig, NamespaceConfig, SignInConfig
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
@@ -61,12 +64,26 @@ def prepared() -> Broker:
     return broker
 
 
+def guarded(folder: Path) -> Broker:
+    """A broker that asks for a key or an account."""
+    (folder / "jwks.json").write_text(Issuer().jwks())
+    tenant = "https://login.microsoftonline.com/tenant"
+    sign_in = SignInConfig(
+        client_id="console",
+        authorization_endpoint=f"{tenant}/oauth2/v2.0/authorize",
+        token_endpoint=f"{tenant}/oauth2/v2.0/token",
+    )
+    jwt = JwtConfig(issuer=f"{tenant}/v2.0", jwks=folder / "jwks.json", sign_in=sign_in)
+    return Broker([NamespaceConfig("contoso", jwt=jwt)], dev=False, sync=False)
+
+
 class Camera:
     """The browser, and how each view is reached."""
 
-    def __init__(self, browser: Browser, broker: Broker) -> None:
+    def __init__(self, browser: Browser, broker: Broker, locked: Broker) -> None:
         self.browser = browser
         self.base = f"http://localhost:{broker.endpoint('contoso').port}/console"
+        self.door = f"http://localhost:{locked.endpoint('contoso').port}/console"
 
     def open(self, hash: str, text: str, selector: str = "tbody") -> None:
         self.browser.open("about:blank")
@@ -179,11 +196,17 @@ class Camera:
         self.browser.click("button", "Connection string")
         self.browser.one("dialog textarea")
 
+    def login(self) -> None:
+        self.browser.open("about:blank")
+        self.browser.open(self.door)
+        self.browser.one("a.button")
+
 
 # Each action, at the sizes of a desk and of a phone.
 VIEWS = (
     *("entities", "filter", "rates", "messages", "search", "jump", "session", "message", "edit", "hidden", "delete"),
     *("dead", "dead_letter", "resubmit", "receive", "topic", "settings", "connections", "close", "connect"),
+    "login",
 )
 SIZES = ((1400, 900), (390, 844))
 # What the pages show: view, width, height, colours.
@@ -213,6 +236,8 @@ def main(views: list[str]) -> None:
     broker = prepared()
     try:
         with (
+            tempfile.TemporaryDirectory() as folder,
+            guarded(Path(folder)) as locked,
             ServiceBusClient.from_connection_string(broker.connection_string("contoso")) as client,
             client.get_queue_sender("invoices/eu") as sender,
             chromium() as driver,
@@ -221,7 +246,7 @@ def main(views: list[str]) -> None:
             for _ in range(4):
                 sender.send_messages([order(number) for number in range(8)])
                 time.sleep(1)
-            camera = Camera(browser, broker)
+            camera = Camera(browser, broker, locked)
             (PICTURES / "console").mkdir(exist_ok=True)
             for at, view in enumerate(VIEWS):
                 if views and view not in views:

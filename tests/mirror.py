@@ -29,6 +29,7 @@ TESTED_BY: dict[str, str] = {
     "broker/http/console/test_chosen.py": "edited fields search",
     "broker/http/console/test_console.py": "answers assets logins visitor",
     "broker/http/console/test_entities.py": "backlog hour shown streams",
+    "broker/http/console/test_sign_in.py": "exchange",
     "broker/http/rest/test_api.py": "properties rendering",
     "broker/links/test_browser.py": "source_filters",
     "broker/links/test_publisher.py": "senders",

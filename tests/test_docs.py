@@ -66,6 +66,15 @@ def test_the_examples_of_configuration_load(language: str, name: str, tmp_path: 
     assert load_config(tmp_path / name).namespaces[0].queues
 
 
+def test_the_example_of_signing_in_loads(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "console.md").read_text(), re.DOTALL)
+    (tmp_path / "twinbus.toml").write_text(example)
+    jwt = load_config(tmp_path / "twinbus.toml").namespaces[0].jwt
+    assert jwt is not None
+    assert jwt.sign_in is not None
+    assert jwt.sign_in.client_secret_file == tmp_path / "client-secret"
+
+
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from twinbus.broker.http.admin.api import AdminApi
     from twinbus.broker.http.app import HttpApp
     from twinbus.broker.http.console.console import Console
+    from twinbus.broker.security.identity_provider import IdentityProvider
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ class NamespaceHost:
         self.sku = sku
         # Verifies JSON web tokens; None rejects them.
         self.jwt = jwt
+        # Where people sign in to the console; None if they cannot.
+        self.sign_in: IdentityProvider | None = None
         # Host names with a dot that a browser may use in development mode.
         self.known_names: frozenset[str] = frozenset()
         # The container id sent to AMQP peers.

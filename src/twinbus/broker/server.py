@@ -21,6 +21,7 @@ from twinbus.broker.host import NamespaceHost
 from twinbus.broker.memory import Memory
 from twinbus.broker.metering.scribe import Scribe
 from twinbus.broker.security.certificates import Certificates
+from twinbus.broker.security.identity_provider import identity_provider
 from twinbus.broker.security.jwt_keys import jwt_verifier
 from twinbus.broker.security.keys import with_keys
 from twinbus.clock import AnchoredClock, Clock
@@ -101,6 +102,7 @@ class Server:
 
     async def _start_namespace(self, namespace: NamespaceConfig, data: Path) -> None:
         folder = data / namespace.name.lower()
+        sign_in = None if namespace.jwt is None else identity_provider(namespace.jwt)
         host = NamespaceHost(
             namespace.name,
             folder,
@@ -117,6 +119,7 @@ class Server:
             memory=self._memory,
         )
         host.console = self.console
+        host.sign_in = sign_in
         host.known_names = frozenset(name.lower() for name in self._config.tls_names)
         self.hosts[namespace.name] = host
         host.start()

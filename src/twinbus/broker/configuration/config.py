@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
+from urllib.parse import parse_qsl, urlsplit
 
 from twinbus.auth.jwt import JWT_AUDIENCE, JWT_ROLES_CLAIM
 from twinbus.auth.policies import Policies, Policy, Right
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ConfigError, ServiceError
-from twinbus.limits import HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX
+from twinbus.limits import CLIENT_ID_CHARS_MAX, HOST_NAME_CHARS_MAX, NAMESPACE_NAME_CHARS_MAX, NAMESPACES_MAX
 
 LOOPBACK = "127.0.0.1"
 # The ledger's default folder, inside the data folder.
@@ -31,6 +32,15 @@ EMULATOR_PORT = 5672
 EMULATOR_ADMIN_PORT = 5300
 # The service's tiers; the first is the default.
 SKUS = ("Standard", "Premium")
+# What the console sets in a request to an authorization endpoint.
+AUTHORIZATION_PARAMETERS = frozenset(
+    (
+        *("response_type", "client_id", "redirect_uri", "scope"),
+        *("state", "nonce", "code_challenge", "code_challenge_method"),
+    )
+)
+_VISIBLE = re.compile(r"[!-~]+", re.ASCII)
+_SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
 _HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]*", re.ASCII)
 _NAMESPACE_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?", re.ASCII)
 
@@ -81,6 +91,52 @@ class KeylessPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SignInConfig:
+    """How people sign in to the console with an account of the tokens' issuer. The broker calls only `token_endpoint`.
+
+    `authorization_endpoint` may have a query, which some providers need to choose the audience.
+    """
+
+    client_id: str
+    authorization_endpoint: str
+    token_endpoint: str
+    # A file with the client's secret; None for a public client.
+    client_secret_file: Path | None = None
+    scope: str = "openid"
+
+    def __post_init__(self) -> None:
+        if len(self.client_id) > CLIENT_ID_CHARS_MAX or not _VISIBLE.fullmatch(self.client_id):
+            raise ConfigError(f"'client_id' must have 1 to {CLIENT_ID_CHARS_MAX} visible ASCII characters.")
+        for name in ("authorization_endpoint", "token_endpoint"):
+            problem = _endpoint_problem(getattr(self, name))
+            if problem:
+                raise ConfigError(f"'{name}' {problem}")
+        taken = {name for name, _ in parse_qsl(urlsplit(self.authorization_endpoint).query, keep_blank_values=True)}
+        for name in sorted(taken & AUTHORIZATION_PARAMETERS):
+            raise ConfigError(f"'authorization_endpoint' must not have the parameter '{name}': the broker sets it.")
+        if not all(_SCOPE.fullmatch(each) for each in self.scope.split(" ")):
+            raise ConfigError("'scope' must be names separated by single spaces, such as \"openid profile\".")
+        if "openid" not in self.scope.split(" "):
+            raise ConfigError("'scope' must contain 'openid': without it the provider does not say who signed in.")
+
+
+def _endpoint_problem(address: str) -> str:
+    """What is wrong with an endpoint of an identity provider; empty if nothing is."""
+    try:
+        parts = urlsplit(address)
+        name, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return 'is not an address such as "https://login.example/token".'
+    if parts.scheme not in ("https", "http") or not is_name(name) or not _VISIBLE.fullmatch(address):
+        return 'is not an address such as "https://login.example/token".'
+    if parts.scheme == "http" and not is_loopback(name):
+        return "must start with https://, because it carries codes and tokens; http:// is for this machine only."
+    if "@" in parts.netloc or parts.fragment:
+        return "must have neither a user nor a fragment."
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JwtConfig:
     """Which JSON web tokens are trusted, and what their roles allow. Keys come from files, never from the network."""
 
@@ -93,6 +149,8 @@ class JwtConfig:
     roles: dict[str, frozenset[Right]] | None = None
     # The claim that lists the roles.
     roles_claim: str = JWT_ROLES_CLAIM
+    # How people sign in to the console with an account of the issuer; None if they cannot.
+    sign_in: SignInConfig | None = None
 
 
 @dataclass

@@ -28,7 +28,9 @@ def write_toml(namespace: ExportedNamespace) -> str:
     where = ("namespaces", namespace.name)
     _table(lines, where, {"sku": namespace.sku} if namespace.sku != "Standard" else {})
     if namespace.jwt:
-        namespace.warnings.append("How JSON web tokens are checked is not exported: it names files of the broker's.")
+        namespace.warnings.append(
+            "How JSON web tokens are checked and people sign in is not exported: it names files of the broker's."
+        )
     _policies(lines, where, namespace.policies)
     for queue in namespace.queues:
         place = (*where, "queues", queue.settings["path"])

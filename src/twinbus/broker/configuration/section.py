@@ -126,7 +126,7 @@ def _unknown(given: str, where: str, names: list[str]) -> str:
 
 def _shown(value: object, place: str) -> str:
     # A value near policies or keys may be a secret.
-    if ".policies" in place or "_key" in place:
+    if ".policies" in place or "_key" in place or "secret" in place:
         return _KINDS.get(type(value), "that")
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -150,6 +150,8 @@ async def update(visitor: Visitor, fields: Fields) -> Fields:
 def connection_string(visitor: Visitor, fields: Fields, endpoints: Mapping[str, NamespaceEndpoint]) -> Fields:
     """The connection string of the policy used to log in; in development mode, of the first policy."""
     host = visitor.host(text(fields, "namespace"))
+    if visitor.login.account(host) is not None and not host.dev:
+        raise NotAllowedError("An account has no connection string: it belongs to a key. Log in with a key to see it.")
     policy, endpoint = visitor.login.known(host), endpoints.get(host.name)
     if policy is None or endpoint is None:
         raise NotAllowedError("There is no key for this namespace.")

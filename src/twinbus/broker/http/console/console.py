@@ -6,8 +6,11 @@
 | `/console/$assets/NAME` | its files |
 | `/console/$api/NAME` | GET: a view, in JSON; POST: a command |
 | `/console/$api/live?view=NAME` | a view, as a stream |
+| `/console/$api/sign-in` | to an identity provider |
+| `/console/signed-in` | from there; identity providers know this address |
 
-No entity path can contain a dollar sign, so these paths cannot collide with an entity's address.
+No entity path can contain a dollar sign, so these paths cannot collide with an entity's address; those without one can,
+but requests to an entity carry an api-version.
 
 - Without a login a browser sees the page and only the name of the namespace on whose port it is.
 - A command needs the login's second token in a header, and must come from a page of this very address.
@@ -18,10 +21,11 @@ No entity path can contain a dollar sign, so these paths cannot collide with an 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -32,14 +36,16 @@ from twinbus.broker.configuration.config import is_loopback
 from twinbus.broker.http.console import activity, backlog, chosen, commands, entities, messages, receiving
 from twinbus.broker.http.console.answers import HEADERS, Refused, answer, refusal
 from twinbus.broker.http.console.assets import PAGE, Assets
+from twinbus.broker.http.console.exchange import SignInFailed
 from twinbus.broker.http.console.hour import Hour
-from twinbus.broker.http.console.logins import Login, Logins
+from twinbus.broker.http.console.logins import AccountLogin, Login, Logins, OpenedLogin
+from twinbus.broker.http.console.sign_in import SIGNED_IN_PATH, SignIns, authorization_address, origin_of
 from twinbus.broker.http.console.streams import Streams
 from twinbus.broker.http.console.visitor import Visitor
 from twinbus.broker.http.json_in import read_json
 from twinbus.clock import Clock
-from twinbus.errors import ArgumentError, ConfigError, UnauthorizedError
-from twinbus.limits import CONSOLE_LOGIN_MS_MAX
+from twinbus.errors import ArgumentError, ConfigError, ServiceError, UnauthorizedError
+from twinbus.limits import CONSOLE_LOGIN_MS_MAX, CONSOLE_SIGN_IN_MS_MAX
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
@@ -93,6 +99,7 @@ class Console:
         self._hosts = hosts
         self._endpoints = endpoints
         self.logins = Logins(clock)
+        self.sign_ins = SignIns(clock)
         # All ports of a machine share cookies, so each process uses its own cookie name.
         self._cookie = f"twinbus-console-{secrets.token_hex(4)}"
         self._assets = Assets()
@@ -109,6 +116,8 @@ class Console:
             if host.dev:
                 _check_name(request.host)
             path = request.rel_url.raw_path
+            if path == SIGNED_IN_PATH:
+                return await self._signed_in(host, request)
             if path.startswith(_API):
                 name = path[len(_API) :]
                 if request.method == "POST":
@@ -127,6 +136,8 @@ class Console:
         query = dict(request.query)
         if name == "login":
             return self._greet(host, request)
+        if name == "sign-in":
+            return self._sign_in(host, request)
         login = self._login(request, use=name != "live")
         if login is None:
             raise Refused(401, "Log in first.")
@@ -181,9 +192,13 @@ class Console:
             "namespace": host.name,
             "namespaces": [each.name for each in known],
             "dev": host.dev,
+            "sign_in": {each.name: each.sign_in.title for each in known if each.sign_in is not None and not each.dev},
         }
         if login is not None:
             greeting["token"] = login.token
+        noted = self.sign_ins.noted(request.cookies.get(self._notice_cookie, ""))
+        if noted is not None:
+            greeting["problem"] = {"namespace": noted[0], "text": noted[1]}
         response = answer(greeting)
         if cookie:
             self._set_cookie(response, request, cookie)
@@ -228,20 +243,82 @@ class Console:
             await asyncio.sleep(host.wrong_keys.pause_ms(request.remote or "") / 1000)
             logger.warning("a login to the console of %s failed: wrong key or policy", target.name)
             raise Refused(401, f"The policy or the key is wrong for the namespace '{target.name}'.") from None
-        # Issue a new cookie at each login, so that a planted one is worthless.
-        kept, held = ({}, {}) if login is None else (login.opened, login.held)
-        self.logins.close(self._cookie_of(request))
-        cookie, login = self.logins.open()
-        login.opened.update({**kept, target.name.lower(): opened})
-        login.held = held
+        cookie, login = self._open(self._cookie_of(request), target, opened)
         response = answer({"token": login.token})
         self._set_cookie(response, request, cookie)
+        return response
+
+    def _open(self, before: str, target: NamespaceHost, opened: OpenedLogin | AccountLogin) -> tuple[str, Login]:
+        """Open a namespace. Each login gets a new cookie, so that a planted one is worthless."""
+        cookie, login = self.logins.open(before)
+        login.opened[target.name.lower()] = opened
+        return cookie, login
+
+    # --- signing in at an identity provider -------------------------------------------------------------------------
+
+    def _sign_in(self, host: NamespaceHost, request: web.BaseRequest) -> web.Response:
+        """Send the browser to the identity provider of a namespace."""
+        name = request.query.get("namespace", "")
+        try:
+            _only_here(request)
+            # A cookie of a login does not come back with the redirect of another site, so it is remembered.
+            before = self._cookie_of(request)
+            target = Visitor(self._hosts, host, self._login(request) or Login(0)).find(name)
+            if target.sign_in is None or target.dev:
+                raise Refused(404, f"The namespace '{target.name}' has no sign-in with an account. Log in with a key.")
+            origin = origin_of(request.scheme, request.host)
+            state, pending = self.sign_ins.begin(target, origin, request.remote or "", before)
+        except ServiceError as error:
+            return self._tell(request, host.name, error.text)
+        response = _redirect(authorization_address(target.sign_in, state, pending))
+        self._set_short_cookie(response, request, self._binding_cookie(state), pending.binding, SIGNED_IN_PATH, "Lax")
+        return response
+
+    async def _signed_in(self, host: NamespaceHost, request: web.BaseRequest) -> web.Response:
+        """Finish a sign-in: the browser is back from the identity provider."""
+        if request.method != "GET":
+            raise Refused(405, "A sign-in is finished by a browser.")
+        state, address = request.query.get("state", ""), request.remote or ""
+        binding, name = self._binding_cookie(state), host.name
+        try:
+            try:
+                pending = self.sign_ins.take(state, request.cookies.get(binding, ""))
+            except SignInFailed:
+                await asyncio.sleep(host.wrong_keys.pause_ms(address) / 1000)
+                raise
+            name = pending.namespace
+            target = self._hosts[name]
+            opened = await self.sign_ins.finish(target, host, pending, request.query, address)
+        except SignInFailed as error:
+            logger.warning("a sign-in to the console of %s failed: %s", name, error.text)
+            response = self._tell(request, name, error.text)
+        else:
+            logger.info("an account signed in to the console of %s", name)
+            cookie, _ = self._open(pending.login, target, opened)
+            response = _redirect(f"{CONSOLE_PATH}#/n/{name}")
+            self._set_cookie(response, request, cookie)
+        response.del_cookie(binding, path=SIGNED_IN_PATH)
+        return response
+
+    def _tell(self, request: web.BaseRequest, namespace: str, text: str) -> web.Response:
+        """Show a sentence on the login page."""
+        response = _redirect(CONSOLE_PATH)
+        cookie = self.sign_ins.note(namespace, text)
+        self._set_short_cookie(response, request, self._notice_cookie, cookie, CONSOLE_PATH, "Strict")
         return response
 
     # --- cookies ----------------------------------------------------------------------------------------------------
 
     def _cookie_of(self, request: web.BaseRequest) -> str:
         return request.cookies.get(self._cookie, "")
+
+    @property
+    def _notice_cookie(self) -> str:
+        return f"{self._cookie}-notice"
+
+    def _binding_cookie(self, state: str) -> str:
+        """Each sign-in has its own, so that two tabs do not disturb each other."""
+        return f"{self._cookie}-{hashlib.sha256(state.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
     def _login(self, request: web.BaseRequest, *, use: bool = True) -> Login | None:
         return self.logins.find(self._cookie_of(request), use=use)
@@ -257,12 +334,32 @@ class Console:
             secure=request.scheme == "https",
         )
 
+    @staticmethod
+    def _set_short_cookie(
+        response: web.Response,
+        request: web.BaseRequest,
+        name: str,
+        value: str,
+        path: str,
+        samesite: Literal["Lax", "Strict"],
+    ) -> None:
+        response.set_cookie(
+            name,
+            value,
+            path=path,
+            max_age=CONSOLE_SIGN_IN_MS_MAX // 1000,
+            httponly=True,
+            samesite=samesite,
+            secure=request.scheme == "https",
+        )
+
 
 def is_console(path: str, method: str, query: Mapping[str, str]) -> bool:
     """Whether a request is for the console. A queue may be named `console`; its admin requests carry an api-version."""
     if path.startswith((_ASSETS, _API)):
         return True
-    return path.rstrip("/") == CONSOLE_PATH and method in ("GET", "HEAD") and "api-version" not in query
+    ours = path == SIGNED_IN_PATH or path.rstrip("/") == CONSOLE_PATH
+    return ours and method in ("GET", "HEAD") and "api-version" not in query
 
 
 def _credentials(fields: dict[str, Any]) -> tuple[str, str]:
@@ -303,6 +400,16 @@ def _fields(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
 def _only_get(request: web.BaseRequest) -> None:
     if request.method not in ("GET", "HEAD"):
         raise Refused(405, "This can only be read.")
+
+
+def _redirect(address: str) -> web.Response:
+    return web.Response(status=303, headers={**HEADERS, "Location": address})
+
+
+def _only_here(request: web.BaseRequest) -> None:
+    """Reject sign-ins that another site's page begins; typing the address is fine."""
+    if request.method != "GET" or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise Refused(403, "Begin the sign-in on the console's own page.")
 
 
 def _check_origin(request: web.BaseRequest) -> None:

@@ -40,6 +40,7 @@ def namespaces(visitor: Visitor, endpoints: Mapping[str, NamespaceEndpoint]) -> 
             "here": host is visitor.here,
             "open": visitor.claim(host) is not None,
             "policy": visitor.login.policy(host),
+            "account": visitor.login.account(host),
             "rights": visitor.rights(host, ""),
         }
         if visitor.may(host, "", Right.LISTEN):

@@ -1,8 +1,9 @@
-"""Logins to the console, and the keys behind them.
+"""Logins to the console, and the keys and accounts behind them.
 
 - A login is in memory only: a random cookie, a second token against forged requests, and for each namespace the policy
-  and a digest of the key, never the key itself.
-- Rights are looked up for each request: rotating a key or deleting a policy revokes what it opened.
+  and a digest of the key, never the key itself; or an account's rights and expiry, never its token.
+- Rights are looked up for each request: rotating a key or deleting a policy revokes what it opened, and those of an
+  account end with its token.
 - Logins are bounded. No cleanup runs: an expired login is removed when it is used or when room is needed.
 """
 
@@ -20,10 +21,11 @@ from twinbus.limits import (
     CONSOLE_LOGIN_IDLE_MS,
     CONSOLE_LOGIN_MS_MAX,
     CONSOLE_LOGINS_MAX,
+    TOKEN_EXPIRY_GRACE_MS,
 )
 
 if TYPE_CHECKING:
-    from twinbus.auth.policies import Policy
+    from twinbus.auth.policies import Policy, Right
     from twinbus.broker.host import NamespaceHost
     from twinbus.broker.http.console.receiving import HeldMessage
 
@@ -34,6 +36,19 @@ class OpenedLogin(NamedTuple):
     policy: str
     scope: str
     digest: bytes
+
+
+class AccountLogin(NamedTuple):
+    """What opened a namespace: an account of an identity provider, with the rights of its roles."""
+
+    account: str
+    rights: frozenset[Right]
+    expires_s: int
+
+    def claim(self, host: NamespaceHost) -> Claim | None:
+        """Its claim on the whole namespace, until the token expires."""
+        expired = host.clock.now_ms() > self.expires_s * 1000 + TOKEN_EXPIRY_GRACE_MS
+        return None if expired or host.sign_in is None else Claim("", self.rights, self.expires_s)
 
 
 class Login:
@@ -48,7 +63,7 @@ class Login:
         self.created_ms = now_ms
         self.used_ms = now_ms
         # By lower-case namespace name.
-        self.opened: dict[str, OpenedLogin] = {}
+        self.opened: dict[str, OpenedLogin | AccountLogin] = {}
         # Messages it has received and not settled yet, by a random handle.
         self.held: dict[str, HeldMessage] = {}
 
@@ -56,6 +71,9 @@ class Login:
         """Its current claim on a namespace, if any."""
         if host.dev:
             return EVERYTHING
+        opened = self.opened.get(host.name.lower())
+        if isinstance(opened, AccountLogin):
+            return opened.claim(host)
         policy = self.known(host)
         return None if policy is None else Claim(policy.scope, policy.rights)
 
@@ -64,8 +82,9 @@ class Login:
         if host.dev:
             return next(iter(host.policies), None)
         opened = self.opened.get(host.name.lower())
-        for policy in () if opened is None else host.policies.named(opened.policy):
-            assert opened is not None
+        if not isinstance(opened, OpenedLogin):
+            return None
+        for policy in host.policies.named(opened.policy):
             if policy.scope == opened.scope and any(
                 hmac.compare_digest(opened.digest, _digest(k)) for k in policy.keys
             ):
@@ -75,7 +94,12 @@ class Login:
     def policy(self, host: NamespaceHost) -> str | None:
         """The name of the policy it used there."""
         opened = self.opened.get(host.name.lower())
-        return None if opened is None else opened.policy
+        return opened.policy if isinstance(opened, OpenedLogin) else None
+
+    def account(self, host: NamespaceHost) -> str | None:
+        """The account that signed in there."""
+        opened = self.opened.get(host.name.lower())
+        return opened.account if isinstance(opened, AccountLogin) else None
 
     def over(self, now_ms: int) -> bool:
         return now_ms - self.used_ms >= CONSOLE_LOGIN_IDLE_MS or now_ms - self.created_ms >= CONSOLE_LOGIN_MS_MAX
@@ -104,12 +128,16 @@ class Logins:
             self._logins.move_to_end(cookie)
         return login
 
-    def open(self) -> tuple[str, Login]:
-        """Create a login without any namespace, and its cookie."""
+    def open(self, before: str = "") -> tuple[str, Login]:
+        """Create a login and its cookie. It takes over what the login of the cookie `before` has, and ends that one."""
+        last = self.find(before)
+        self.close(before)
         while len(self._logins) >= CONSOLE_LOGINS_MAX:
             self._logins.popitem(last=False)
         cookie = secrets.token_urlsafe(32)
         login = self._logins[cookie] = Login(self._clock.steady_ms())
+        if last is not None:
+            login.opened, login.held = dict(last.opened), last.held
         return cookie, login
 
     def close(self, cookie: str) -> None:

@@ -44,6 +44,8 @@ class Visitor:
         """An open namespace by name; without a name, the one whose port was used. Raises if it is not open."""
         found = self.find(name)
         if self.claim(found) is None:
+            if self.login.account(found) is not None:
+                raise Refused(401, f"Your sign-in to the namespace '{found.name}' has expired. Sign in again.")
             raise Refused(401, f"Log in to the namespace '{found.name}' with a key.")
         return found
 
@@ -72,4 +74,5 @@ class Visitor:
         for right in rights:
             if not self.may(host, path, right):
                 where = f"'{path}'" if path else f"the namespace '{host.name}'"
-                raise UnauthorizedError(f"Your key does not have the right {right} on {where}.")
+                yours = "key" if self.login.account(host) is None else "account"
+                raise UnauthorizedError(f"Your {yours} does not have the right {right} on {where}.")

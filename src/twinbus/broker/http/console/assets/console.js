@@ -100,14 +100,14 @@ function trail(namespace, entity) {
   document.title = plain([entity, namespace, "Twinbus console"].filter(Boolean).join(" · "));
 }
 
-/** Ask for a key, of this or another namespace; continue afterwards. */
+/** Ask for a key or an account, for this or another namespace; continue afterwards. */
 async function askForKey(namespace = "") {
   const page = frame();
   unwatch();
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
   await remember();
   if (!page.current()) return;
-  if (!greeting.dev) loginPage(page, greeting.namespaces, namespace || greeting.namespace, start);
+  if (!greeting.dev) loginPage(page, greeting, namespace || greeting.namespace, start);
   else if (Date.now() - entered > 3000) {
     // Another broker answers by now, and it needs no key.
     entered = Date.now();
@@ -122,7 +122,10 @@ async function remember() {
 
 async function start() {
   await remember();
-  if (greeting.token) await route();
+  // Back from an identity provider without success.
+  const problem = greeting.problem;
+  if (problem && !greeting.dev) loginPage(frame(), greeting, problem.namespace, start, problem.text);
+  else if (greeting.token) await route();
   else await askForKey();
 }
 

@@ -11,7 +11,7 @@ export function messageList(content, page, namespace, entity, part) {
   const where = { namespace, entity: entity.path, part };
   const dead = part !== "messages";
   if (!entity.rights.includes("Listen")) {
-    show(content, el("p", { class: "quiet" }, "Your key does not have the right Listen here: messages are not shown."));
+    show(content, el("p", { class: "quiet" }, "You do not have the right Listen here: messages are not shown."));
     return null;
   }
   let from = "0";

@@ -22,9 +22,9 @@ function card(each) {
     "section",
     { class: "card", "aria-label": `Namespace ${each.name}` },
     el("h2", {}, el("a", { href, class: "cover" }, each.name)),
-    el("p", { class: "quiet" }, each.port ? `port ${each.port}` : "", each.policy ? ` · as ${each.policy}` : ""),
+    el("p", { class: "quiet" }, each.port ? `port ${each.port}` : "", each.policy || each.account ? ` · as ${each.policy ?? each.account}` : ""),
     each.queues === undefined
-      ? el("p", { class: "quiet" }, each.open ? "Your key has no Listen right on the whole namespace." : "Not logged in.")
+      ? el("p", { class: "quiet" }, each.open ? "You do not have the right Listen on the whole namespace." : "Not logged in.")
       : [
           el(
             "dl",

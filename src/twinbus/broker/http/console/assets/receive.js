@@ -12,7 +12,7 @@ const HELD = new Map();
 export function receiveView(content, page, namespace, entity) {
   const key = `${namespace}/${entity.path}`;
   if (!entity.rights.includes("Listen")) {
-    show(content, el("p", { class: "quiet" }, "Your key does not have the right Listen here."));
+    show(content, el("p", { class: "quiet" }, "You do not have the right Listen here."));
     return null;
   }
   if (!HELD.has(key)) HELD.set(key, []);

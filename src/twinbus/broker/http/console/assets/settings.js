@@ -14,7 +14,7 @@ const titleOf = (name) => name.replace(/_ms$/, "").replaceAll("_", " ");
 
 export function settingsView(content, namespace, found) {
   if (!found.settings) {
-    show(content, el("p", { class: "quiet" }, "Your key does not have the right Listen here."));
+    show(content, el("p", { class: "quiet" }, "You do not have the right Listen here."));
     return;
   }
   const settings = Object.entries(found.settings).filter(([, value]) => value !== null);
