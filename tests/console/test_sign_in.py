@@ -151,6 +151,20 @@ def test_an_account_without_a_role(browser: Browser, console: str) -> None:
     assert not browser.one("#main").find_elements("css selector", "tbody")
 
 
+def test_each_namespace_offers_its_own_ways(browser: Browser, console: str) -> None:
+    browser.open(console)
+    sign_in(browser, "ann")
+    browser.one("tbody [data-row]", "orders")
+    # The browser logs that the broker refused a request.
+    browser.forgive()
+    browser.open(f"{console}#/n/fabrikam")
+    browser.one("h1", "Log in")
+    assert browser.one("select").get_attribute("value") == "fabrikam"
+    assert browser.all("a.button") == []
+    browser.click("select option[value=contoso]")
+    browser.one("a.button", "Sign in with 127.0.0.1")
+
+
 def test_by_keyboard(browser: Browser, console: str) -> None:
     browser.open(console)
     browser.one("a.button")
