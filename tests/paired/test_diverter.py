@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any
 
@@ -366,3 +367,13 @@ async def test_an_answer_says_more_than_no_answer() -> None:
     again.script.plan("q0", "open", (3, slow), (0, AWAY))
     with pytest.raises(ServiceBusConnectionError, match="away"):
         await again.send(5)
+
+
+async def test_a_link_whose_send_was_cancelled_is_not_used_again() -> None:
+    backlog = Backlog("q0")
+    await backlog.send(100)
+    backlog.script.plan("q0", "send", (0, asyncio.CancelledError()), (0, None))  # type: ignore[arg-type]
+    with pytest.raises(asyncio.CancelledError):
+        await backlog.send(100)
+    assert await backlog.send(100) == "q0"
+    assert len(backlog.script.made("open")) == 2

@@ -38,7 +38,7 @@ class Backlog:
     def through(self, payloads: list[bytes], path: str = "orders") -> list[bytes]:
         """Wrap, send, receive, unwrap."""
         batch = self.sender.create_message_batch()
-        fill(batch, payloads, path)
+        assert fill(batch, payloads, path) == batch.size_in_bytes
         self.sender.send_messages(batch)
         found: list[bytes] = []
         while len(found) < len(payloads):

@@ -12,6 +12,7 @@ import pytest
 from twinbus.clock import SteppedClock
 from twinbus.paired import PairFaultedError
 from twinbus.paired.aio import PairedServiceBusClient
+from twinbus.paired.sdk_internals import is_shut
 from twinbus.paired.syphon.closing import Side
 
 TEXT = "Endpoint=sb://{}.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -47,6 +48,27 @@ async def test_a_new_pair_is_usable_and_unused(client: Any) -> None:
     assert pair.live() is pair
     assert pair.start() is pair
     assert pair.used
+
+
+async def test_only_receivers_leave_retries_to_the_sdk(client: Any) -> None:
+    pair = client._pair
+    assert [each._config.retry_total for each in (pair.primary, pair.secondary, pair.receiving)] == [0, 0, 3]
+
+
+async def test_a_client_that_was_closed_has_nothing_to_end(client: Any) -> None:
+    assert client._forgotten.alive
+    await client.close()
+    assert not client._forgotten.alive
+
+
+async def test_sessions_are_listed_as_the_sdk_lists_them(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(*names: str, **options: Any) -> tuple[Any, ...]:
+        return (*names, options)
+
+    for name in ("list_queue_sessions", "list_subscription_sessions"):
+        monkeypatch.setattr(client._pair.receiving, name, listed)
+    assert client.list_queue_sessions("orders", timeout=1) == ("orders", {"timeout": 1})
+    assert client.list_subscription_sessions("news", "all") == ("news", "all", {})
 
 
 async def test_the_first_reason_stays(client: Any) -> None:
@@ -161,10 +183,15 @@ async def test_a_childs_copy_ends_nothing(client: Any) -> None:
     entity = pair.entity("orders")
     assert (entity.direct, entity.closed, entity.fault) == (False, True, pair.fault)
     assert receiver._fault == pair.fault
+    await receiver.close()
+    assert not is_shut(receiver), "its parent's"
     pair._end_telling = lambda: pytest.fail("its parent's")
     pair.abandon()
     assert not pair.closed
     pair.forked, pair._end_telling = False, lambda: None
+    receiver._forked = False
+    await receiver.close()
+    assert is_shut(receiver)
 
 
 @pytest.mark.parametrize("what", ["back", "failed over", "closed"])

@@ -90,6 +90,13 @@ async def test_who_waits_is_told_when_the_time_is_up(searching: Searching) -> No
     await searching.tasks.finish()
 
 
+async def test_the_last_wait_ends_with_the_time(searching: Searching) -> None:
+    with pytest.raises(PairingError, match="are still looked for"):
+        await searching.search.wait(0.25)
+    assert searching.changed.waits[:3] == [0.1, 0.1, 0.05]
+    await searching.tasks.finish()
+
+
 async def test_who_waits_is_told_of_a_failure_or_has_the_queues(searching: Searching) -> None:
     searching.answer = searching.away
     with pytest.raises(PairingError, match="No backlog queue could be found or created in the secondary 'b'"):

@@ -48,6 +48,7 @@ def test_it_is_in_again_when_a_send_succeeds(rotation: Rotation, clock: SteppedC
 
 def test_when_all_are_out_the_least_recently_failed_is_tried(rotation: Rotation, clock: SteppedClock) -> None:
     for name in ("b", "a", "c"):
+        assert not rotation.all_out()
         rotation.fail(name)
     assert rotation.all_out()
     assert rotation.pick() == "b"

@@ -234,6 +234,7 @@ async def test_a_closed_sender_says_so_and_an_empty_list_is_nothing() -> None:
     with pytest.raises(ValueError, match="shutdown"):
         await world.send()
     assert world.script.calls == []
+    assert world.starts == [], "a closed pair is not started again"
 
 
 # --- who uses a connection when ---------------------------------------------------------------------------------------
