@@ -1,4 +1,4 @@
-"""A hook of mkdocs: pages may link to files of the repository that are not among the documentation.
+"""A hook of mkdocs: pages may link to files of the repository that are not part of the documentation.
 
 The repository's own view of a page resolves `../CHANGELOG.md`; a site ends at its root. Files that pages link to are
 taken into the site as text, below `repository`; of a folder, all its files one after the other.
@@ -48,6 +48,10 @@ def content(path: Path) -> bytes:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    if "\n## " not in markdown:
+        # Without headings, the table of contents would only take room from a wide table.
+        page.meta["hide"] = ["toc"]
+
     def inside(match: re.Match[str]) -> str:
         path = outside(page.file.src_uri, match[2])
         if path is None:
