@@ -140,3 +140,9 @@ def test_make_targets_are_the_documented_ones() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert phony is not None
     assert targets == set(phony[1].split())
+
+
+def test_the_comparison_has_the_readme_s_figure_of_the_sdk_s_tests() -> None:
+    told = re.search(r"<!-- compliance -->\*\*(\d+ of \d+)", (ROOT / "README.md").read_text())
+    assert told is not None
+    assert f"{told[1]} (Python)" in (ROOT / "docs" / "comparison.md").read_text()
