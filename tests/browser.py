@@ -33,7 +33,7 @@ from selenium.webdriver.remote.webelement import WebElement
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 FLAGS = (
     "--headless=new",
     "--no-sandbox",

@@ -124,7 +124,7 @@ def serving(folder: Path) -> Iterator[tuple[ConnectionString, Callable[[], str]]
     with output.open("wb") as log:
         process = subprocess.Popen([*TWINBUS, *arguments], stdout=log, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not ready.exists():
             assert process.poll() is None, output.read_text()
             assert time.monotonic() < deadline

@@ -20,7 +20,7 @@ from twinbus.testing import Broker
 
 E = TypeVar("E", bound=AmqpEvent)
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def connected(broker: Broker, namespace: str | None = None, port: int | None = None) -> socket.socket:

@@ -86,7 +86,7 @@ def emptied(broker: Broker) -> None:
 
 
 def test_connections_of_a_namespace(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while broker.call(lambda server: server.hosts["contoso"].connection_count) and time.monotonic() < deadline:
         time.sleep(0.01)
     monkeypatch.setattr(host, "CONNECTIONS_MAX", 2)
@@ -321,7 +321,7 @@ def test_a_closed_connection_that_is_not_read_goes_too(broker: Broker) -> None:
         time.sleep(0.2)
         peer.engine.close()
         stream.sendall(peer.engine.take_output())
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 120
         while broker.call(lambda server: server.hosts["contoso"].connection_count):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -382,7 +382,7 @@ def test_of_a_large_attach_little_is_kept(broker: Broker) -> None:
         held = connection.memory[MemoryKind.LINKS].held_bytes
         # Plus two sessions and two links.
         assert 20_000 < held - 4 * LINK_OBJECT_BYTES < 21_000
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while connection.memory[MemoryKind.LINKS].held_bytes:
         assert time.monotonic() < deadline
 
@@ -406,7 +406,7 @@ def test_a_connection_that_is_gone_leaves_nothing_for_the_collector(broker: Brok
                 peer.receiver("q", 10)
                 if number % 2:
                     peer.close()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 120
         while broker.call(lambda server: server.hosts["contoso"].connection_count):
             assert time.monotonic() < deadline
         # The last consumer in line is released by the next one.
@@ -433,7 +433,7 @@ def test_arrivals_and_waiters_that_are_gone_leave_nothing_for_the_collector(brok
                 peer.begin()
                 if number % 2:
                     peer.close()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 120
         while broker.call(lambda server: server.hosts["contoso"].connection_count):
             assert time.monotonic() < deadline
         # The loop may still hold the last one.

@@ -41,7 +41,7 @@ def bound(broker: Broker, kind: MemoryKind, bytes_max: int) -> None:
 
 def held(broker: Broker, kind: MemoryKind, until: int | None = None) -> int:
     """The bytes held; with `until`, wait for that number."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120
     while True:
         found = broker.call(lambda server: server.hosts["contoso"].memory[kind].held_bytes)
         if until is None or found == until or time.monotonic() > end:

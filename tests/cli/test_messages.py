@@ -31,7 +31,7 @@ class Input(io.TextIOWrapper):
 
 def until(true: Callable[[], bool]) -> None:
     """Wait for something that another process does."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -50,7 +50,7 @@ def serving(
         env={**os.environ, **(env or {})},
     )
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"it did not start: {process.communicate()}")

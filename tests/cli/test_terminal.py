@@ -27,7 +27,7 @@ class Terminal:
 
     def until(self, text: bytes) -> None:
         """Read until a text has appeared."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while text not in self.seen:
             assert time.monotonic() < end, self.seen
             if select.select([self.master], [], [], 0.1)[0]:
@@ -56,7 +56,7 @@ def wait_until_asleep(child: subprocess.Popen[bytes]) -> None:
     """Wait until a process waits for input. A signal between Python's last check for one and the blocking system call
     is not seen before the next key: nobody types that fast, but a test does."""
     state = Path(f"/proc/{child.pid}/stat")
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     asleep = 0
     while asleep < 3 and state.exists():  # only Linux has /proc
         assert time.monotonic() < end

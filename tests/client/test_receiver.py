@@ -341,7 +341,7 @@ async def test_a_peer_that_ignores_credit_is_left() -> None:
 
     async with Script(on_event) as server, server.client() as client:
         receiver = await client.receiver("q")
-        for _ in range(500):
+        for _ in range(12_000):
             if not receiver._link.attached:
                 break
             await asyncio.sleep(0.01)
@@ -378,7 +378,7 @@ async def test_settling_what_was_buffered_when_the_connection_was_lost_fails_at_
             receiver = await client.receiver("q", prefetch=5)
             (first,) = await receiver.receive_batch(1, 5)
             with broker.fault("down"):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(120):
                     while receiver.error is None:
                         await asyncio.sleep(0.01)
                     outcomes = await receiver.complete_many([first])

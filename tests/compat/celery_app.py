@@ -44,7 +44,7 @@ def add(left: int, right: int) -> None:
 with start_worker(app, perform_ping_check=False, pool="solo"):
     for number in range(3):
         add.delay(number, number)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(sums) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
 print("sums", sorted(sums), flush=True)

@@ -16,7 +16,7 @@ import pytest
 from twinbus.testing import Broker
 
 FOLDER = Path(__file__).parent / "node"
-SCENARIOS_TIMEOUT_S = 50
+SCENARIOS_TIMEOUT_S = 240
 NEVER = "P10675199DT2H48M5.4775807S"
 
 

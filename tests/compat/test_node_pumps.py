@@ -22,7 +22,7 @@ from twinbus.amqp.message import AmqpMessage
 
 FOLDER = Path(__file__).parent / "node"
 PUMPS = 8
-RECOVERY_TIMEOUT_S = 40.0
+RECOVERY_TIMEOUT_S = 120.0
 QUEUE = "[namespaces.contoso.queues.jobs]\nrequires_session = true\n"
 
 

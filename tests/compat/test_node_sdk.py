@@ -18,7 +18,7 @@ from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
 FOLDER = Path(__file__).parent / "node"
-SCENARIOS_TIMEOUT_S = 50
+SCENARIOS_TIMEOUT_S = 240
 
 # What a scenario's queue needs beyond the defaults; the queue is named after the scenario.
 QUEUES: dict[str, dict[str, Any]] = {

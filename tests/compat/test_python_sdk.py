@@ -63,7 +63,7 @@ class Queues:
 
 Scenario = Callable[[Bus, Queues], Awaitable[None]]
 SCENARIOS: dict[str, Scenario] = {}
-SCENARIO_TIMEOUT_S = 40
+SCENARIO_TIMEOUT_S = 240
 
 
 def scenario(run: Scenario) -> Scenario:

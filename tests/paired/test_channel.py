@@ -50,7 +50,7 @@ async def test_what_is_discarded_is_replaced(pair: Pair) -> None:
         await call(channel.discard)
         assert channel.opened is False
         assert channel.sdk is not broken
-        for _ in range(500):
+        for _ in range(12_000):
             if broken._shutdown.is_set():
                 break
             await asyncio.sleep(0.01)
@@ -112,7 +112,7 @@ async def test_a_connection_that_broke_is_not_left_to_the_collector(pair: Pair, 
             await call(channel.discard)
         else:
             await call(getattr(channel, how))
-        for _ in range(500):
+        for _ in range(12_000):
             if sockets() <= before:
                 break
             await asyncio.sleep(0.01)

@@ -526,7 +526,7 @@ async def test_closing_closes_both(pair: Pair) -> None:
         await call(sender.send_messages, ServiceBusMessage("x"))
     with pytest.raises(ValueError, match="already been shutdown"):
         await call(sender.schedule_messages, ServiceBusMessage("x"), datetime.now(UTC))
-    for _ in range(200):
+    for _ in range(6_000):
         if pair.connections() <= before:
             return
         await asyncio.sleep(0.02)

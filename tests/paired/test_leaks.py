@@ -78,7 +78,7 @@ async def test_after_the_outage_the_connections_to_the_backlog_are_closed(pair: 
             await asyncio.gather(*(call(sender.send_messages, ServiceBusMessage(str(number))) for number in range(4)))
             assert at_secondary() >= 1
         await pair.until("failed-back")
-        for _ in range(1000):
+        for _ in range(12_000):
             if not at_secondary():
                 break
             await asyncio.sleep(0.01)

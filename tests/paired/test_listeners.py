@@ -46,7 +46,7 @@ async def test_an_async_listener_is_awaited(pair: Pair) -> None:
     async with pair.sender(failover_interval=0, on_event=[listen]) as sender:
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, ServiceBusMessage("x"))
-    for _ in range(500):
+    for _ in range(12_000):
         if len(heard) == 2:
             break
         await asyncio.sleep(0.01)

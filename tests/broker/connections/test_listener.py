@@ -336,7 +336,7 @@ def test_http_connections_are_bounded(broker: Broker, monkeypatch: pytest.Monkey
         return broker.call(lambda server: len(server.hosts["contoso"]._http._server.connections))
 
     asked(broker)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 120
     while connections() and time.monotonic() < end:
         time.sleep(0.02)
     monkeypatch.setattr(http_app, "HTTP_CONNECTIONS_MAX", 1)
@@ -358,7 +358,7 @@ def test_nothing_is_kept_of_a_connection_that_is_over(broker: Broker) -> None:
     with connected(broker) as stream:
         stream.sendall(b"PUT /q HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nhalf")
         time.sleep(0.05)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 120
     while timers() and time.monotonic() < end:
         time.sleep(0.02)
     assert timers() == 0

@@ -84,7 +84,7 @@ class Pair:
             yield syphon
         finally:
             syphon.stop()
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(120):
                 await task
 
     async def taken(self, path: str, count: int, wait_s: float = 5.0) -> list[ReceivedMessage]:
@@ -111,7 +111,7 @@ async def _taken(broker: Broker, path: str, count: int, wait_s: float) -> list[R
     return found
 
 
-async def until(condition: Any, timeout_s: float = 8.0) -> None:
+async def until(condition: Any, timeout_s: float = 120.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.01)

@@ -217,7 +217,7 @@ async def test_a_secondary_that_restarts(tmp_path: Path, primary_broker: Broker)
         async with pair.running() as syphon:
             await until(lambda: syphon.tally.total().syphoned > 100)
             await asyncio.to_thread(secondary.restart)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 while await pair.left():
                     await asyncio.sleep(0.05)
         assert len(await pair.taken(path, 2_001, wait_s=0.5)) == 2_000

@@ -60,7 +60,7 @@ class Desk:
     def left(self, path: str, wanted: Sequence[str] = ()) -> list[str]:
         """The ids in an entity as soon as they are the wanted ones, or after a while: a broker shows messages that were
         taken by request until they are deleted on disk."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while (found := self.ids(path)) != list(wanted) and time.monotonic() < deadline:
             time.sleep(0.02)
         return found

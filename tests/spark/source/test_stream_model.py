@@ -59,7 +59,7 @@ class Engine:
             reader.stop()
         # A driver takes longer to start than the broker's disk to answer: messages settled earlier are gone by then.
         settled = {name for batch, names in self.sink.items() if batch + 1 < len(self.offsets) for name in names}
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while settled & set(self.desk.ids(self.queue)) and time.monotonic() < deadline:
             time.sleep(0.01)
 

@@ -31,7 +31,7 @@ def names(count: int, prefix: str = "m") -> list[str]:
     return [f"{prefix}{number}" for number in range(count)]
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

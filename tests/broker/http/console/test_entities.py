@@ -123,7 +123,7 @@ def live(broker: Broker) -> int:
 
 def until(broker: Broker, count: int) -> None:
     async def wait() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while broker.server and broker.server.console().streams.count != count:
                 await asyncio.sleep(0.02)
 
@@ -259,7 +259,7 @@ def test_the_last_hour_of_the_ledger(tmp_path: Path) -> None:
 
 def wait_for(window: Window, operations: int) -> Any:
     """Wait for the ledger, which a thread writes."""
-    for _ in range(500):
+    for _ in range(5_000):
         found = window.get("ledger").json
         if found["operations"] >= operations:
             return found

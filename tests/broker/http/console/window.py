@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from twinbus.testing import Broker
 
 API = "/console/$api/"
-PATIENCE_S = 15
+PATIENCE_S = 60
 
 
 class Answer(NamedTuple):

@@ -34,7 +34,7 @@ def line_length(broker: Broker) -> int:
 
 
 def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120
     while not happened():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.005)
