@@ -45,7 +45,7 @@ async def test_a_hundred_at_once_on_a_cold_sender(pair: Pair) -> None:
 
 
 async def test_a_hundred_at_once_while_failed_over(pair: Pair) -> None:
-    async with pair.sender(failover_interval=0) as sender:
+    async with pair.sender(failover_interval=0, try_timeout=30) as sender:
         with pair.primary.fault("refusing", "orders"):
             await call(sender.send_messages, ServiceBusMessage("first"))
             assert await asyncio.wait_for(all_at_once(sender), 60) == [None] * COUNT
@@ -56,7 +56,7 @@ async def test_a_hundred_at_once_while_failed_over(pair: Pair) -> None:
 
 @pytest.mark.parametrize("mode", ["down", "refusing"])
 async def test_a_hundred_at_once_that_fail_over_together(pair: Pair, mode: str) -> None:
-    async with pair.sender(failover_interval=0.5) as sender:
+    async with pair.sender(failover_interval=0.5, try_timeout=30) as sender:
         await call(sender.send_messages, ServiceBusMessage("before"))
         with pair.primary.fault(mode, "orders" if mode == "refusing" else None):
             assert await asyncio.wait_for(all_at_once(sender), 60) == [None] * COUNT

@@ -114,3 +114,16 @@ def test_a_thread_that_is_interrupted_takes_nothing_away(given: bool, monkeypatc
     if not given:
         pool.give(item)
     assert pool.take(0) is item
+
+
+def test_what_becomes_free_between_two_looks_is_taken() -> None:
+    pool = Pool(object, 1)
+    item = pool.take(1)
+    look = pool.take_free
+
+    def miss() -> None:
+        pool.take_free = look  # type: ignore[method-assign]
+        pool.free.append(item)
+
+    pool.take_free = miss  # type: ignore[method-assign]
+    assert pool.take(0) is item

@@ -193,3 +193,30 @@ def test_closing_together_waits_for_all() -> None:
 
     Tasks().together(slow, broken, slow)
     assert ended == [True, True], "in threads that do not keep their process alive"
+
+
+async def test_the_end_waits_for_work_that_cleans_up_and_keeps_nothing() -> None:
+    tasks = AsyncTasks()
+    steps: list[str] = []
+
+    async def work() -> None:
+        try:
+            steps.append("begun")
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.01)
+            steps.append("cleaned up")
+
+    async def close() -> None:
+        steps.append("closed")
+
+    tasks.spawn(work)
+    await tasks.leave(close)
+    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert steps == ["begun", "closed"]
+    assert not tasks._farewells
+    await tasks.finish()
+    assert steps == ["begun", "closed", "cleaned up"]
+    await asyncio.sleep(0)
+    assert not tasks._work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.paired.pairs import Pair, call, opened
 from twinbus.ledger.files import complete_files
 from twinbus.ledger.records import Backlog, decode
 from twinbus.ledger.totals import Totals
-from twinbus.paired import PairFaultedError
+from twinbus.paired import PairFaultedError, aio
 from twinbus.paired.syphon import closing, monitor
 
 
@@ -137,6 +138,27 @@ async def test_the_depths_of_the_backlog_queues(pair: Pair) -> None:
         name = client.backlog_queues[0]
         found = await call(client._pair._syphoning._counts, [name, "missing"])
     assert {each: tuple(count) for each, count in found.items()} == {name: (0, 0, 0)}
+
+
+async def test_dead_letters_are_counted_apart(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Admin:
+        async def __aenter__(self) -> Admin:
+            return self
+
+        async def __aexit__(self, *error: object) -> None:
+            pass
+
+        async def get_queue_runtime_properties(self, name: str) -> Any:
+            return SimpleNamespace(total_message_count=5, dead_letter_message_count=2, size_in_bytes=7)
+
+    client = aio.PairedServiceBusClient.from_connection_strings(
+        pair.primary.connection_string(), pair.secondary.connection_string(), enable_syphon=True
+    )
+    syphoning = client._pair._syphoning
+    assert syphoning is not None
+    monkeypatch.setattr(syphoning._secondary, "admin", lambda **options: Admin())
+    assert await syphoning._counts(["q"]) == {"q": monitor.Count(3, 7, 2)}
+    await client.close()
 
 
 async def test_no_syphon_starts_after_the_end(pair: Pair) -> None:

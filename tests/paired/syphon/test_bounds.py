@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ from twinbus.ledger.files import complete_files
 from twinbus.ledger.totals import Totals
 from twinbus.limits import SYPHON_BATCH_MESSAGES
 from twinbus.paired.syphon import Bounds, Pairing, SyphonRun, drain
-from twinbus.paired.syphon.drain import name_of
+from twinbus.paired.syphon.drain import _listen, name_of
 from twinbus.paired.syphon.pauses import Pauses
 from twinbus.testing import Broker
 
@@ -267,3 +268,34 @@ def test_an_idle_hour_is_four_receives_a_queue(tmp_path: Path, primary_broker: B
     # The broker counts one more of each: the receive that the end interrupted.
     assert {kind for kind, _ in operations["broker"]} == {"empty-poll"}
     assert set(operations["broker"].values()) <= {4, 5}
+
+
+def test_only_a_ca_and_tls_make_a_context(primary_broker: Broker) -> None:
+    secured = "Endpoint=sb://{}.example.net/;SharedAccessKeyName=n;SharedAccessKey=k"
+    plain = secured + ";UseDevelopmentEmulator=true"
+    ca = primary_broker.ca_file.read_text()
+    assert Pairing(secured.format("a"), secured.format("b"), "a").tls(secured) is None
+    with_ca = Pairing(secured.format("a"), secured.format("b"), "a", ca=ca)
+    assert with_ca.tls(secured) is not None
+    assert with_ca.tls(plain) is None
+
+
+async def test_a_run_stops_when_the_connection_to_its_stop_address_closes() -> None:
+    connected, stopped = asyncio.Event(), asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        connected.set()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    listening = asyncio.create_task(_listen(address, SimpleNamespace(stop=stopped.set)))  # type: ignore[arg-type]
+    await connected.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not stopped.is_set()
+    writers[0].close()
+    await listening
+    assert stopped.is_set()
+    server.close()

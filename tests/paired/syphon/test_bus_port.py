@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.paired.pairs import SkewedClock
 from twinbus.client import BusClient, Message
+from twinbus.errors import ServiceError
 from twinbus.limits import LOCK_DURATION_MS_DEFAULT, LOCK_DURATION_MS_MIN, SYPHON_WINDOW
-from twinbus.paired.syphon.bus_port import BusPort
+from twinbus.paired.syphon.bus_port import BusDestination, BusPort
 
 from .conftest import Pair
 
@@ -73,3 +78,38 @@ async def test_a_queue_and_a_destination(pair: Pair) -> None:
         await first.close()
         await second.close()
     assert len(await pair.dead(1)) == 1
+
+
+class SlowSender:
+    """A sender that accepts when it is told to, and has no room for a payload of b"refused"."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[ServiceError | None], None]] = []
+
+    def room(self) -> int:
+        return 1
+
+    def submit(self, payload: bytes, settle: Callable[..., None], index: int, **options: Any) -> None:
+        if payload == b"refused":
+            raise ServiceError("refused")
+        self.waiting.append(lambda error: settle(error, index))
+
+
+async def test_a_send_ends_with_the_last_outcome() -> None:
+    sender = SlowSender()
+    accepted: list[int] = []
+    sending = asyncio.create_task(
+        BusDestination(sender).send([[b"a"], [b"refused"], [b"b"]], accepted.append)  # type: ignore[arg-type]
+    )
+    await asyncio.sleep(0)
+    first, second = sender.waiting
+    first(None)
+    await asyncio.sleep(0)
+    assert not sending.done()
+    error = ServiceError("late")
+    second(error)
+    outcomes = await sending
+    assert outcomes[0] is None
+    assert str(outcomes[1]) == "refused"
+    assert outcomes[2] is error
+    assert accepted == [0]
