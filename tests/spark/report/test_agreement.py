@@ -126,10 +126,10 @@ def test_the_figures_at_the_top(both: Both) -> None:
     bill = sum((ledger.charged(stage=stage).bill for stage in CAUSED), Fraction(0))
     assert shown == {
         "messages sent": whole(ledger.flow("send", "direct", "to-backlog")),
-        "messages received": whole(ledger.flow("receive", "direct")),
+        "deliveries to receivers": whole(ledger.flow("receive", "direct")),
         "messages diverted": whole(ledger.events["diverted"]),
         "brought home": whole(ledger.events["syphoned"]),
-        "repeated": "0" if missing >= 0 else f"at most {-missing:,}",
+        "brought home twice": "0" if missing >= 0 else f"at most {-missing:,}",
         "lost": "0" if missing <= 0 else f"{missing:,} not home yet",
         "failed over": span(lasted / 1000),
         "slowest through the backlog": span(max(each.max_ms for each in ledger.times) / 1000),

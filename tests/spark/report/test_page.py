@@ -105,10 +105,10 @@ def test_the_same_facts_give_the_same_bytes(outage: CostReport) -> None:
 def test_the_large_numbers(outage: CostReport) -> None:
     assert dict(numbers(outage)) == {
         "messages sent": "54,000",
-        "messages received": "36,000",
+        "deliveries to receivers": "36,000",
         "messages diverted": "18,000",
         "brought home": "18,000",
-        "repeated": "0",
+        "brought home twice": "0",
         "lost": "0",
         "failed over": "9 min 30 s",
         "slowest through the backlog": "10 min",

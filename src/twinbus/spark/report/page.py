@@ -152,10 +152,10 @@ def numbers(report: CostReport) -> list[tuple[str, str]]:
     added = outage_bill(report)
     return [
         ("messages sent", f"{report.sent:,}"),
-        ("messages received", f"{report.received:,}"),
+        ("deliveries to receivers", f"{report.received:,}"),
         ("messages diverted", f"{report.diverted:,}"),
         ("brought home", f"{report.syphoned:,}"),
-        ("repeated", f"at most {report.repeated:,}" if report.repeated else "0"),
+        ("brought home twice", f"at most {report.repeated:,}" if report.repeated else "0"),
         ("lost", "0" if not report.missing else f"{report.missing:,} not home yet"),
         ("failed over", span(report.failed_over_s)),
         ("slowest through the backlog", "-" if report.latency is None else span(report.latency.max_ms / 1000)),
