@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from twinbus.client.envelope import pack
 from twinbus.errors import ServerBusyError
 from twinbus.paired.syphon import Fate, Syphon, decide
 from twinbus.paired.syphon.port import Held
-from twinbus.paired.syphon.sdk_port import SdkDestination, SdkSource, translated
+from twinbus.paired.syphon.sdk_port import SdkDestination, SdkPort, SdkSource, translated
 
 from .conftest import Pair
 from .test_syphon import numbered
@@ -100,8 +102,30 @@ async def test_each_message_has_its_outcome() -> None:
     assert [type(error).__name__ for error in outcomes] == ["NoneType", "MessageLockLostError"] * 2
     await source.release(held)
     assert receiver.settled == [0, 1, 2, 3] * 2, "all, whatever becomes of one"
+    receiver.settled.clear()
     await source.renew(held[:1])
+    assert receiver.settled == [0]
     assert held[0].expires_ms > 0
+
+
+@pytest.mark.parametrize("since", [None, datetime(2026, 1, 2, tzinfo=UTC)], ids=["empty", "one"])
+async def test_the_age_of_a_queue_is_that_of_its_first_message(since: datetime | None) -> None:
+    class Peeking:
+        closed = 0
+
+        async def __aenter__(self) -> None:
+            pass
+
+        async def peek_messages(self, count: int) -> list[Any]:
+            return [] if since is None else [SimpleNamespace(enqueued_time_utc=since)]
+
+        async def close(self) -> None:
+            self.closed += 1
+
+    receiver = Peeking()
+    port = SdkPort(SimpleNamespace(get_queue_receiver=lambda path: receiver))  # type: ignore[arg-type]
+    assert await port.oldest_ms("q") == (None if since is None else 1_767_312_000_000)
+    assert receiver.closed == 1
 
 
 async def test_what_is_too_large_is_not_sent() -> None:

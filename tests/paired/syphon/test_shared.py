@@ -86,6 +86,22 @@ async def test_a_syphon_that_stops_knocks_no_more() -> None:
     assert shared.gate.is_set(), "it is ending anyway"
 
 
+async def test_a_pause_is_as_long_as_it_says_and_ends_with_the_syphon(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Stage().shared
+    pauses: list[float] = []
+    timeout = asyncio.timeout
+
+    def noted(seconds: float) -> asyncio.Timeout:
+        pauses.append(seconds)
+        return timeout(0.001)
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    await shared.pause(1500)
+    shared.stopping.set()
+    await shared.pause(250)
+    assert pauses == [1.5, 0.25]
+
+
 async def test_a_closed_gate_releases_what_is_held() -> None:
     stage = Stage()
     intake = BacklogIntake("q", stage.shared)
