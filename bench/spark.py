@@ -12,6 +12,8 @@ workers. The broker does the same work for all, so its CPU is not counted. Start
 number of rows, so each Spark run is made twice, with a tenth of the rows and with all: `cpu_us` is the difference per
 row, `start_cpu_s` the rest. What Spark adds is its `cpu_us` less the client's. Only Spark decodes bodies, ids and two
 properties, so this is part of what it adds.
+
+`floor_us` is the `cpu_us` of a source or sink that does nothing (`spark_floor.py`): no Python source adds less.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import spark_floor
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from measure import machine
+from pyspark import cloudpickle
 from syphon import Peer
 
 from twinbus.amqp.reader import read_head
@@ -42,7 +46,8 @@ from twinbus.client.blocking import BlockingBus
 from twinbus.spark.session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
 
 BODY = b"x" * 1_000
 KEPT = "kept"
@@ -137,6 +142,10 @@ class Bench:
         frame.option("endingSequenceNumber", count).load().write.format("noop").mode("overwrite").save()
         return count
 
+    def floor_batch(self, count: int) -> int:
+        self.spark.read.format("floor").option("rows", count).load().write.format("noop").mode("overwrite").save()
+        return count
+
     def client_batch(self, count: int) -> int:
         found = 0
         with self.bus() as bus:
@@ -159,18 +168,19 @@ class Bench:
     # --- stream -----------------------------------------------------------------------------------------------------
 
     def spark_stream(self, count: int) -> int:
+        stream = self.spark.readStream.format("servicebus").options(connectionString=self.text, queueName=MOVED)
+        # One micro-batch for any number of rows: its cost is part of the start.
+        return self.streamed(stream.option("maxMessagesPerTrigger", max(count, 1)))
+
+    def floor_stream(self, count: int) -> int:
+        return self.streamed(self.spark.readStream.format("floor").option("rows", count))
+
+    def streamed(self, stream: DataStreamReader) -> int:
+        """Read a stream to its end; returns the number of rows."""
         self.runs += 1
         checkpoint = self.folder / f"checkpoint-{self.runs}"
-        stream = self.spark.readStream.format("servicebus").options(connectionString=self.text, queueName=MOVED)
-        query = (
-            # One micro-batch for any number of rows: its cost is part of the start.
-            stream.option("maxMessagesPerTrigger", max(count, 1))
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+        writer = stream.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         shutil.rmtree(checkpoint, ignore_errors=True)
         return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
@@ -202,15 +212,21 @@ class Bench:
 
     # --- sink -------------------------------------------------------------------------------------------------------
 
-    def spark_sink(self, count: int) -> int:
-        rows = self.spark.range(count).selectExpr(
+    def rows(self, count: int) -> DataFrame:
+        return self.spark.range(count).selectExpr(
             f"cast(repeat('x', {len(BODY)}) AS binary) AS body",
             "concat('row-', id) AS messageId",
             "'order' AS subject",
             "map('shop', '\"A\"', 'number', cast(id AS string)) AS properties",
         )
+
+    def spark_sink(self, count: int) -> int:
         options = {"connectionString": self.text, "queueName": SUNK, "duplicateDetection": "ignore"}
-        rows.write.format("servicebus").options(**options).mode("append").save()
+        self.rows(count).write.format("servicebus").options(**options).mode("append").save()
+        return count
+
+    def floor_sink(self, count: int) -> int:
+        self.rows(count).write.format("floor").mode("append").save()
         return count
 
     def client_sink(self, count: int) -> int:
@@ -255,12 +271,12 @@ def one_round(bench: Bench, case: str, rows: int, sdk_rows: int) -> dict[str, An
     """One case with Spark, the client and the SDK."""
 
     def run(who: str, count: int) -> tuple[float, dict[str, float]]:
-        if case == "stream":
+        if case == "stream" and who != "floor":
             bench.fill(MOVED, count)
         # Spark's workers may come and go while the others work, and must not be counted for them.
-        clock = partial(tree_cpu_s, bench.broker) if who == "spark" else own_cpu_s
+        clock = partial(tree_cpu_s, bench.broker) if who in ("spark", "floor") else own_cpu_s
         found = measured(getattr(bench, f"{who}_{case}"), count, clock)
-        if case == "sink" and (got := bench.empty(SUNK, count)) != count:
+        if case == "sink" and who != "floor" and (got := bench.empty(SUNK, count)) != count:
             raise RuntimeError(f"{who} sent {got} of {count}.")
         return found
 
@@ -269,6 +285,7 @@ def one_round(bench: Bench, case: str, rows: int, sdk_rows: int) -> dict[str, An
     spark_s, spark = run("spark", rows)
     client_s, client = run("client", rows)
     sdk_s, sdk = run("sdk", sdk_rows)
+    little_floor, floor = sum(run("floor", few)[1].values()), sum(run("floor", rows)[1].values())
     # Per row, without the start.
     each_us = {name: (spark[name] - little[name]) / (rows - few) * 1e6 for name in PROGRAMS}
     row_us, client_us = sum(each_us.values()), client["driver"] / rows * 1e6
@@ -284,6 +301,7 @@ def one_round(bench: Bench, case: str, rows: int, sdk_rows: int) -> dict[str, An
         "sdk_rows_per_s": round(sdk_rows / sdk_s),
         "sdk_cpu_us": round(sdk["driver"] / sdk_rows * 1e6, 1),
         "added_us": round(row_us - client_us, 1),
+        "floor_us": round((floor - little_floor) / (rows - few) * 1e6, 1),
     }
 
 
@@ -304,6 +322,9 @@ def main() -> int:
         peer = Peer(folder / "broker", "bench", [KEPT, MOVED, SUNK])
         try:
             with spark_session("bench", master="local[2]", settings={"spark.local.dir": str(folder)}) as spark:
+                # Workers cannot import it.
+                cloudpickle.register_pickle_by_value(spark_floor)
+                spark.dataSource.register(spark_floor.Floor)
                 bench = Bench(peer, spark, folder)
                 bench.fill(KEPT, options.rows)
                 for _ in range(2):
@@ -318,12 +339,23 @@ def main() -> int:
     results = {
         case: {name: statistics.median(row[name] for row in rows) for name in rows[0]} for case, rows in rounds.items()
     }
-    titles = ("Spark/s", "client/s", "SDK/s", "Spark us", "JVM us", "worker us", "client us", "SDK us", "added us")
+    titles = (
+        "Spark/s",
+        "client/s",
+        "SDK/s",
+        "Spark us",
+        "JVM us",
+        "worker us",
+        "client us",
+        "SDK us",
+        "added us",
+        "floor us",
+    )
     print(" " * 8 + "".join(title.rjust(11) for title in titles))
     for case, row in results.items():
         rates = "".join(f"{row[f'{who}_rows_per_s']:11,.0f}" for who in ("spark", "client", "sdk"))
         costs = "".join(f"{row[f'{who}_cpu_us']:11.1f}" for who in ("spark", "jvm", "workers", "client", "sdk"))
-        print(f"{case:8}{rates}{costs}{row['added_us']:11.1f}")
+        print(f"{case:8}{rates}{costs}{row['added_us']:11.1f}{row['floor_us']:11.1f}")
     missed = [case for case, row in results.items() if row["added_us"] > ADDED_US_MAX]
     found = {
         "machine": machine(),
