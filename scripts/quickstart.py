@@ -50,9 +50,15 @@ class Terminal:
         while not seen(self._text):  # type: ignore[operator]
             if time.monotonic() > deadline:
                 raise SystemExit(f"terminal {self.number} shows nothing new:\n{self._text[-2000:]}")
-            if select.select([self._handle], [], [], 0.2)[0]:
-                data = os.read(self._handle, 65536).decode(errors="replace")
-                self._text += CONTROL.sub("", data).replace("\r\n", "\n")
+            self.read()
+
+    def read(self, wait_s: float = 0.2) -> bool:
+        """Read what it shows; returns whether that was something."""
+        if not select.select([self._handle], [], [], wait_s)[0]:
+            return False
+        data = os.read(self._handle, 65536).decode(errors="replace")
+        self._text += CONTROL.sub("", data).replace("\r\n", "\n")
+        return True
 
     def type(self, line: str) -> None:
         before = len(self._text)
@@ -118,7 +124,9 @@ def main(target: Path) -> None:
                 terminal.type(line)
             time.sleep(1)
             for each in terminals.values():
-                each.until(lambda _: True)
+                # Also what another terminal did to it: the next prompt must not be taken for an answer.
+                while each.read():
+                    pass
             if number != last:
                 out.write(f"\n--- terminal {number}, after {time.monotonic() - begun:.0f} s ---\n")
             last = number
