@@ -74,3 +74,11 @@ def test_a_disk_that_is_too_slow_fails_the_copy_alone(tmp_path: Path, monkeypatc
     copy.put(facts)
     with pytest.raises(StoreError, match="too slow for the current load"):
         copy.finish()
+
+
+def test_a_folder_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
+    """By an interrupted command, at any moment."""
+    copy = FollowingStore(tmp_path / "removed" / "copy")
+    with pytest.raises(StoreError, match="cannot be written"):
+        copy.finish()
+    assert list(tmp_path.iterdir()) == []

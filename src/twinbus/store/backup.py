@@ -78,6 +78,8 @@ class FollowingStore:
         self._waiting_bytes = 0
         # Why the copy failed; None while all is well.
         self.error: StoreError | None = None
+        # Opened here and not by the thread, so that a folder which is removed later stays removed.
+        self._store = self._opened()
         self._thread = threading.Thread(target=self._serve, name="backup", daemon=True)
         self._thread.start()
 
@@ -107,18 +109,32 @@ class FollowingStore:
             os.close(handle)
         folders.sync_folder(self._folder)
 
-    def _serve(self) -> None:
+    def _opened(self) -> Store | None:
         try:
-            with Store.open(self._folder, sync=False) as store:
+            # Without its parents.
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            return Store.open(self._folder, sync=False)
+        except (StoreError, OSError) as error:
+            self._fail(error)
+            return None
+
+    def _serve(self) -> None:
+        if self._store is None:
+            return
+        try:
+            with self._store as store:
                 while (facts := self._work.get()) is not None:
                     if self.error is None:
                         store.commit(facts)
                     with self._lock:
                         self._waiting_bytes -= _size(facts)
         except (StoreError, OSError) as error:
-            # The store's own text is about a broker that has to stop; its cause is about the disk.
-            reason = str(error.__cause__ or error).rstrip(".")
-            self.error = StoreError(f"The backup cannot be written to {self._folder}: {reason}. Is the disk full?")
+            self._fail(error)
+
+    def _fail(self, error: StoreError | OSError) -> None:
+        # The store's own text is about a broker that has to stop; its cause is about the disk.
+        reason = str(error.__cause__ or error).rstrip(".")
+        self.error = StoreError(f"The backup cannot be written to {self._folder}: {reason}. Is the disk full?")
 
 
 def _size(facts: Facts) -> int:
