@@ -34,7 +34,7 @@ TESTED_BY: dict[str, str] = {
     "broker/links/test_browser.py": "source_filters",
     "broker/links/test_publisher.py": "senders",
     "broker/messages/test_message_view.py": "changes",
-    "broker/messages/test_stored.py": "browsing stored_head",
+    "broker/messages/test_stored.py": "stored_head",
     "broker/metering/test_meter.py": "scribe",
     "broker/metering/test_metrics.py": "histogram",
     "broker/security/test_certificates.py": "authority",

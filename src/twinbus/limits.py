@@ -235,6 +235,7 @@ SLICE_EVENTS: Final = 16  # frames of one client between two checks of the time
 COMMIT_ROWS_MAX: Final = 4_000  # rows waiting for a commit; above this, long-running work waits
 GATHER_MS: Final = 8  # that a commit waits for more while clients are behind
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
+BROWSE_EXPIRED_MAX: Final = 4_000  # expired messages that a peek skips; further ones are returned
 ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
 SEND_STEP_MESSAGES: Final = 250  # messages per send to a queue; larger batches are accepted in steps
 FAN_OUT_COPIES_MAX: Final = 1_000  # copies of one send to a topic made at once; more are made in steps

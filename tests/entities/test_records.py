@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twinbus.entities import records
 from twinbus.entities.message import QueuedMessage, Relayed
 from twinbus.errors import StoreCorruptError
-from twinbus.store.facts import index_key
+from twinbus.store.facts import DAMAGED, index_key
 
 texts = st.text(max_size=40)
 
@@ -118,6 +118,15 @@ def test_another_version_is_refused() -> None:
     session = b"\x09" + records.pack_session("s", 1, b"")[1:]
     with pytest.raises(StoreCorruptError, match="version 9"):
         records.unpack_session(session)
+
+
+def test_expiry_is_read_without_decoding_the_rest() -> None:
+    for changes in (None, {"reason": "because"}):
+        packed = records.pack(message(expires_ms=1_000, changes=changes), "session")
+        assert not records.expired(packed, 999)
+        assert records.expired(packed, 1_000)
+    assert not records.expired(records.pack(message(expires_ms=None)), 2**63)
+    assert not records.expired(DAMAGED, 2**63)
 
 
 @given(session_id=texts, updated_ms=st.integers(0, 2**63), state=st.binary(max_size=50))

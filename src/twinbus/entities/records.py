@@ -19,6 +19,7 @@ VERSION: Final = 1
 
 # version, flags, delivery count, body number, size, enqueued, expires (0: never)
 HEAD: Final = struct.Struct(">BBIQIQQ")
+_EXPIRES_OFFSET: Final = HEAD.size - 8
 KEY: Final = struct.Struct(">IQ")
 BODY_KEY: Final = struct.Struct(">Q")
 ENTITY_KEY: Final = struct.Struct(">I")
@@ -146,6 +147,14 @@ def unpack(value: bytes) -> Record:
         source,
         bool(flags & DAMAGED),
     )
+
+
+def expired(value: bytes, now_ms: int) -> bool:
+    """Whether the message of a record has expired, without decoding the rest. False for an unreadable record."""
+    if len(value) < HEAD.size:
+        return False
+    expires_ms: int = NUMBER.unpack_from(value, _EXPIRES_OFFSET)[0]
+    return 0 < expires_ms <= now_ms
 
 
 def message_of(seq: int, record: Record) -> QueuedMessage:

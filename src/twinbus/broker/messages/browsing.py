@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.entities import records
 from twinbus.errors import StoreCorruptError
+from twinbus.limits import BROWSE_EXPIRED_MAX
 from twinbus.store.facts import Table, index_key, index_numbers
 
 if TYPE_CHECKING:
@@ -20,27 +21,30 @@ def browse(
 ) -> list[QueuedMessage]:
     """Up to `count` messages from a sequence number on, read from the store's index, whose keys are in that order.
 
-    Damaged messages that were set aside are included only on request. A caller that also reads bodies does both in one
-    `store.snapshot()`, because a commit between the two could delete a body.
+    Expired messages are skipped, but only a bounded number: a million may have expired at once, and then the next ones
+    are returned as they are, as the service does too. Damaged messages that were set aside are included only on
+    request. A caller that also reads bodies does both in one `store.snapshot()`, because a commit between the two could
+    delete a body.
     """
-    stop = index_key(queue.entity_id + 1, 0)
+    messages = queue.messages
     now_ms = host.clock.now_ms()
+    skips = BROWSE_EXPIRED_MAX if messages.expires else 0
     found: list[QueuedMessage] = []
-    while len(found) < count:
-        rows = host.store.page(Table.INDEX, index_key(queue.entity_id, first), stop, count - len(found))
-        if not rows:
+    stop = index_key(queue.entity_id + 1, 0)
+    for key, value in host.store.scan(Table.INDEX, index_key(queue.entity_id, first), stop):
+        if skips and records.expired(value, now_ms):
+            skips -= 1
+            continue
+        _, seq = index_numbers(key)
+        if messages.removed(seq):
+            continue
+        try:
+            record = records.unpack(value)
+        except StoreCorruptError:
+            continue  # set aside when the namespace was opened
+        if record.damaged and not damaged:
+            continue
+        found.append(records.message_of(seq, record))
+        if len(found) == count:
             break
-        for key, value in rows:
-            _, seq = index_numbers(key)
-            first = seq + 1
-            if queue.messages.removed(seq):
-                continue
-            try:
-                record = records.unpack(value)
-            except StoreCorruptError:
-                continue  # set aside when the namespace was opened
-            if record.damaged and not damaged:
-                continue
-            if record.expires_ms is None or record.expires_ms > now_ms or not queue.messages.expires:
-                found.append(records.message_of(seq, record))
     return found
