@@ -4,8 +4,7 @@ Three senders send the same messages to the same queue of a broker in another pr
 order: the SDK's, another of the SDK's as a control, and the paired one. A call's CPU is that of the thread that makes
 it. A block is the sum of its calls, and gives the ratio of the paired sender to the mean of the other two. The figure
 is the median over all blocks, with its range in nine of ten bootstrap draws, and the ratio of the control to the first,
-which would be 1 on a machine without noise. The last column is what the paired sender itself adds, measured in front
-of an SDK that does nothing. Results: a table, and JSON in bench/results/.
+which would be 1 on a machine without noise. Results: a table, and JSON in bench/results/.
 """
 
 from __future__ import annotations
@@ -91,31 +90,6 @@ def middle(ratios: list[float]) -> tuple[float, float, float]:
     return median(ratios), draws[20], draws[-21]
 
 
-class Nothing:
-    """An SDK sender that does nothing."""
-
-    async def send_messages(self, message: Any, **options: Any) -> None:
-        pass
-
-
-async def own_us(load: str, calls: int = 20_000) -> float:
-    """Microseconds that the asyncio sender adds to a call."""
-    text = "Endpoint=sb://{}.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
-    client = aio.PairedServiceBusClient.from_connection_strings(text.format("a"), text.format("b"))
-    sender = client.get_queue_sender("bench")
-    plain = Nothing()
-    channel = sender._channels.all[0]
-    channel.sdk, channel.opened = plain, True  # type: ignore[assignment]
-    message = LOADS[load]()
-    spent = []
-    for send in (plain.send_messages, sender.send_messages):
-        started = time.process_time()
-        for _ in range(calls):
-            await send(message)
-        spent.append(time.process_time() - started)
-    return 1e6 * (spent[1] - spent[0]) / calls
-
-
 def awaited(send: Callable[[Any], None]) -> Send:
     """A sync sender's call on the same loop; it adds the same to both sides."""
 
@@ -154,8 +128,6 @@ async def measure(primary: str, secondary: Broker, options: argparse.Namespace) 
         sends = [one_aio.send_messages, control_aio.send_messages, ours_aio.send_messages]
         for load in LOADS:
             results[f"aio, {load}"] = await compare(sends, load, options)
-    for load in LOADS:
-        results[f"aio, {load}"]["own_us"] = results[f"sync, {load}"]["own_us"] = await own_us(load)
     return results
 
 
@@ -170,13 +142,13 @@ def main() -> int:
         )
         results = asyncio.run(measure(primary, secondary, options))
     head = "  90 %            control"
-    print(f"{'':18}{'SDK us':>9}{'time':>8}{head}{'SDK CPU':>11}{'CPU':>8}{head}{'own us':>9}")
+    print(f"{'':18}{'SDK us':>9}{'time':>8}{head}{'SDK CPU':>11}{'CPU':>8}{head}")
     for name, row in results.items():
         parts = [name.ljust(18)]
         for what, width in (("time", 9), ("cpu", 11)):
             parts.append(f"{row[f'sdk_{what}_us']:{width}.0f}{row[f'{what}_ratio']:8.3f}")
             parts.append(f"  {row[f'{what}_low']:.3f} - {row[f'{what}_high']:.3f}{row[f'{what}_control']:9.3f}")
-        print("".join(parts) + f"{row['own_us']:9.1f}")
+        print("".join(parts))
     missed = [
         f"{name}: {what}" for name, row in results.items() for what, bar in BARS.items() if row[f"{what}_low"] > bar
     ]

@@ -75,6 +75,8 @@ class ScriptedChannel:
         self.entity_name = queue
         self.fully_qualified_namespace = "contoso"
         self.client_identifier = "me"
+        # A link that the SDK would open first: all sends go through its public method.
+        self._running = False
 
     async def open(self, seconds: float) -> None:
         self.script.happen(self.queue, "open", seconds)

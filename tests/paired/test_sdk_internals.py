@@ -6,6 +6,10 @@ import ast
 import asyncio
 import inspect
 import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +19,17 @@ import azure.servicebus.aio as sdk_aio
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._pyamqp import _connection, _transport, client
+from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.aio import _client_async, _connection_async, _transport_async
-from azure.servicebus._pyamqp.error import AuthenticationException, TokenAuthFailure
+from azure.servicebus._pyamqp.error import (
+    AMQPConnectionError,
+    AMQPException,
+    AMQPLinkError,
+    AuthenticationException,
+    ErrorCondition,
+    MessageException,
+    TokenAuthFailure,
+)
 from azure.servicebus._version import VERSION
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
@@ -24,7 +37,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from tests.paired.pairs import Pair, call
 from twinbus.client import ReceivedMessage
 from twinbus.paired import sdk_internals
-from twinbus.paired.sdk_internals import Connections
+from twinbus.paired.sdk_internals import Connections, is_running
 
 TEXT = "Endpoint=sb://localhost:1;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
 
@@ -107,6 +120,149 @@ async def test_the_bytes_of_messages_that_come(pair: Pair) -> None:
             assert [each.message_id for each in found] == ["m", "n"], changed("how transfers come")
             assert found[0].body == b"x" * 200_000, changed("how transfers come")
             assert payloads.take(received[0]) == b"", "each is taken once"
+
+
+def _messages() -> list[ServiceBusMessage]:
+    """New ones each time: a send changes them."""
+    later = datetime(2030, 1, 1, tzinfo=UTC)
+    return [
+        ServiceBusMessage(b"x", message_id="bytes"),
+        ServiceBusMessage("é" * 300, message_id="text", subject="s", content_type="text/plain", to="t"),
+        ServiceBusMessage(None, message_id="nothing"),
+        ServiceBusMessage(b"x" * 200_000, message_id="large"),
+        ServiceBusMessage(b"x", message_id="o" * 128, correlation_id="c", reply_to="r", reply_to_session_id="s"),
+        ServiceBusMessage(b"x", message_id="p", session_id="p", partition_key="p"),
+        ServiceBusMessage(b"x", message_id="l", time_to_live=timedelta(days=1), scheduled_enqueue_time_utc=later),
+        ServiceBusMessage(b"x", message_id="a", application_properties={"n": 2**30, "é": [1.5, None, b"b", True]}),
+        ServiceBusMessage(b"x", message_id="empty", application_properties={}),
+    ]
+
+
+class _Sends:
+    """An open SDK sender, with what its link is given to send."""
+
+    def __init__(self, package: Any, sender: Any) -> None:
+        self.sender = sender
+        self.sent: list[tuple[bytes, float]] = []
+        # Raised by the link.
+        self.error: BaseException | None = None
+        self.one = sdk_internals.send_one if package is sdk else sdk_internals.async_send_one
+        name = "send_message" if package is sdk else "send_message_async"
+        inner = getattr(sender._handler, name)
+
+        def note(message: Any, timeout: float) -> None:
+            output = bytearray()
+            encode_payload(output, message)
+            self.sent.append((bytes(output), timeout))
+            if self.error is not None:
+                raise self.error
+
+        def send(message: Any, *, timeout: float) -> None:
+            note(message, timeout)
+            inner(message, timeout=timeout)
+
+        async def send_async(message: Any, *, timeout: float) -> None:
+            note(message, timeout)
+            await inner(message, timeout=timeout)
+
+        setattr(sender._handler, name, send if package is sdk else send_async)
+
+    async def outcome(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, ...]:
+        """What comes of a send: the error, its message and cause, and what is left of the link."""
+        try:
+            await call(method, *arguments, **options)
+        except Exception as error:
+            cause = getattr(error, "inner_exception", None)
+            return type(error), str(error), type(cause), is_running(self.sender), sdk_internals.is_shut(self.sender)
+        return (None,)
+
+
+@asynccontextmanager
+async def _sends(pair: Pair, **options: Any) -> AsyncIterator[_Sends]:
+    package = sdk if pair.package.__name__.endswith("paired") else sdk_aio
+    text = pair.primary.connection_string()
+    made = package.ServiceBusClient.from_connection_string(text, retry_total=0, **options)
+    sender: Any = made.get_queue_sender("orders")
+    await call(sender.__aenter__ if package is sdk_aio else sender.__enter__)
+    try:
+        yield _Sends(package, sender)
+    finally:
+        await call(made.close)
+
+
+async def test_one_message_goes_out_as_by_the_sdk(pair: Pair) -> None:
+    async with _sends(pair) as sends:
+        for ours, theirs in zip(_messages(), _messages(), strict=True):
+            for _ in range(2):
+                await call(sends.sender.send_messages, theirs, timeout=30)
+                await call(sends.one, sends.sender, ours, 30)
+                (expected, their_s), (found, our_s) = sends.sent[-2:]
+                assert found == expected, changed(f"how it encodes '{ours.message_id}'")
+                assert our_s == 30 >= their_s > 29, changed("what a link is told about the timeout")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError("late"),
+        OSError("broken"),
+        ValueError("odd"),
+        AttributeError("odd"),
+        MessageException(ErrorCondition.LinkMessageSizeExceeded, description="too large"),
+        MessageException(b"com.microsoft:server-busy", description="busy"),
+        AMQPConnectionError(ErrorCondition.SocketError, description="gone"),
+        AMQPLinkError(ErrorCondition.NotFound, description="gone"),
+        AMQPLinkError(ErrorCondition.LinkDetachForced, description="idle"),
+        AMQPException(ErrorCondition.UnauthorizedAccess, description="no"),
+    ],
+    ids=lambda error: f"{type(error).__name__}-{getattr(error, 'condition', '')}",
+)
+async def test_one_message_fails_as_by_the_sdk(pair: Pair, error: Exception) -> None:
+    async def failed(way: str) -> tuple[Any, ...]:
+        async with _sends(pair) as sends:
+            sends.error = error
+            (message, *_) = _messages()
+            if way == "sdk":
+                return await sends.outcome(sends.sender.send_messages, message, timeout=30)
+            return await sends.outcome(sends.one, sends.sender, message, 30)
+
+    assert await failed("ours") == await failed("sdk"), changed("how a send fails")
+
+
+async def test_a_message_that_cannot_be_sent_is_refused_as_by_the_sdk(pair: Pair) -> None:
+    async with _sends(pair) as sends:
+        found = []
+        for method in (partial(sends.one, sends.sender, timeout_s=30), partial(sends.sender.send_messages, timeout=30)):
+            message = ServiceBusMessage(b"x", message_id="m")
+            message._raw_amqp_message = None  # type: ignore[assignment]
+            found.append(await sends.outcome(method, message))
+        assert found[0] == found[1], changed("which messages it takes")
+        assert found[0][0] is TypeError
+        assert sends.sent == []
+
+
+@pytest.mark.parametrize("why", ["link", "closed", "try_timeout", "tracing"])
+async def test_a_send_that_does_more_is_left_to_the_sdk(pair: Pair, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"try_timeout": 20} if why == "try_timeout" else {}
+    async with _sends(pair, **options) as sends:
+        sender, left = sends.sender, []
+        inner = sender.send_messages
+
+        def send(message: Any, *, timeout: float) -> Any:
+            left.append(timeout)
+            return inner(message, timeout=timeout)
+
+        sender.send_messages = send
+        (message, *_) = _messages()
+        if why == "tracing":
+            monkeypatch.setattr(sdk_internals, "is_tracing_enabled", lambda: True)
+        elif why == "link":
+            await call(sender._close_handler)
+        elif why == "closed":
+            await call(sender.close)
+        outcome = await sends.outcome(sends.one, sender, message, 30)
+        assert left == [30]
+        assert outcome[0] is (ValueError if why == "closed" else None)
 
 
 def test_nothing_else_uses_what_the_sdk_does_not_document() -> None:

@@ -20,7 +20,7 @@ from twinbus.paired.entity import PairedEntity
 from twinbus.paired.errors import MessageInBacklogError, PairFaultedError
 from twinbus.paired.messages import OutgoingMessages, PairedMessageBatch, prepared
 from twinbus.paired.retries import size_of
-from twinbus.paired.sdk_internals import is_ready
+from twinbus.paired.sdk_internals import is_ready, send_one
 from twinbus.paired.state import EntityState
 from twinbus.paired.synchronization import Pool, Signal
 from twinbus.paired.work import BUSY, BatchMaking, Cancelling, Scheduling, Sending, Work
@@ -111,7 +111,8 @@ class PairedServiceBusSender:
         `timeout` covers all of it; the default is 60 seconds or twice the failover interval, whichever is longer. A
         list or a batch goes as a whole.
         """
-        if not is_ready(message, RESERVED):
+        single = is_ready(message, RESERVED)
+        if not single:
             message = prepared(message)
         entity = self._entity
         started_s = self._steady_s()
@@ -124,10 +125,10 @@ class PairedServiceBusSender:
             try:
                 if channel.opened:
                     attempt_s = self._attempt_s if timeout is None else self._pair.retries.attempt_s(timeout)
-                    if kwargs:
-                        channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)  # type: ignore[arg-type]
+                    if single and not kwargs:
+                        send_one(channel.sdk, message, attempt_s)  # type: ignore[arg-type]
                     else:
-                        channel.sdk.send_messages(message, timeout=attempt_s)  # type: ignore[arg-type]
+                        channel.sdk.send_messages(message, timeout=attempt_s, **kwargs)  # type: ignore[arg-type]
                     if not entity.direct:
                         entity.succeeded()
                     if self._journal is not None:
