@@ -14,7 +14,7 @@ from twinbus.errors import (
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
-from twinbus.limits import SESSION_STATE_BYTES_MAX
+from twinbus.limits import SESSION_STATE_BYTES_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Table
 
 
@@ -384,3 +384,22 @@ def test_a_restart_keeps_order_states_and_places(house: House) -> None:
 
 def test_a_session_shows_itself(house: House) -> None:
     assert repr(house.accept("s")) == "<MessageSession 's' locked=True members=0>"
+
+
+def test_a_tick_takes_back_sessions_until_their_messages_are_enough() -> None:
+    house = House(requires_session=True, lock_duration_ms=10_000)
+    held = TICK_MESSAGES_MAX // 2
+    sessions = [f"s{number}" for number in range(5)]
+    for name in sessions:
+        house.send(*(f"{name}-{number}" for number in range(held)), session_id=name)
+        house.accept(name).acquire(held, house.now, house.facts)
+    house.clock.step(seconds=10)
+    lost: list[list[str]] = []
+    while (at_ms := house.namespace.next_deadline()) is not None and at_ms <= house.now:
+        house.heard.clear()
+        house.namespace.tick(house.now, house.facts)
+        assert len(house.facts.index) <= TICK_MESSAGES_MAX
+        house.commit()
+        lost.append([each for each in house.heard if each.startswith("lost")])
+    assert lost == [["lost s0", "lost s1"], ["lost s2", "lost s3"], ["lost s4"]]
+    assert house.queue.counts.active == len(sessions) * held

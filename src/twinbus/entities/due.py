@@ -28,13 +28,17 @@ def lapse_locks(queue: Queue, now_ms: int, facts: Facts) -> int:
 
 
 def lapse_sessions(queue: Queue, sessions: Sessions, now_ms: int, facts: Facts) -> int:
-    """Take back sessions whose lock has expired; their receivers are told after the commit."""
-    lapsed = sessions.locks.lapsed(now_ms, TICK_MESSAGES_MAX)
-    for session in lapsed:
+    """Take back sessions whose lock has expired, until their messages are as many as one tick should move; their
+    receivers are told after the commit. Returns how many messages returned; a session without any counts as one."""
+    count = 0
+    for session in sessions.locks.lapsed(now_ms, TICK_MESSAGES_MAX):
+        count += max(len(session.held), 1)
         session.leaving = True
         free_session(queue, session, now_ms, facts)
         facts.then.append((queue.session_lost, session))
-    return len(lapsed)
+        if count >= TICK_MESSAGES_MAX:
+            break
+    return count
 
 
 def expire_due(queue: Queue, now_ms: int, facts: Facts) -> int:
