@@ -26,3 +26,8 @@ def test_texts_are_cut() -> None:
         DEAD_LETTER_REASON: "r" * DEAD_LETTER_TEXT_CHARS_MAX,
         DEAD_LETTER_DESCRIPTION: "d" * DEAD_LETTER_TEXT_CHARS_MAX,
     }
+
+
+def test_messages_with_the_same_reason_share_their_changes() -> None:
+    assert with_reason(message(None), "why", "text") is with_reason(message(None), "why", "text")
+    assert with_reason(message(None), "why", "other") == {DEAD_LETTER_REASON: "why", DEAD_LETTER_DESCRIPTION: "other"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from twinbus.limits import DEAD_LETTER_TEXT_CHARS_MAX
@@ -17,8 +18,20 @@ EXHAUSTED_REASON: Final = "MaxDeliveryCountExceeded"
 
 
 def with_reason(message: QueuedMessage, reason: str | None, description: str | None) -> dict[str, str | bytes] | None:
-    """The message's changes plus the reason, cut to the maximum length."""
-    changes = dict(message.changes) if message.changes else {}
+    """The message's changes plus the reason, cut to the maximum length. Never change the result: it may be shared."""
+    return _with_reason(message.changes, reason, description) if message.changes else _only_reason(reason, description)
+
+
+# A million messages that expire together have the same changes: sharing them saves 232 bytes a message.
+@lru_cache(maxsize=64)
+def _only_reason(reason: str | None, description: str | None) -> dict[str, str | bytes] | None:
+    return _with_reason({}, reason, description)
+
+
+def _with_reason(
+    before: dict[str, str | bytes], reason: str | None, description: str | None
+) -> dict[str, str | bytes] | None:
+    changes = dict(before)
     if reason is not None:
         changes[DEAD_LETTER_REASON] = reason[:DEAD_LETTER_TEXT_CHARS_MAX]
     if description is not None:
