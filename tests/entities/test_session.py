@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from rules_house import House, new, tag
 
@@ -403,3 +405,28 @@ def test_a_tick_takes_back_sessions_until_their_messages_are_enough() -> None:
         lost.append([each for each in house.heard if each.startswith("lost")])
     assert lost == [["lost s0", "lost s1"], ["lost s2", "lost s3"], ["lost s4"]]
     assert house.queue.counts.active == len(sessions) * held
+
+
+class WatchedDict(dict[str, MessageSession]):
+    """Counts the values that are looked at."""
+
+    looked = 0
+
+    def values(self) -> Iterator[MessageSession]:  # type: ignore[override]
+        for value in super().values():
+            self.looked += 1
+            yield value
+
+
+def test_deleting_a_batch_looks_at_no_more_sessions_than_it_needs() -> None:
+    house = House(requires_session=True)
+    for number in range(100):
+        house.send("a", "b", session_id=f"s{number}")
+    assert house.queue.sessions is not None
+    house.queue.sessions.by_id = by_id = WatchedDict(house.queue.sessions.by_id)
+    for left in (190, 180):
+        assert house.queue.delete_batch(10, house.now + 1, house.now, house.facts) == 10
+        assert house.queue.counts.active == left
+    assert by_id.looked <= 20
+    assert house.queue.delete_batch(500, house.now, house.now, house.facts) == 0
+    assert house.queue.delete_batch(500, house.now + 1, house.now, house.facts) == 180

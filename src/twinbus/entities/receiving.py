@@ -17,6 +17,7 @@ from .refusals import SESSION_NEEDED_TEXT
 if TYPE_CHECKING:
     from .queue import Queue
     from .session import MessageSession
+    from .sessions import Sessions
 
 
 def acquire_in_session(
@@ -99,7 +100,7 @@ def delete_available(
     sources: list[Available] = [queue.messages.available]
     if queue.sessions is not None:
         if session_id is None:
-            sources = [session.available for session in queue.sessions.by_id.values()]
+            sources = _with_older(queue.sessions, count, before_ms)
         else:
             session = queue.sessions.by_id.get(session_id)
             sources = [] if session is None else [session.available]
@@ -113,3 +114,16 @@ def delete_available(
             queue.messages.remove(message, facts)
             deleted += 1
     return deleted
+
+
+def _with_older(sessions: Sessions, count: int, before_ms: int) -> list[Available]:
+    """The messages of up to `count` sessions whose next one was enqueued before that time: there may be a million
+    sessions."""
+    found: list[Available] = []
+    for session in sessions.by_id.values():
+        message = session.available.first()
+        if message is not None and message.enqueued_ms < before_ms:
+            found.append(session.available)
+            if len(found) == count:
+                break
+    return found
