@@ -70,7 +70,7 @@ def seen(made: TopicHouse) -> dict[str, Any]:
             found[part.path] = [
                 (made.title(message), message.seq, message.origin_seq, message.size, message.changes)
                 for available in parts
-                for message in available.rest()
+                for message in available.browse(0, 2**63)
                 if isinstance(message, Relayed)
             ]
             found[f"{part.path} counts"] = part.counts, part.size_bytes

@@ -38,7 +38,7 @@ def seen(made: House) -> object:
     parts = [messages.available]
     if made.queue.sessions is not None:
         parts = [made.queue.sessions.by_id[key].available for key in sorted(made.queue.sessions.by_id)]
-    rows = [[(each.seq, each.expires_ms, each.size) for each in part.rest()] for part in parts]
+    rows = [[(each.seq, each.expires_ms, each.size) for each in part.browse(0, 2**63)] for part in parts]
     return rows, made.queue.counts, made.queue.size_bytes, made.queue.pings, made.tables.rows[Table.INDEX]
 
 

@@ -137,11 +137,13 @@ class Available:
         found.extend(entry[1] for entry in self.returned if entry[0] >= from_seq and entry[1].state != GONE)
         return found
 
-    def rest(self) -> Iterator[QueuedMessage]:
-        """All messages in no particular order. Only for when nothing changes this any more."""
-        for message in self.fresh:
+    def drain(self) -> Iterator[QueuedMessage]:
+        """Remove and yield all messages, in no particular order, one by one: to free a million at once takes long."""
+        while self.fresh:
+            message = self.fresh.popleft()
             if message.state != GONE:
                 yield message
-        for _, message in self.returned:
+        while self.returned:
+            message = self.returned.pop()[1]
             if message.state != GONE:
                 yield message

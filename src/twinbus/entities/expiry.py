@@ -106,6 +106,15 @@ class Expiry:
             heappop(self._seconds)
         return (self._seconds[0] + 1) * 1000 if self._seconds else None
 
+    def shrink(self) -> None:
+        """Drop one message: the queue is deleted."""
+        while self._buckets:
+            second = next(reversed(self._buckets))
+            if self._buckets[second].messages:
+                self._buckets[second].messages.pop()
+                return
+            del self._buckets[second]
+
     def _open(self, second: int) -> Bucket:
         bucket = Bucket()
         self._buckets[second] = bucket

@@ -372,21 +372,30 @@ class Messages:
 
     def close(self, sweep: Sweep) -> None:
         """Hand the rows of all messages to the sweep. Only for a deleted entity, which no longer changes."""
-        sweep.add(index_rows(self._entity_id, self._all()))
+        sweep.add(index_rows(self._entity_id, self._drained()))
         self.changes.close()
 
+    def _drained(self) -> Iterator[QueuedMessage]:
+        for message in self._all():
+            # Twice, because up to half of the messages in there may have left before.
+            self.expiry.shrink()
+            self.expiry.shrink()
+            yield message
+
     def _all(self) -> Iterator[QueuedMessage]:
-        yield from self.available.rest()
+        """Remove and yield all messages, so that each is freed by the sweep that deletes its row."""
+        yield from self.available.drain()
         yield from self.locks.held.values()
         yield from self.locks.older.values()
         for message in self.taken.values():
             if message.state != GONE:
                 yield message
-        yield from self.deferred.values()
-        yield from self.schedule.messages.values()
+        while self.deferred:
+            yield self.deferred.popitem()[1]
+        yield from self.schedule.drain()
         if self._sessions is not None:
             for session in self._sessions.by_id.values():
-                yield from session.available.rest()
+                yield from session.available.drain()
         yield from self.damaged.values()
 
 

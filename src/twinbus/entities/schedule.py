@@ -5,6 +5,7 @@ A cancelled message leaves the dict at once, and the heap when it is popped or w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -51,3 +52,10 @@ class Schedule:
         while self._heap and self._heap[0][1] not in self.messages:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
+
+    def drain(self) -> Iterator[QueuedMessage]:
+        """Remove and yield all messages, in no particular order, one by one: to free a million at once takes long."""
+        while self.messages:
+            if self._heap:
+                self._heap.pop()
+            yield self.messages.popitem()[1]
