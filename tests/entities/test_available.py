@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.entities.available import Available
 from twinbus.entities.message import GONE, QueuedMessage
+from twinbus.limits import COMPACT_EVERY, COMPACT_STEP
 
 
 def message(seq: int) -> QueuedMessage:
@@ -47,3 +51,56 @@ def test_room_is_made_when_half_are_gone() -> None:
         available.note_gone()
     assert len(available) == 45
     assert len(available.fresh) < 60
+
+
+class Watched(QueuedMessage):
+    """Counts how often the states of all messages are read."""
+
+    __slots__ = ("_state",)
+
+    reads = 0
+
+    @property
+    def state(self) -> int:  # type: ignore[override]
+        Watched.reads += 1
+        return self._state
+
+    @state.setter
+    def state(self, state: int) -> None:
+        self._state = state
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_message_that_leaves_many_costs_a_bounded_look_at_the_others(seed: int) -> None:
+    count = 3 * COMPACT_STEP
+    messages = [Watched(seq, seq, 1, 0, None, 0, 0, None, None) for seq in range(count)]
+    available = Available()
+    for one in messages:
+        available.push(one)
+    kept = {0, 1_000, count - 1}
+    leaving = [one for one in messages if one.seq not in kept]
+    if seed:
+        random.Random(seed).shuffle(leaving)
+    for left, one in enumerate(leaving, start=1):
+        one.state = GONE
+        Watched.reads = 0
+        available.note_gone()
+        assert Watched.reads <= COMPACT_STEP + 2 * COMPACT_EVERY
+        assert len(available) == count - left
+        if left % 1_000 == 0:
+            numbers = [each.seq for each in available.fresh]
+            assert numbers == sorted(numbers)
+    assert len(available.fresh) < 64
+    assert [one.seq for one in available.drain()] == sorted(kept)
+
+
+def test_returned_messages_that_leave_in_order_are_dropped_at_once() -> None:
+    available = Available()
+    messages = [message(seq) for seq in range(100)]
+    for one in messages:
+        available.give_back(one)
+    for one in messages[:40]:
+        one.state = GONE
+        available.note_gone()
+    assert len(available.returned) == 60
+    assert available.gone == 0

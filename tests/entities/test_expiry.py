@@ -8,7 +8,7 @@ from rules_house import House, new, tag
 from twinbus.entities.effects import EffectKind
 from twinbus.entities.expiry import Expiry
 from twinbus.entities.message import GONE, QueuedMessage
-from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX, TICK_MESSAGES_MAX
+from twinbus.limits import COMPACT_STEP, EXPIRED_PER_ACQUIRE_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Table
 
 EXPIRED = {
@@ -186,6 +186,24 @@ def test_a_bucket_is_rebuilt_when_half_of_it_is_stale() -> None:
     assert sys.getrefcount(messages[0]) <= 3
     assert sorted(found.seq for found in expiry.due(6000, 1000)) == list(range(51, 100))
     assert expiry.deadline_ms() is None
+
+
+def test_many_messages_that_leave_early_are_forgotten_in_steps() -> None:
+    expiry = Expiry()
+    count = 3 * COMPACT_STEP
+    messages = [message(seq, 5_000) for seq in range(count)]
+    for one in messages:
+        expiry.add(one)
+    bucket = expiry._buckets[5]
+    dropped = 0
+    for one in [*messages[100::2], *messages[101::2]]:
+        one.state = GONE
+        expiry.forget(one)
+        now_dropped = count - len(bucket.messages)
+        assert now_dropped - dropped <= COMPACT_STEP
+        dropped = now_dropped
+    assert len(bucket.messages) < 200
+    assert [found.seq for found in expiry.due(6_000, count)] == list(range(100))
 
 
 def test_due_is_bounded_and_goes_on() -> None:

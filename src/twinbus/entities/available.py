@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final
 
-from twinbus.limits import EXPIRED_PER_ACQUIRE_MAX
+from twinbus.limits import COMPACT_EVERY, COMPACT_STEP, EXPIRED_PER_ACQUIRE_MAX
 
 from .message import ACTIVE, GONE, QueuedMessage
 
@@ -27,7 +27,7 @@ def _seq(message: QueuedMessage) -> int:
 class Available:
     """Available messages of a queue without sessions, or of one session."""
 
-    __slots__ = ("fresh", "gone", "returned")
+    __slots__ = ("_compacted", "fresh", "gone", "returned")
 
     def __init__(self) -> None:
         # Messages that were never locked, by sequence number.
@@ -36,6 +36,8 @@ class Available:
         self.returned: list[tuple[int, QueuedMessage]] = []
         # How many in the two above are GONE.
         self.gone = 0
+        # Where in `fresh` the next step of compacting starts.
+        self._compacted = 0
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.returned) - self.gone
@@ -101,18 +103,39 @@ class Available:
         heappush(self.returned, (message.seq, message))
 
     def note_gone(self) -> None:
-        """A message in here became GONE. Compact when more than half are."""
+        """A message in here became GONE. Compact while more than half are."""
         self.gone += 1
-        fresh = self.fresh
-        # Messages that expire together sit at the front; drop them so that browsers need not skip them.
+        fresh, returned = self.fresh, self.returned
+        # Messages that expire together are next; drop them so that browsers need not skip them.
         while fresh and fresh[0].state == GONE:
             fresh.popleft()
             self.gone -= 1
-        if self.gone > _GONE_MIN and self.gone * 2 > len(self.fresh) + len(self.returned):
-            self.fresh = deque([message for message in self.fresh if message.state != GONE])
-            self.returned = [entry for entry in self.returned if entry[1].state != GONE]
-            heapify(self.returned)
-            self.gone = 0
+        while returned and returned[0][1].state == GONE:
+            heappop(returned)
+            self.gone -= 1
+        if self.gone > _GONE_MIN and self.gone * 2 > len(fresh) + len(returned):
+            if len(fresh) <= COMPACT_STEP or len(returned) > len(fresh):
+                self._compact()
+            elif self.gone % COMPACT_EVERY == 0:
+                self._compact_step()
+
+    def _compact(self) -> None:
+        self.fresh = deque([message for message in self.fresh if message.state != GONE])
+        self.returned = [entry for entry in self.returned if entry[1].state != GONE]
+        heapify(self.returned)
+        self.gone = 0
+
+    def _compact_step(self) -> None:
+        """Compact a part of many messages: to look at a million at once takes long."""
+        fresh = self.fresh
+        at = self._compacted if self._compacted < len(fresh) else 0
+        fresh.rotate(-at)
+        looked = [fresh.popleft() for _ in range(min(len(fresh) - at, COMPACT_STEP))]
+        kept = [message for message in looked if message.state != GONE]
+        fresh.extendleft(reversed(kept))
+        fresh.rotate(at)
+        self.gone -= len(looked) - len(kept)
+        self._compacted = at + len(kept)
 
     def find(self, seq: int) -> QueuedMessage | None:
         """The message with that number, without removing it; None if it is not here."""

@@ -1,7 +1,7 @@
 """Time to live: which messages expire when.
 
 Messages are grouped into one-second buckets, so a million with the same time to live cost one list slot each and no
-heap. A message that leaves early is forgotten lazily: its bucket is rebuilt when half of it is stale, so a long time
+heap. A message that leaves early is forgotten lazily: its bucket is compacted when half of it is stale, so a long time
 to live does not keep finished messages in memory. A bucket is due when its whole second has passed; receivers check
 expiry to the millisecond.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from twinbus.limits import UNLIMITED_MS
+from twinbus.limits import COMPACT_EVERY, COMPACT_STEP, UNLIMITED_MS
 
 from .message import ACTIVE, GONE, QueuedMessage
 
@@ -21,7 +21,7 @@ _SECONDS_MIN: Final = 64
 class Bucket:
     """The messages that expire within one second."""
 
-    __slots__ = ("due", "messages", "stale")
+    __slots__ = ("_compacted", "due", "messages", "stale")
 
     def __init__(self) -> None:
         # Every message added, including those that are GONE.
@@ -30,6 +30,22 @@ class Bucket:
         self.stale = 0
         # Its second has passed. Messages are then in reverse order, so that the oldest can be popped off the end.
         self.due = False
+        # Where the next step of compacting starts.
+        self._compacted = 0
+
+    def compact(self) -> None:
+        """Drop messages that are GONE: all of a few, or a part of many, because to look at a million takes long."""
+        messages = self.messages
+        if len(messages) <= COMPACT_STEP:
+            self.messages = [message for message in messages if message.state != GONE]
+            self.stale = 0
+        elif self.stale % COMPACT_EVERY == 0:
+            at = self._compacted if self._compacted < len(messages) else 0
+            looked = messages[at : at + COMPACT_STEP]
+            kept = [message for message in looked if message.state != GONE]
+            messages[at : at + len(looked)] = kept
+            self.stale -= len(looked) - len(kept)
+            self._compacted = at + len(kept)
 
 
 class Expiry:
@@ -70,8 +86,7 @@ class Expiry:
             return
         bucket.stale += 1
         if bucket.stale * 2 > len(bucket.messages):
-            bucket.messages = [kept for kept in bucket.messages if kept.state != GONE]
-            bucket.stale = 0
+            bucket.compact()
             if not bucket.messages:
                 del self._buckets[second]
 
