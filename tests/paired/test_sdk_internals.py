@@ -241,7 +241,7 @@ async def test_a_message_that_cannot_be_sent_is_refused_as_by_the_sdk(pair: Pair
         assert sends.sent == []
 
 
-@pytest.mark.parametrize("why", ["link", "closed", "try_timeout", "tracing"])
+@pytest.mark.parametrize("why", ["link", "closed", "try_timeout", "tracing", "replaced"])
 async def test_a_send_that_does_more_is_left_to_the_sdk(pair: Pair, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"try_timeout": 20} if why == "try_timeout" else {}
     async with _sends(pair, **options) as sends:
@@ -256,6 +256,10 @@ async def test_a_send_that_does_more_is_left_to_the_sdk(pair: Pair, why: str, mo
         (message, *_) = _messages()
         if why == "tracing":
             monkeypatch.setattr(sdk_internals, "is_tracing_enabled", lambda: True)
+        elif why == "replaced":
+            monkeypatch.setattr(
+                type(sender), "send_messages", lambda *arguments, **options: inner(*arguments, **options)
+            )
         elif why == "link":
             await call(sender._close_handler)
         elif why == "closed":
@@ -263,6 +267,11 @@ async def test_a_send_that_does_more_is_left_to_the_sdk(pair: Pair, why: str, mo
         outcome = await sends.outcome(sends.one, sender, message, 30)
         assert left == [30]
         assert outcome[0] is (ValueError if why == "closed" else None)
+
+
+def test_the_sdks_own_sends_are_known() -> None:
+    kinds = {sdk.ServiceBusSender, sdk_aio.ServiceBusSender}
+    assert set(sdk_internals._SDK_SENDS) == kinds, changed("where senders are defined")
 
 
 def test_nothing_else_uses_what_the_sdk_does_not_document() -> None:

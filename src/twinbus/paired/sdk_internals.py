@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 from weakref import ref
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode, ServiceBusSender
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._common.utils import _convert_to_single_service_bus_message, transform_outbound_messages
 from azure.servicebus._pyamqp import sender as _sender
 from azure.servicebus._pyamqp.aio import _sender_async
 from azure.servicebus._pyamqp.error import AuthenticationException, TokenAuthFailure
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 T = TypeVar("T")
@@ -138,6 +140,12 @@ def condition_of(error: BaseException) -> str | None:
 # --- senders and receivers --------------------------------------------------------------------------------------------
 
 _LOGGER = logging.getLogger("azure.servicebus")
+# By class, unless something has already replaced them.
+_SDK_SENDS = {
+    kind: kind.send_messages
+    for kind in (ServiceBusSender, AsyncServiceBusSender)
+    if type(kind.send_messages) is FunctionType and kind.send_messages.__globals__ is vars(sys.modules[kind.__module__])
+}
 
 
 def send_one(sender: Any, message: ServiceBusMessage, timeout_s: float) -> None:
@@ -171,9 +179,12 @@ async def async_send_one(sender: Any, message: ServiceBusMessage, timeout_s: flo
 
 
 def _takes_detours(sender: Any) -> bool:
-    """Whether a send does more than send: it opens the link, refuses, traces, or has its own timeout."""
+    """Whether a send does more than send: it opens the link, refuses, traces, or has its own timeout; or a tool that
+    watches the SDK has replaced its method, and must see every send."""
+    kind = type(sender)
     return (
         not sender._running
+        or kind.send_messages is not _SDK_SENDS.get(kind)
         or sender._shutdown.is_set()
         or sender._config.try_timeout is not None
         or is_tracing_enabled()  # type: ignore[no-untyped-call]
