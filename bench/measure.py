@@ -52,10 +52,15 @@ def waited_s(pid: int) -> float:
 
 def rss_bytes(pid: int) -> int:
     """Anonymous memory: what the process holds itself. The system can drop the pages of a mapped file."""
+    return memory_bytes(pid, "RssAnon")
+
+
+def memory_bytes(pid: int, name: str) -> int:
+    """A field of /proc/PID/status."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("no RssAnon in /proc/PID/status")
+    raise RuntimeError(f"no {name} in /proc/PID/status")
 
 
 def load(peer: PeerProcess, phase: str, count: int, *, queue: str = "bench", **options: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from artemis import Artemis
-from measure import cpu_s, machine, median, waited_s
+from measure import cpu_s, machine, median, memory_bytes, rss_bytes, waited_s
 from peer_tools import PeerMissing
 from rabbitmq import RabbitMq
 from twinbus_peer import TwinbusPeer
@@ -117,12 +117,18 @@ class Loader:
         return figures
 
 
-def rss_mib(pid: int) -> float:
-    """Resident memory: what a user sees; for an LMDB map that includes the file's pages."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("no VmRSS in /proc/PID/status")
+class Memory:
+    """The most memory that a broker had, in MiB."""
+
+    def __init__(self) -> None:
+        # What a user sees; for an LMDB map that includes the file's pages.
+        self.resident = 0.0
+        # Without the pages of files, which the system drops when it needs them.
+        self.anonymous = 0.0
+
+    def look(self, pid: int) -> None:
+        self.resident = max(self.resident, memory_bytes(pid, "VmRSS") / 2**20)
+        self.anonymous = max(self.anonymous, rss_bytes(pid) / 2**20)
 
 
 def find_peers(options: argparse.Namespace) -> tuple[list[Any], dict[str, str]]:
@@ -175,7 +181,7 @@ def measure(loader: Loader, peer: Any, case: Case, messages: int) -> dict[str, A
     return figures
 
 
-def show(table: dict[str, dict[str, list[float]]], rss: dict[str, float], cases: list[Case]) -> None:
+def show(table: dict[str, dict[str, list[float]]], memory: dict[str, Memory], cases: list[Case]) -> None:
     names = list(table)
     print(f"\n| | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
     for case in cases:
@@ -184,7 +190,8 @@ def show(table: dict[str, dict[str, list[float]]], rss: dict[str, float], cases:
             values = table[name].get(case.title)
             cells.append(" / ".join(f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in values or []))
         print(f"| {case.title} | {' | '.join(cells)} |")
-    print(f"| memory MiB | {' | '.join(f'{rss[name]:,.0f}' for name in names)} |")
+    for kind in ("resident", "anonymous"):
+        print(f"| {kind} memory MiB | {' | '.join(f'{getattr(memory[name], kind):,.0f}' for name in names)} |")
 
 
 def main() -> int:
@@ -202,13 +209,14 @@ def main() -> int:
     rounds: dict[str, dict[str, list[dict[str, Any]]]] = {
         peer.name: {case.title: [] for case in cases} for peer in peers
     }
-    warmed, rss, versions = {}, {}, {}
+    warmed, versions = {}, {}
+    memory = {peer.name: Memory() for peer in peers}
     with ExitStack() as stack:
         for peer in peers:
             stack.enter_context(peer)
             peer.declare(*QUEUES)
             warmed[peer.name] = warm(loader, peer, max(2_000, options.messages // 2))
-            rss[peer.name] = rss_mib(peer.pid)
+            memory[peer.name].look(peer.pid)
             if any(case.queue == "deep" for case in cases):
                 loader.run(peer, Case("filling", "send", queue="deep"), options.deep)
             print(f"{peer.name} is warm after {len(warmed[peer.name])} loads", flush=True)
@@ -221,7 +229,8 @@ def main() -> int:
                         continue
                     figures = measure(loader, peer, case, options.messages)
                     rounds[peer.name][case.title].append(figures)
-                    rss[peer.name] = max(rss[peer.name], rss_mib(peer.pid)) if case.queue != "deep" else rss[peer.name]
+                    if case.queue != "deep":
+                        memory[peer.name].look(peer.pid)
             print(f"round {number + 1}/{options.rounds}", flush=True)
         versions = {peer.name: peer.version for peer in peers}
     table = {
@@ -233,7 +242,7 @@ def main() -> int:
         }
         for name, results in rounds.items()
     }
-    show(table, rss, cases)
+    show(table, memory, cases)
     for name, reason in missing.items():
         print(f"{name} is missing. {reason}")
     result = {
@@ -244,7 +253,7 @@ def main() -> int:
         "messages": options.messages,
         "deep": options.deep,
         "medians": table,
-        "rss_mib": rss,
+        "memory_mib": {name: vars(found) for name, found in memory.items()},
         "warming": warmed,
         "rounds": rounds,
     }
