@@ -23,7 +23,7 @@ def test_order_whatever_came_when_and_whatever_left(order: list[int], gone: set[
             available.push(message(seq))
         else:
             available.give_back(message(seq))
-    everything = [*available.fresh, *(entry[1] for entry in available.returned)]
+    everything = [*available.fresh, *(available.returned.since(0) if available.returned else ())]
     for one in everything:
         if one.seq in gone:
             one.state = GONE
@@ -71,12 +71,16 @@ class Watched(QueuedMessage):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_message_that_leaves_many_costs_a_bounded_look_at_the_others(seed: int) -> None:
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_message_that_leaves_many_costs_a_bounded_look_at_the_others(seed: int, returned: bool) -> None:
     count = 3 * COMPACT_STEP
     messages = [Watched(seq, seq, 1, 0, None, 0, 0, None, None) for seq in range(count)]
     available = Available()
     for one in messages:
-        available.push(one)
+        if returned:
+            available.give_back(one)
+        else:
+            available.push(one)
     kept = {0, 1_000, count - 1}
     leaving = [one for one in messages if one.seq not in kept]
     if seed:
@@ -90,8 +94,31 @@ def test_a_message_that_leaves_many_costs_a_bounded_look_at_the_others(seed: int
         if left % 1_000 == 0:
             numbers = [each.seq for each in available.fresh]
             assert numbers == sorted(numbers)
-    assert len(available.fresh) < 64
-    assert [one.seq for one in available.drain()] == sorted(kept)
+    assert available.gone < 64
+    assert sorted(one.seq for one in available.drain()) == sorted(kept)
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_finding_and_browsing_many_look_at_few(returned: bool) -> None:
+    count = 10_000
+    messages = [Watched(seq, seq, 1, 0, None, 0, 0, None, None) for seq in range(0, 3 * count, 3)]
+    available = Available()
+    for one in messages:
+        if returned:
+            available.give_back(one)
+        else:
+            available.push(one)
+    Watched.reads = 0
+    for seq in (0, 3, 3 * count // 2, 3 * count - 3):
+        found = available.find(seq)
+        assert found is not None
+        assert found.seq == seq
+        assert available.find(seq + 1) is None
+        assert available.find(seq - 1) is None
+        assert [one.seq for one in available.browse(seq, 2)] == [seq, seq + 3][: (3 * count - seq) // 3]
+    assert Watched.reads <= 20
+    messages[7].state = GONE
+    assert available.find(21) is None
 
 
 def test_returned_messages_that_leave_in_order_are_dropped_at_once() -> None:
@@ -102,5 +129,6 @@ def test_returned_messages_that_leave_in_order_are_dropped_at_once() -> None:
     for one in messages[:40]:
         one.state = GONE
         available.note_gone()
+    assert available.returned is not None
     assert len(available.returned) == 60
     assert available.gone == 0

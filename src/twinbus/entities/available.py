@@ -1,7 +1,7 @@
 """The messages a receiver can get next, in sequence order.
 
-New messages arrive in order and go into a deque. Returned ones go back to their old place, so they go into a heap. A
-message that leaves from the middle (expired) is marked GONE and stays until it is popped or until half of all are GONE.
+New messages arrive in order and go into a deque. Returned ones go back to their old place, among `Returned`. A message
+that leaves from the middle (expired) is marked GONE and stays until it is popped or until half of all are GONE.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final
 
 from twinbus.limits import COMPACT_EVERY, COMPACT_STEP, EXPIRED_PER_ACQUIRE_MAX
 
 from .message import ACTIVE, GONE, QueuedMessage
+from .returned import Returned
 
 _GONE_MIN: Final = 32
 
@@ -32,30 +32,44 @@ class Available:
     def __init__(self) -> None:
         # Messages that were never locked, by sequence number.
         self.fresh: deque[QueuedMessage] = deque()
-        # Messages that were returned: a heap by sequence number.
-        self.returned: list[tuple[int, QueuedMessage]] = []
+        # Messages that were returned; None until there is one, because most sessions have none.
+        self.returned: Returned | None = None
         # How many in the two above are GONE.
         self.gone = 0
         # Where in `fresh` the next step of compacting starts.
         self._compacted = 0
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self.returned) - self.gone
+        returned = self.returned
+        return len(self.fresh) - self.gone if returned is None else len(self.fresh) + len(returned) - self.gone
 
-    def pop(self) -> QueuedMessage | None:
-        """Remove and return the next message."""
+    def first(self) -> QueuedMessage | None:
+        """The next message, without removing it."""
         fresh = self.fresh
         returned = self.returned
         while True:
-            if returned and (not fresh or returned[0][0] < fresh[0].seq):
-                message = heappop(returned)[1]
+            if returned is not None and returned.lasts and (not fresh or returned.first().seq < fresh[0].seq):
+                message = returned.first()
+                if message.state == ACTIVE:
+                    return message
+                returned.pop_first()
             elif fresh:
-                message = fresh.popleft()
+                if fresh[0].state == ACTIVE:
+                    return fresh[0]
+                fresh.popleft()
             else:
                 return None
-            if message.state == ACTIVE:
-                return message
             self.gone -= 1
+
+    def pop(self) -> QueuedMessage | None:
+        """Remove and return the next message."""
+        message = self.first()
+        if message is not None:
+            if self.fresh and self.fresh[0] is message:
+                self.fresh.popleft()
+            elif self.returned:
+                self.returned.pop_first()
+        return message
 
     def pick(self, count: int, limit_bytes: int, now_ms: int) -> tuple[list[QueuedMessage], list[QueuedMessage]]:
         """Remove the next messages until one reaches the limit, plus a bounded number of expired ones."""
@@ -66,7 +80,7 @@ class Available:
         size = 0
         while len(picked) < count and size < limit_bytes:
             message: QueuedMessage | None
-            if fresh and not returned:
+            if fresh and (returned is None or not returned.lasts):
                 # As in `pop`, inlined: a call per message is measurable.
                 message = fresh.popleft()
                 if message.state != ACTIVE:
@@ -85,44 +99,33 @@ class Available:
             size += message.size
         return picked, expired
 
-    def first(self) -> QueuedMessage | None:
-        """The next message, without removing it."""
-        message = self.pop()
-        if message is not None:
-            heappush(self.returned, (message.seq, message))
-        return message
-
     def push(self, message: QueuedMessage) -> None:
         """Add a message whose number may be lower than those already here."""
         if not self.fresh or self.fresh[-1].seq < message.seq:
             self.fresh.append(message)
         else:
-            heappush(self.returned, (message.seq, message))
+            self.give_back(message)
 
     def give_back(self, message: QueuedMessage) -> None:
-        heappush(self.returned, (message.seq, message))
+        if self.returned is None:
+            self.returned = Returned()
+        self.returned.add(message)
 
     def note_gone(self) -> None:
         """A message in here became GONE. Compact while more than half are."""
         self.gone += 1
-        fresh, returned = self.fresh, self.returned
         # Messages that expire together are next; drop them so that browsers need not skip them.
-        while fresh and fresh[0].state == GONE:
-            fresh.popleft()
-            self.gone -= 1
-        while returned and returned[0][1].state == GONE:
-            heappop(returned)
-            self.gone -= 1
-        if self.gone > _GONE_MIN and self.gone * 2 > len(fresh) + len(returned):
-            if len(fresh) <= COMPACT_STEP or len(returned) > len(fresh):
+        self.first()
+        if self.gone > _GONE_MIN and self.gone * 2 > len(self) + self.gone:
+            if len(self) + self.gone <= COMPACT_STEP:
                 self._compact()
             elif self.gone % COMPACT_EVERY == 0:
                 self._compact_step()
 
     def _compact(self) -> None:
         self.fresh = deque([message for message in self.fresh if message.state != GONE])
-        self.returned = [entry for entry in self.returned if entry[1].state != GONE]
-        heapify(self.returned)
+        if self.returned is not None:
+            self.returned.compact_step(COMPACT_STEP)
         self.gone = 0
 
     def _compact_step(self) -> None:
@@ -136,20 +139,26 @@ class Available:
         fresh.rotate(at)
         self.gone -= len(looked) - len(kept)
         self._compacted = at + len(kept)
+        if self.returned is not None:
+            self.gone -= self.returned.compact_step(COMPACT_STEP)
 
     def find(self, seq: int) -> QueuedMessage | None:
         """The message with that number, without removing it; None if it is not here."""
         fresh = self.fresh
-        at = bisect_left(fresh, seq, key=_seq)
-        if at < len(fresh) and fresh[at].seq == seq:
-            return fresh[at] if fresh[at].state == ACTIVE else None
-        for number, message in self.returned:
-            if number == seq and message.state == ACTIVE:
-                return message
-        return None
+        found: QueuedMessage | None = None
+        if fresh and fresh[0].seq <= seq <= fresh[-1].seq:
+            # Numbers ascend without repeating, which leaves few places where it can be.
+            low = max(len(fresh) - 1 - (fresh[-1].seq - seq), 0)
+            high = min(seq - fresh[0].seq, len(fresh) - 1)
+            at = bisect_left(fresh, seq, low, high, key=_seq)
+            if fresh[at].seq == seq:
+                found = fresh[at]
+        if found is None and self.returned is not None:
+            found = self.returned.find(seq)
+        return found if found is not None and found.state == ACTIVE else None
 
     def browse(self, from_seq: int, count: int) -> list[QueuedMessage]:
-        """Up to `count` never-locked messages from a sequence number on, plus all returned ones from there on."""
+        """Up to `count` never-locked messages from a sequence number on, plus as many returned ones."""
         start = bisect_left(self.fresh, from_seq, key=_seq)
         found: list[QueuedMessage] = []
         for message in islice(self.fresh, start, None):
@@ -157,7 +166,13 @@ class Available:
                 break
             if message.state != GONE:
                 found.append(message)
-        found.extend(entry[1] for entry in self.returned if entry[0] >= from_seq and entry[1].state != GONE)
+        if self.returned is not None:
+            count += len(found)
+            for message in self.returned.since(from_seq):
+                if len(found) == count:
+                    break
+                if message.state != GONE:
+                    found.append(message)
         return found
 
     def drain(self) -> Iterator[QueuedMessage]:
@@ -167,6 +182,6 @@ class Available:
             if message.state != GONE:
                 yield message
         while self.returned:
-            message = self.returned.pop()[1]
+            message = self.returned.pop_last()
             if message.state != GONE:
                 yield message

@@ -53,7 +53,7 @@ def resubmit_dead_letters(
     queue.touch(now_ms)
     available = part.messages.available
     if sequence_numbers is None:
-        # `browse` includes all messages that returned from a lock, however many, so sort and cut again.
+        # `browse` appends those that returned from a lock, so sort and cut again.
         found = sorted(available.browse(after_seq + 1, BATCH_DELETE_MESSAGES_MAX), key=_seq)
         found = found[:BATCH_DELETE_MESSAGES_MAX]
     else:
