@@ -233,6 +233,8 @@ async def expiry(stage: Stage) -> Any:
     for start in range(0, count, 20_000):
         left_ms = int((end - time.monotonic()) * 1000)
         await stage.fill("short", min(count - start, 20_000), ttl_ms=left_ms)
+    # The deed begins shortly before they expire: the figures contain nothing else.
+    await asyncio.sleep(max(end - time.monotonic() - IDLE_S - 2, 0))
 
     async def deed() -> None:
         await asyncio.sleep(max(end - time.monotonic(), 0))
