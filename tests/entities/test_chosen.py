@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from rules_house import House, new, tag
 
+from twinbus.entities.available import Available
 from twinbus.entities.dead_letter import DEAD_LETTER_REASON
+from twinbus.entities.message import QueuedMessage
 from twinbus.errors import EntityDisabledError, NotAllowedError
 from twinbus.store.facts import Table
 
@@ -96,3 +98,29 @@ def test_nothing_leaves_what_is_disabled() -> None:
     for call in (house.queue.delete_chosen, house.queue.dead_letter_chosen):
         with pytest.raises(EntityDisabledError):
             call([1], house.now, house.facts, *(("x", "y") if call == house.queue.dead_letter_chosen else ()))
+
+
+def test_the_sessions_are_looked_through_once_for_all_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(requires_session=True)
+    for number in range(50):
+        house.send("a", "b", session_id=f"s{number}")
+    # Messages that returned are found too.
+    session = house.accept("s7")
+    session.acquire(2, house.now, house.facts)
+    house.queue.release_session(session, house.now, house.facts)
+    house.commit()
+    looked = 0
+    find = Available.find
+
+    def counted(self: Available, seq: int) -> QueuedMessage | None:
+        nonlocal looked
+        looked += 1
+        return find(self, seq)
+
+    monkeypatch.setattr(Available, "find", counted)
+    chosen = [15, 3, 99, 100, 200, 16, 50]
+    assert house.queue.delete_chosen(chosen, house.now, house.facts) == [15, 3, 99, 100, 16, 50]
+    assert looked <= 3 * len(chosen)
+    house.commit()
+    assert house.queue.counts.active == 94
+    assert house.queue.dead_letter_chosen([1, 16], house.now, house.facts, "r", None) == [1]

@@ -6,7 +6,7 @@ that leaves from the middle (expired) is marked GONE and stays until it is poppe
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -156,6 +156,18 @@ class Available:
         if found is None and self.returned is not None:
             found = self.returned.find(seq)
         return found if found is not None and found.state == ACTIVE else None
+
+    def among(self, numbers: list[int]) -> list[QueuedMessage]:
+        """The messages with those numbers, which ascend."""
+        if self.returned is None:
+            if not self.fresh:
+                return []
+            # Most sessions have none of them, and need no further look.
+            start, end = bisect_left(numbers, self.fresh[0].seq), bisect_right(numbers, self.fresh[-1].seq)
+            if start == end:
+                return []
+            numbers = numbers[start:end]
+        return [found for seq in numbers if (found := self.find(seq)) is not None]
 
     def browse(self, from_seq: int, count: int) -> list[QueuedMessage]:
         """Up to `count` never-locked messages from a sequence number on, plus as many returned ones."""

@@ -24,8 +24,9 @@ def delete_chosen(queue: Queue, sequence_numbers: Sequence[int], now_ms: int, fa
     queue.gate.check_receivable()
     queue.touch(now_ms)
     deleted: list[int] = []
+    found = queue.messages.find_all_at_rest(sequence_numbers)
     for seq in dict.fromkeys(sequence_numbers):
-        message = queue.messages.find_at_rest(seq)
+        message = found.get(seq)
         if message is None:
             continue
         if message.state == SCHEDULED:
@@ -53,8 +54,9 @@ def dead_letter_chosen(
         raise NotAllowedError("A message in a dead-letter queue cannot be dead-lettered again.")
     queue.touch(now_ms)
     moved: list[int] = []
+    found = queue.messages.find_all_at_rest(sequence_numbers)
     for seq in dict.fromkeys(sequence_numbers):
-        message = queue.messages.find_at_rest(seq)
+        message = found.get(seq)
         if message is None or message.state == SCHEDULED:
             continue
         waiting = _set_free(queue, message)

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from twinbus.errors import MessageLockLostError, SessionLockLostError
@@ -323,12 +323,24 @@ class Messages:
 
     def find_at_rest(self, seq: int) -> QueuedMessage | None:
         """The message with that number if it is available, deferred or scheduled."""
-        found = self.deferred.get(seq) or self.schedule.messages.get(seq) or self.available.find(seq)
-        if found is None and self._sessions is not None:
+        return self.find_all_at_rest((seq,)).get(seq)
+
+    def find_all_at_rest(self, numbers: Iterable[int]) -> dict[int, QueuedMessage]:
+        """The messages with those numbers that are available, deferred or scheduled, by number. It looks through the
+        sessions once for all numbers: there may be a million sessions."""
+        found: dict[int, QueuedMessage] = {}
+        missing: list[int] = []
+        for seq in dict.fromkeys(numbers):
+            message = self.deferred.get(seq) or self.schedule.messages.get(seq) or self.available.find(seq)
+            if message is None:
+                missing.append(seq)
+            else:
+                found[seq] = message
+        if missing and self._sessions is not None:
+            missing.sort()
             for session in self._sessions.by_id.values():
-                found = session.available.find(seq)
-                if found is not None:
-                    break
+                for message in session.available.among(missing):
+                    found[message.seq] = message
         return found
 
     # --- recovery and deletion --------------------------------------------------------------------------------------
