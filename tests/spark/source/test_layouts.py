@@ -1,123 +1,98 @@
-"""Messages of a known layout give the same fields as the general reader, whatever comes between them."""
+"""A layout tells its own messages from all others, and says where their values are."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from twinbus.amqp import AmqpMessage
-from twinbus.amqp.reader import read_fields
+from tests.spark.source.encoded import annotated, delivered
+from twinbus.amqp import AmqpMessage, Int, Timestamp
 from twinbus.client.outgoing import encode_message
-from twinbus.errors import DecodeError
-from twinbus.limits import SPARK_LAYOUTS_MAX
-from twinbus.spark.source import layouts
-from twinbus.spark.source.layouts import LayoutReader
+from twinbus.spark.source.layouts import REACH_BYTES, Alike, layout_of
 
 
-def delivered(sent: bytes, number: int = 1, count: int = 0) -> bytes:
-    """A message as the service delivers it."""
-    return (
-        b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
-        + count.to_bytes(4, "big")
-        + b"\x00\x53\x71\xc1\x01\x00\x00\x53\x72\xd1\x00\x00\x00\x42\x00\x00\x00\x04\xa3\x15x-opt-sequence-number\x81"
-        + number.to_bytes(8, "big")
-        + b"\xa3\x13x-opt-enqueued-time\x83"
-        + (1_800_000_000_000 + number).to_bytes(8, "big")
-        + sent
-    )
+def read(template: bytes, payloads: list[bytes]) -> tuple[Alike, list[bool]]:
+    layout = layout_of(template)
+    assert layout is not None
+    ends = np.cumsum([len(payload) for payload in payloads])
+    data = b"".join(payloads) + bytes(REACH_BYTES)
+    alike, matching = layout.read(data, ends - [len(payload) for payload in payloads], ends)
+    return alike, [True] * len(payloads) if matching is None else matching.tolist()
 
 
-def general(payload: bytes) -> Any:
-    try:
-        return read_fields(payload, True, True, True)
-    except DecodeError as error:
-        return str(error)
+def order(number: int, shop: str = "A", **fields: Any) -> bytes:
+    own = {"shop": shop, "number": 1_000 + number}
+    sent = encode_message(b"x" * number, f"m-{number}", application_properties=own, **fields)
+    return delivered(sent, number, number % 3)
 
 
-def by_layout(reader: LayoutReader, payload: bytes) -> Any:
-    try:
-        return reader.read(payload)
-    except DecodeError as error:
-        return str(error)
+def test_values_of_any_length() -> None:
+    payloads = [order(number, "A" * number) for number in (0, 7, 100)]
+    alike, matching = read(payloads[0], payloads)
+    assert matching == [True] * 3
+    assert alike.numbers["sequence_number"].tolist() == [0, 7, 100]
+    assert alike.numbers["delivery_count"].tolist() == [0, 1, 1]
+    data = b"".join(payloads)
+    ids = alike.texts["message_id"]
+    assert [data[start:stop] for start, stop in zip(*ids, strict=True)] == [b"m-0", b"m-7", b"m-100"]
+    assert [data[start:stop] for start, stop in zip(*alike.body, strict=True)] == [b"", b"x" * 7, b"x" * 100]
+    assert [each.name for each in alike.properties] == ["shop", "number"]
 
 
-# Few lengths, so that many messages share a layout.
-TEXT = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ü", "long" * 70]))
-VALUE = st.one_of(st.integers(-200, 200), st.sampled_from(["x", "y", 'a "b"', "ü", 1.5, True, None, b"z", 2**40]))
-SENT = st.builds(
-    encode_message,
-    st.sampled_from([b"", b"x", b"y" * 300]),
-    TEXT,
-    session_id=TEXT,
-    subject=TEXT,
-    content_type=TEXT,
-    correlation_id=TEXT,
-    to=TEXT,
-    reply_to=TEXT,
-    reply_to_session_id=st.sampled_from([None, None, "a"]),
-    ttl_ms=st.sampled_from([None, None, 5]),
-    application_properties=st.one_of(
-        st.none(), st.dictionaries(st.sampled_from(["n", "m", "ü", "DeadLetterReason"]), VALUE, max_size=3)
-    ),
+@pytest.mark.parametrize("changed", range(len(order(5))))
+def test_a_message_with_another_byte_is_of_the_layout_only_if_it_is_a_values(changed: int) -> None:
+    template = order(5)
+    payload = template[:changed] + bytes((template[changed] ^ 0x15,)) + template[changed + 1 :]
+    values = [b"\x00\x00\x00\x02", b"m-5", b"A", (1_005).to_bytes(8, "big"), b"xxxxx"]
+    values += [(5).to_bytes(8, "big"), (1_800_000_000_005).to_bytes(8, "big")]
+    places = {template.index(value) + at for value in values for at in range(len(value))}
+    assert read(template, [template, payload, template])[1] == [True, changed in places, True]
+
+
+@pytest.mark.parametrize("size", range(0, 150, 7))
+def test_a_message_that_is_cut_off_is_of_no_layout(size: int) -> None:
+    template = order(5)
+    assert read(template, [template, template[:size], template])[1] == [True, False, True]
+    assert read(template, [template, template + b"x"])[1] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        order(5, subject="long" * 70),
+        delivered(AmqpMessage(message_id=7, data=[b"x"]).encode()),
+        delivered(AmqpMessage(message_id="m", user_id=b"u", data=[b"x"]).encode()),
+        delivered(AmqpMessage.of_value(1).encode()),
+        delivered(AmqpMessage(message_id="m", data=[b"x"], application_properties={"n": 1.5}).encode()),
+        annotated(encode_message(b"", "m"), 7, None, {"x-opt-partition-key": b"raw"}),
+        order(5)[:-6],
+        b"",
+        b"\x00",
+        encode_message(b"", "m", application_properties={"n" * 200 + str(at): "x" for at in range(100)}),
+    ],
 )
-CHANGE = st.one_of(st.none(), st.tuples(st.integers(0, 200), st.integers(0, 255)), st.integers(0, 200))
+def test_unusual_messages_have_no_layout(payload: bytes) -> None:
+    assert layout_of(payload) is None
 
 
-@given(st.lists(st.tuples(SENT, st.integers(0, 2**62), CHANGE), min_size=1, max_size=12))
-def test_the_same_fields_as_the_general_reader(messages: list[tuple[bytes, int, Any]]) -> None:
-    reader = LayoutReader()
-    for sent, number, change in messages:
-        payload = delivered(sent, number, number % 5)
-        for each in (payload, payload, spoiled(payload, change)):
-            assert by_layout(reader, each) == general(each)
+def test_what_a_service_adds() -> None:
+    sent = encode_message(b"x", "m")
+    added = {"x-opt-message-state": Int(1), "x-opt-partition-key": "p", "x-opt-deadletter-source": "orders"}
+    alike, _ = read(annotated(sent, 700, 300, added), [annotated(sent, number, 300, added) for number in (700, 701)])
+    assert alike.numbers["state"].tolist() == [1, 1]
+    assert alike.numbers["enqueued_ms"].tolist() == [700, 701]
+    assert list(alike.texts) == ["partition_key", "message_id"]
 
 
-def spoiled(payload: bytes, change: Any) -> bytes:
-    """The message with another byte, or cut off."""
-    if change is None:
-        return payload
-    if isinstance(change, int):
-        return payload[:change]
-    at, value = change
-    return payload[:at] + bytes([value]) + payload[at + 1 :]
-
-
-@pytest.mark.parametrize("body", [b"x" * 20, b"x" * 1_000])
-def test_only_the_first_of_a_layout_goes_through_the_general_reader(
-    body: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader = LayoutReader()
-    own = {"shop": "A", "number": 500}
-    reader.read(delivered(encode_message(body, "m-1", subject="order", application_properties=own)))
-    monkeypatch.delattr(layouts, "read_fields")
-    found = reader.read(
-        delivered(encode_message(body, "m-2", subject="other", application_properties={**own, "number": 700}), 7, 2)
-    )
-    assert (found.message_id, found.subject, found.sequence_number, found.delivery_count) == ("m-2", "other", 7, 2)
-    assert (found.properties, found.body) == ({"shop": '"A"', "number": "700"}, body)
-
-
-def test_as_the_sdks_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_the_sdks_write_it() -> None:
     def sent(text: str, ms: int) -> bytes:
-        return delivered(
-            AmqpMessage(message_id=text, content_type="application/json", creation_time=ms, data=[b"{}"]).encode()
-        )
+        message = AmqpMessage(message_id=text, content_type="application/json", data=[b"{}"])
+        message.creation_time, message.absolute_expiry_time = Timestamp(ms), Timestamp(ms + 5)
+        return delivered(message.encode())
 
-    reader = LayoutReader()
-    reader.read(sent("m-1", 1_800_000_000_000))
-    expected = general(sent("m-2", 1_800_000_000_001))
-    monkeypatch.delattr(layouts, "read_fields")
-    assert reader.read(sent("m-2", 1_800_000_000_001)) == expected
-    assert expected.content_type == "application/json"
-
-
-def test_the_number_of_layouts_is_bounded() -> None:
-    reader = LayoutReader()
-    for size in range(1, 60):
-        for own in range(1, 30):
-            sent = encode_message(b"", "i" * size, application_properties={"n" * own: "x"})
-            assert reader.read(delivered(sent)).message_id == "i" * size
-    assert len(reader._known) == SPARK_LAYOUTS_MAX
+    alike, matching = read(sent("m-1", 1_800_000_000_000), [sent("m-2", 7), sent("m-10", 8)])
+    assert matching == [True, True]
+    assert alike.numbers["expires_ms"].tolist() == [12, 13]
+    assert alike.symbols == {"content_type"}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +13,7 @@ from twinbus.amqp import AmqpMessage, Symbol, Timestamp, ULong
 from twinbus.amqp.reader import Fields
 from twinbus.amqp.typed_json import to_json
 from twinbus.client.outgoing import encode_message
-from twinbus.limits import SPARK_BATCH_ROWS
 from twinbus.spark.source.columns import source_schema
-from twinbus.spark.source.garbage import YOUNG_OBJECTS
 from twinbus.spark.source.rows import CLAIM, STATES, RowMaker
 
 MAKER = RowMaker(source_schema(include_body=True), entity="orders", namespace="contoso")
@@ -133,31 +130,3 @@ def test_text_that_is_not_utf8_is_never_a_string(where: str) -> None:
     assert (good["body"], good["_corrupt"]) == (b"x", None)
     assert list(dict(bad["properties"])) == ["x-twinbus-unreadable"]
     assert (good["subject"], dict(good["properties"])) == ("about-it", {"key-here": '"value-it"'})
-
-
-def test_pages_become_batches_and_the_collector_is_the_processs_own_again() -> None:
-    page = [MAKER.fields(encode_message(b"x", "m"))] * 300
-    before = gc.get_threshold()
-    batches = MAKER.batches([page] * 8)
-    assert next(batches).num_rows == SPARK_BATCH_ROWS + 200
-    assert gc.get_threshold()[0] >= YOUNG_OBJECTS
-    assert [batch.num_rows for batch in batches] == [SPARK_BATCH_ROWS + 200]
-    assert gc.get_threshold() == before
-    # A task that ends before its rows do, for example because of a limit.
-    batches = MAKER.batches([page] * 8)
-    next(batches)
-    batches.close()  # type: ignore[attr-defined]
-    assert gc.get_threshold() == before
-    assert list(MAKER.batches([[], []])) == []
-
-
-def test_a_batch_is_bounded_by_bytes() -> None:
-    """A thousand bodies of 2 MB exceed the capacity of an Arrow array of bytes."""
-    payload = encode_message(b"x" * 2_000_000, "m")
-    row = MAKER.fields(payload)
-    # Every page repeats the same row, so only one batch takes memory.
-    sizes = [(batch.num_rows, batch.nbytes) for batch in MAKER.batches([row] * 250 for _ in range(4))]
-    assert sum(rows for rows, _ in sizes) == 1_000
-    assert max(size for _, size in sizes) < 70 * 1024 * 1024
-    large = MAKER.fields(encode_message(b"x" * 100_000_000, "m"))
-    assert [batch.num_rows for batch in MAKER.batches([[row, large, row]])] == [1, 1, 1]

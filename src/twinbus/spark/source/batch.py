@@ -14,11 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from twinbus.client import Fields
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
+from twinbus.spark.source.batches import BatchMaker, Heads
 from twinbus.spark.source.browsing import NUMBER_MAX, EntityBrowser
 from twinbus.spark.source.options import Options
-from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.spans import divided
 
 
@@ -70,14 +69,12 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, Range)
         options = self._options
         assert options.path is not None
-        maker = RowMaker(self._schema, entity=options.path, namespace=options.access.namespace)
+        maker = BatchMaker(self._schema, entity=options.path, namespace=options.access.namespace)
         with options.access.bus() as bus:
             browser = EntityBrowser(bus, options.path, page=options.prefetch or 250, ahead=options.prefetch > 0)
-            yield from maker.batches(self._pages(browser, partition, maker))
+            pages = browser.pages(partition.first, partition.last, bytes)
+            yield from maker.batches(pages, None if self._since_ms is None else self._recent)
 
-    def _pages(self, browser: EntityBrowser, partition: Range, maker: RowMaker) -> Iterator[list[Fields]]:
-        for page in browser.pages(partition.first, partition.last, maker.fields):
-            if self._since_ms is None:
-                yield page
-            else:
-                yield [fields for fields in page if (fields.enqueued_ms or 0) >= self._since_ms]
+    def _recent(self, heads: Heads) -> list[bool]:
+        assert self._since_ms is not None
+        return [(enqueued_ms or 0) >= self._since_ms for enqueued_ms in heads.enqueued_ms]

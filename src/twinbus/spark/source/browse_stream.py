@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 from twinbus.client import ACTIVE, Backoff, Fields, read_head
 from twinbus.errors import ConfigError, MessageNotFoundError
 from twinbus.limits import SPARK_PARTITION_MESSAGES_MIN
+from twinbus.spark.source.batches import Heads
 from twinbus.spark.source.browsing import PARTITIONED, EntityBrowser, sized_head
 from twinbus.spark.source.options import Options
-from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.settling import BrowseMark, MadeAnew, Settler, is_old
 from twinbus.spark.source.spans import divided
 from twinbus.spark.source.stream import Stream
@@ -109,10 +109,18 @@ class BrowseStream(Stream):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Browsed)
         options = self._options
+        last = 0
+
+        def active(heads: Heads) -> list[bool]:
+            nonlocal last
+            last = heads.numbers[-1]
+            return [state == ACTIVE for state in heads.states]
+
         with options.access.bus() as bus:
             browser = EntityBrowser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
-            maker = self._maker()
-            yield from maker.batches(self._active(browser, partition, maker))
+            yield from self._maker().batches(browser.pages(partition.first, partition.last, bytes), active)
+        if partition.ends and last != partition.last:
+            self._say_lost(f"The message {partition.last} of {self._path!r} is gone: the batch is not whole.")
 
     def commit(self, end: dict[str, Any]) -> None:
         if not self._is_foreign(end):
@@ -207,14 +215,6 @@ class BrowseStream(Stream):
                     return end
                 end = fields.sequence_number
         return last
-
-    def _active(self, browser: EntityBrowser, partition: Browsed, maker: RowMaker) -> Iterator[list[Fields]]:
-        last = 0
-        for page in browser.pages(partition.first, partition.last, maker.fields):
-            yield [fields for fields in page if fields.state == ACTIVE]
-            last = page[-1].sequence_number if page else last
-        if partition.ends and last != partition.last:
-            self._say_lost(f"The message {partition.last} of {self._path!r} is gone: the batch is not whole.")
 
     def _say_lost(self, text: str) -> None:
         if self._options.fail_on_data_loss:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -23,9 +24,9 @@ from twinbus.client import DEFERRED, Backoff, Fields, ReceivedMessage, read_fiel
 from twinbus.client.resubmission import CLAIM
 from twinbus.errors import ConfigError, DecodeError, MessageNotFoundError, ServiceError
 from twinbus.limits import BLOCKING_ATTEMPTS_MAX, PEEK_MESSAGES_MAX, SPARK_PARTITION_MESSAGES_MIN
+from twinbus.spark.source.batches import Heads
 from twinbus.spark.source.browsing import EntityBrowser
 from twinbus.spark.source.options import Options
-from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.source.spans import Span, count_of, from_text, numbers_of, shared_out, spans_of, to_text
 from twinbus.spark.source.stream import Stream
 from twinbus.spark.versions import UNTOLD, ReadLimit
@@ -120,8 +121,10 @@ class ClaimStream(Stream):
         options = self._options
         with options.access.bus() as bus:
             browser = EntityBrowser(bus, self._path, page=options.prefetch or 250, ahead=options.prefetch > 0)
-            maker = self._maker()
-            yield from maker.batches(self._claimed(browser, partition, maker))
+            claimed = _Claims(browser, partition.spans)
+            yield from self._maker().batches(claimed.pages(), claimed.found)
+        if claimed.missing and partition.whole:
+            self._say_missing(len(claimed.missing), count_of(partition.spans))
 
     def commit(self, end: dict[str, Any]) -> None:
         self._take(self._own_claims(end), _newest_ms(end))
@@ -232,18 +235,6 @@ class ClaimStream(Stream):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _claimed(self, browser: EntityBrowser, partition: Claimed, maker: RowMaker) -> Iterator[list[Fields]]:
-        missing = 0
-        for group in _grouped(partition.spans):
-            wanted = set(numbers_of(group))
-            for page in browser.pages(group[0][0], group[-1][1], maker.fields):
-                found = [each for each in page if each.sequence_number in wanted and each.state == DEFERRED]
-                wanted.difference_update(fields.sequence_number for fields in found)
-                yield found
-            missing += len(wanted)
-        if missing and partition.whole:
-            self._say_missing(missing, count_of(partition.spans))
-
     def _say_missing(self, missing: int, total: int) -> None:
         text = f"{missing} of {total} messages claimed from {self._path!r} are gone: received by others, or expired."
         if self._options.fail_on_data_loss:
@@ -291,6 +282,28 @@ class ClaimStream(Stream):
             for each in page:
                 if each.sequence_number in wanted and each.state == DEFERRED and CLAIM in (each.properties or {}):
                     found[each.sequence_number] = each.enqueued_ms or 0
+        return found
+
+
+class _Claims:
+    """The claimed messages of a partition."""
+
+    def __init__(self, browser: EntityBrowser, spans: tuple[Span, ...]) -> None:
+        self._browser = browser
+        self._spans = spans
+        # The numbers that were asked for and not found so far.
+        self.missing: set[int] = set()
+
+    def pages(self) -> Iterator[list[bytes]]:
+        for group in _grouped(self._spans):
+            self.missing.update(numbers_of(group))
+            yield from self._browser.pages(group[0][0], group[-1][1], bytes)
+
+    def found(self, heads: Heads) -> list[bool]:
+        """Which messages of a batch are claimed."""
+        wanted, deferred = self.missing, [state == DEFERRED for state in heads.states]
+        found = [is_one and number in wanted for number, is_one in zip(heads.numbers, deferred, strict=True)]
+        wanted.difference_update(compress(heads.numbers, found))
         return found
 
 

@@ -18,9 +18,9 @@ from twinbus.client.blocking import BlockingBus
 from twinbus.clock import Clock, MonotonicClock, SystemClock
 from twinbus.errors import ConfigError, NotAllowedError
 from twinbus.limits import SPARK_TRIGGER_MESSAGES_MAX
+from twinbus.spark.source.batches import BatchMaker
 from twinbus.spark.source.browsing import EntityBrowser
 from twinbus.spark.source.options import Options
-from twinbus.spark.source.rows import RowMaker
 from twinbus.spark.versions import (
     LimitedStream,
     ReadAllAvailable,
@@ -146,5 +146,5 @@ class Stream(LimitedStream, SupportsTriggerAvailableNow):
         """Until when a batch that is too small is held back; an AvailableNow run holds back nothing."""
         return self._clock.now_ms() + (0 if self._target is not None else round(self._options.delay_s * 1000))
 
-    def _maker(self) -> RowMaker:
-        return RowMaker(self._schema, entity=self._path, namespace=self._options.access.namespace)
+    def _maker(self) -> BatchMaker:
+        return BatchMaker(self._schema, entity=self._path, namespace=self._options.access.namespace)
