@@ -3,6 +3,7 @@
 - Rows keep their order within an entity and a session.
 - A parcel has one entity and, if there is one, one session or partition key, because services require that.
 - A row that cannot be encoded becomes a refusal, which identifies the row and says why.
+- Regular rows are encoded as whole columns (`regular.py`), the others one by one.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from twinbus.client import encode_message, from_json
 from twinbus.client.batch import envelope
 from twinbus.errors import EncodeError
-from twinbus.limits import MESSAGE_ID_CHARS_MAX
+from twinbus.limits import MESSAGE_ID_CHARS_MAX, SPARK_ALIKE_ROWS_MIN, SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
 from twinbus.spark.source.options import IdMode
 from twinbus.spark.source.refusals import Refusal
+from twinbus.spark.source.regular import Numbers, RegularRows
 
 # What a message adds to a parcel besides its own bytes.
 _SECTION_BYTES: Final = 8
+# A row with a value in one of these columns is encoded by itself.
+_IRREGULAR: Final = frozenset({"partitionKey", "scheduledEnqueueTime", "timeToLive", "_corrupt"})
 
 Parcel = list[bytes]
 
@@ -57,17 +63,63 @@ class Encoder:
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[Outgoing | Refusal]:
         """Encode the rows of a batch; a refusal replaces a row that cannot be sent."""
-        columns = {name: _values(batch.column(at)) for name, at in self._places.items()}
-        nothing = [None] * batch.num_rows
+        for at in range(0, batch.num_rows, SPARK_BATCH_ROWS):
+            some = batch.slice(at, SPARK_BATCH_ROWS)
+            columns = {name: some.column(place) for name, place in self._places.items()}
+            rows = range(self._row, self._row + some.num_rows)
+            self._row = rows.stop
+            if some.num_rows < SPARK_ALIKE_ROWS_MIN or columns["body"].nbytes > SPARK_BATCH_BYTES:
+                yield from self._one_by_one(columns, rows)
+                continue
+            try:
+                regular, found = self._regular(columns, rows)
+            except ValueError:
+                # A text is not UTF-8.
+                regular, found = np.empty(0, np.int64), iter(())
+            if len(regular) == len(rows):
+                yield from found
+                continue
+            others = np.setdiff1d(np.arange(len(rows)), regular)
+            left = {name: column.take(pa.array(others)) for name, column in columns.items()}
+            rest = self._one_by_one(left, [rows[place] for place in others])
+            order = np.argsort(np.concatenate((regular, others)))
+            both = [*found, *rest]
+            yield from [both[place] for place in order]
+
+    def _regular(self, columns: dict[str, pa.Array], rows: range) -> tuple[Numbers, Iterator[Outgoing]]:
+        """The places of the rows that can be encoded as whole columns, and those rows."""
+        regular = np.ones(len(rows), np.bool_)
+        for name in _IRREGULAR & columns.keys():
+            regular &= columns[name].is_null().to_numpy(zero_copy_only=False)
+        ids = pa.nulls(len(rows), pa.string())
+        if "messageId" in columns and self._id_mode is not IdMode.POSITION:
+            ids = columns["messageId"]
+        if ids.null_count and self._id_mode is not IdMode.COLUMN:
+            ids = pc.coalesce(ids, pa.array([self._id(row) for row in rows], pa.string()))
+        regular &= ids.is_valid().to_numpy(zero_copy_only=False)
+        entities = [self._entity] * len(rows)
+        if self._use_entity_column:
+            entities = [entity or self._entity for entity in columns["entity"].to_pylist()]
+        if None in entities:
+            regular &= np.array([entity is not None for entity in entities])
+        sessions = columns["sessionId"].to_pylist() if "sessionId" in columns else [None] * len(rows)
+        found = RegularRows({**columns, "messageId": ids}, regular)
+        if len(found.places) < len(rows):
+            entities, sessions = ([column[place] for place in found.places] for column in (entities, sessions))
+        return found.places, map(Outgoing._make, zip(entities, sessions, found.payloads(), strict=True))
+
+    def _one_by_one(self, arrays: dict[str, pa.Array], rows: Sequence[int]) -> Iterator[Outgoing | Refusal]:
+        columns = {name: _values(array) for name, array in arrays.items()}
+        nothing = [None] * len(rows)
 
         def column(name: str) -> Sequence[Any]:
             return columns.get(name, nothing)
 
         ids = nothing if self._id_mode is IdMode.POSITION else column("messageId")
         entities = column("entity") if self._use_entity_column else nothing
-        first = self._row
-        corrupt = {first + at: raw for at, raw in enumerate(columns.get("_corrupt", ())) if raw is not None}
-        for body, given, entity, session, key, properties, scheduled, ttl, *texts in zip(
+        corrupt = {row: raw for row, raw in zip(rows, columns.get("_corrupt", nothing), strict=True) if raw is not None}
+        for row, body, given, entity, session, key, properties, scheduled, ttl, *texts in zip(
+            rows,
             column("body"),
             ids,
             entities,
@@ -84,8 +136,6 @@ class Encoder:
             column("replyToSessionId"),
             strict=True,
         ):
-            row = self._row
-            self._row += 1
             try:
                 path = entity or self._entity
                 if path is None:
