@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Process, counts
+from twinbus.cli.view import time_text
 from twinbus.testing import Broker
 
 
@@ -147,3 +148,9 @@ def test_a_peek_at_80_columns_keeps_its_numbers(bus: Broker, process: Process, d
     assert row.split()[0] == "1"
     assert "active" in row
     assert max(len(heading.rstrip()), len(row.rstrip())) <= 80
+
+
+def test_times_that_no_calendar_has() -> None:
+    assert time_text(1_700_000_000_000) == "2023-11-14 22:13:20 UTC"
+    assert time_text(2**63 - 1) == "9223372036854775807 ms"
+    assert time_text(None) == "-"

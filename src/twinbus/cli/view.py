@@ -114,7 +114,11 @@ def time_text(ms: int | None) -> str:
     """Format a time for people."""
     if not ms:
         return "-"
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        # A client may set any time that fits a number; Python's dates end with the year 9999.
+        return f"{ms} ms"
 
 
 def redacted(text: str) -> str:

@@ -168,8 +168,12 @@ def test_entity_with_slashes(broker: Broker) -> None:
     assert ask(broker, "DELETE", "/a%2Fb/messages/head").body == b"x"
 
 
+def _scheduled(at: str) -> str:
+    return json.dumps({"ScheduledEnqueueTimeUtc": at})
+
+
 def test_scheduled(broker: Broker) -> None:
-    due = json.dumps({"ScheduledEnqueueTimeUtc": "Sat, 01 Jan 2050 00:00:00 GMT"})
+    due = _scheduled("Sat, 01 Jan 2050 00:00:00 GMT")
     assert ask(broker, "POST", "/q/messages", "later", BrokerProperties=due).status == 201
     assert broker.call(lambda server: _queue(server, "q").counts.scheduled) == 1
 
@@ -183,6 +187,8 @@ def test_scheduled(broker: Broker) -> None:
         ("POST", "/q/messages", {"BrokerProperties": '{"Lable": "x"}'}, 400),
         ("POST", "/q/messages", {"BrokerProperties": '{"TimeToLive": "x"}'}, 400),
         ("POST", "/q/messages", {"BrokerProperties": '{"ScheduledEnqueueTimeUtc": "x"}'}, 400),
+        ("POST", "/q/messages", {"BrokerProperties": _scheduled("Tue, 15 Nov 99999999999999999999 08:12:31 GMT")}, 400),
+        ("POST", "/q/messages", {"BrokerProperties": _scheduled("Tue, 15 Nov 1994 08:12:31 +999999999999999")}, 400),
         ("POST", "/q/messages", {"BrokerProperties": "[" * 5_000}, 400),
         ("POST", "/s/messages", {}, 400),
         ("POST", "/s/messages/head?timeout=0", {}, 400),

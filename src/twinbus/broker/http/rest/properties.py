@@ -167,7 +167,7 @@ def _milliseconds(value: Any) -> int:
 def _time(name: str, value: Any) -> int:
     try:
         return round(parsedate_to_datetime(str(value)).timestamp() * 1000)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         pass
     try:
         parsed = datetime.fromisoformat(str(value))
