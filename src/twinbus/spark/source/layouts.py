@@ -163,6 +163,8 @@ class Layout:
             block.finish()
         if sum(len(block.same) + 255 for block in self._blocks) > REACH_BYTES:
             raise _Unusual
+        # A task keeps its layout, and the message may be large.
+        self._payload = b""
 
     def read(self, data: bytes, starts: Numbers, ends: Numbers) -> tuple[Alike, npt.NDArray[np.bool_] | None]:
         """The messages in `data` with these bounds, `REACH_BYTES` behind the last; and which of them are of the layout,
