@@ -88,12 +88,15 @@ class BlockingBus:
 
     def peek(self, path: str, count: int = 1, *, first: int = 1) -> list[ReceivedMessage]:
         """Peek at up to `count` messages, starting at the sequence number `first`."""
-        return self.start_peek(path, count, first=first).result()
+        payloads = self.start_peek(path, count, first=first).result()
+        return [ReceivedMessage(payload, None, b"") for payload in payloads]
 
-    def start_peek(self, path: str, count: int = 1, *, first: int = 1) -> Future[list[ReceivedMessage]]:
-        async def work(client: BusClient) -> list[ReceivedMessage]:
+    def start_peek(self, path: str, count: int = 1, *, first: int = 1) -> Future[list[bytes]]:
+        """Peek at messages in the background; the result has them encoded."""
+
+        async def work(client: BusClient) -> list[bytes]:
             node = await client.management(path)
-            return await node.peek(count, from_sequence_number=first)
+            return await node.peek_payloads(count, from_sequence_number=first)
 
         return self._start(work)
 

@@ -96,11 +96,18 @@ class Management:
         self, count: int = 1, *, from_sequence_number: int = 1, session_id: str | None = None
     ) -> list[ReceivedMessage]:
         """Peek at messages without locking them, starting at a sequence number."""
+        payloads = await self.peek_payloads(count, from_sequence_number=from_sequence_number, session_id=session_id)
+        return [ReceivedMessage(payload, None, b"") for payload in payloads]
+
+    async def peek_payloads(
+        self, count: int = 1, *, from_sequence_number: int = 1, session_id: str | None = None
+    ) -> list[bytes]:
+        """Peek at messages; return them encoded."""
         request: dict[str, Any] = {"from-sequence-number": int(from_sequence_number), "message-count": Int(count)}
         if session_id is not None:
             request["session-id"] = session_id
         body = await self._ask("peek-message", request)
-        return [ReceivedMessage(_payload(entry), None, b"") for entry in _entries(body)]
+        return [_payload(entry) for entry in _entries(body)]
 
     async def receive_deferred(
         self, sequence_numbers: Iterable[int], *, lock: bool = True, session_id: str | None = None

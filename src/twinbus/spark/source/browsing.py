@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar, overload
 
-from twinbus.client import ACTIVE, Fields, ReceivedMessage, read_head
+from twinbus.client import ACTIVE, Fields, read_head
 from twinbus.client.blocking import BlockingBus
 from twinbus.errors import DecodeError
 from twinbus.limits import PEEK_MESSAGES_MAX
@@ -107,8 +107,8 @@ class EntityBrowser:
     def pages(self, first: int, last: int, read: Callable[[bytes], T]) -> Iterator[list[T]]: ...
 
     def pages(self, first: int, last: int, read: Callable[[bytes], Any] = read_head) -> Iterator[list[Any]]:
-        """Messages of a range, both ends included, as returned by `read`."""
-        coming: Future[list[ReceivedMessage]] | None = None
+        """Messages of a range, both ends included, as returned by `read`; with `bytes` they stay encoded."""
+        coming: Future[list[bytes]] | None = None
         try:
             while first <= last:
                 page = (coming or self._start(first, last)).result()
@@ -121,12 +121,14 @@ class EntityBrowser:
                 first = high + 1
                 if self._ahead and first <= last:
                     coming = self._start(first, last)
-                yield [read(message.payload) for message in page if high <= last or _number(message) <= last]
+                if high > last:
+                    page = [payload for payload in page if _number(payload) <= last]
+                yield page if read is bytes else [read(payload) for payload in page]
         finally:
             if coming is not None:
                 coming.cancel()
 
-    def _start(self, first: int, last: int) -> Future[list[ReceivedMessage]]:
+    def _start(self, first: int, last: int) -> Future[list[bytes]]:
         return self._bus.start_peek(self.path, min(self._page, last - first + 1), first=first)
 
 
@@ -135,5 +137,5 @@ def sized_head(payload: bytes) -> tuple[Fields, int]:
     return read_head(payload), len(payload)
 
 
-def _number(message: ReceivedMessage) -> int:
-    return read_head(message.payload).sequence_number
+def _number(payload: bytes) -> int:
+    return read_head(payload).sequence_number
