@@ -1,7 +1,8 @@
 """Turns encoded messages into Arrow batches: messages that are alike as whole columns, the others row by row.
 
 - The layout of the first message is tried on all; then that of the first message left over, and so on, a few times.
-  What is left then, and groups too small to be worth it, are read message by message.
+  What is left then, and groups too small to be worth it, are read message by message. After two such groups it is not
+  tried again: the messages seem to have little in common.
 - Rows keep the order of their messages.
 - A batch is bounded by rows and by bytes. While it is built, its messages are in memory up to three times.
 """
@@ -83,9 +84,10 @@ class BatchMaker:
         ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
         starts = np.concatenate(([0], ends[:-1]))
         singly: list[int] = []
+        small = 0
         layout = self._usual
         for _ in range(SPARK_LAYOUTS_MAX):
-            if len(left) < SPARK_ALIKE_ROWS_MIN:
+            if len(left) < SPARK_ALIKE_ROWS_MIN or small > 1:
                 break
             layout = layout or layout_of(payloads[left[0]])
             if layout is None:
@@ -102,7 +104,8 @@ class BatchMaker:
             if rows is not None:
                 groups.append(_Group(places, rows, Heads(*heads(alike))))
                 self._usual = layout
-            elif layout is not self._usual or len(places):
+            else:
+                small += 1
                 singly.extend(places)
             left = left[:0] if matching is None else left[~matching]
             layout = None
