@@ -116,6 +116,8 @@ class Mixed:
         environment = {"MIXED_CLOCK": str(self.clock)} | ({} if planted is None else {"MIXED_PLANTED": planted})
         self.broker = kill.Broker(folder, HOOKS, entities=entities(), **environment)
         self.run = Run(self.broker.port, seed, 1.0 if quick else 3.0)
+        # How far the clock has been ahead.
+        self.clock_max_ms = 0
         self.damaged: set[str] = set()
         # Steps that are left out.
         self.without = without
@@ -163,6 +165,7 @@ class Mixed:
         """Set the clock. It ends ahead of where it began, so that scheduled messages become due."""
         step_ms = ms if ms is not None else self.rng.choice((-DAY_MS, DAY_MS, -3_600_000, 3_600_000, -2_000, 2_000))
         self.run.clock_ms += step_ms
+        self.clock_max_ms = max(self.clock_max_ms, self.run.clock_ms)
         draft = self.clock.with_suffix(".draft")
         draft.write_text(str(self.run.clock_ms))
         draft.rename(self.clock)
@@ -316,7 +319,8 @@ class Mixed:
         """Restart from disk, let every scheduled message become due, and receive all that is left."""
         self.end(orderly=False)
         self.start()
-        self.clock_set(3 * DAY_MS - min(self.run.clock_ms, 0))
+        # The clock may have been days ahead when a message was scheduled.
+        self.clock_set(self.clock_max_ms - self.run.clock_ms + DAY_MS)
         drain(self.run, [(KEPT[0], KEPT[0], Did.FOUND)], delete=False)
         paths = [(path, path) for path in (*PLAIN, CHURN) if path != KEPT[0]] + [(NEWS_PATH, NEWS)]
         drain(self.run, [(path, place, Did.FOUND) for path, place in paths])
