@@ -1,6 +1,6 @@
 """What a message costs beside many connections and many entities, and how long the longest accepts take.
 
-    python bench/growth.py [--connections 4900] [--queues 10000] [--messages 30000] [--rounds 5] [--pauses 5] [--check]
+    python bench/growth.py [--connections 4900] [--queues 9900] [--messages 30000] [--rounds 5] [--pauses 5] [--check]
 
 Growth: three brokers run side by side, one bare, one with idle connections that each have a link, one with many queues.
 Each gets the same load in turn; the figure is the broker's CPU per message, and its ratio to the bare broker's. Depth
@@ -39,7 +39,7 @@ BARS = {"ratio": 1.1, "p9999_ms": 50.0}
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=4_900)
-    parser.add_argument("--queues", type=int, default=10_000)
+    parser.add_argument("--queues", type=int, default=9_900)
     parser.add_argument("--messages", type=int, default=30_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pauses", type=int, default=5, help="runs for the longest accepts (default 5)")
