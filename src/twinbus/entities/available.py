@@ -67,7 +67,7 @@ class Available:
         if message is not None:
             if self.fresh and self.fresh[0] is message:
                 self.fresh.popleft()
-            elif self.returned:
+            elif self.returned is not None:
                 self.returned.pop_first()
         return message
 
@@ -193,7 +193,8 @@ class Available:
             message = self.fresh.popleft()
             if message.state != GONE:
                 yield message
-        while self.returned:
+        # Not `while self.returned`: mypyc takes every object that may be None and has no `__bool__` for true.
+        while self.returned is not None and self.returned.lasts:
             message = self.returned.pop_last()
             if message.state != GONE:
                 yield message
