@@ -54,7 +54,7 @@ def abandoned(size: int) -> bytes:
 
 def dead_lettered(size: int) -> bytes:
     info = {Symbol("DeadLetterReason"): "x" * size, Symbol("DeadLetterErrorDescription"): "y" * size}
-    return encode_state(Rejected(AmqpError("com.microsoft:dead-letter", None, info)))
+    return encode_state(Rejected(AmqpError("com.microsoft:dead-letter", "", info)))
 
 
 def test_session_states_of_all_are_bounded(broker: Broker) -> None:

@@ -27,7 +27,6 @@ from twinbus.client import Message
 from twinbus.client.batch import encode_batch
 from twinbus.entities.message import NewMessage
 from twinbus.entities.settings import QueueSettings
-from twinbus.entities.subscription import Subscription
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import EntityDisabledError
 from twinbus.store.lmdb_store import Prepared
@@ -63,11 +62,13 @@ def held_ids(broker: Broker, name: str) -> list[str]:
     return broker.call(look)
 
 
-def test_a_batch_for_many_subscriptions_takes_several_turns_and_keeps_its_place(
-    wide: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns = Turns(wide)
-    monkeypatch.setattr(Subscription, "arrive", turns.counting(Subscription.arrive))
+def test_a_batch_for_many_subscriptions_takes_several_turns_and_keeps_its_place(wide: Broker) -> None:
+    def numbered(server: Server) -> int:
+        """How many copies have a sequence number in their subscription."""
+        entities = server.hosts["contoso"].entities
+        return sum(entities.subscription("t", f"s{number}").queue.numbers.last for number in range(20))
+
+    turns = Turns(wide, numbered)
     payload = encode_batch([Message(b"x", message_id=f"a{number}") for number in range(200)])
     single = text("x")
     single.message_id = "b"
@@ -78,6 +79,7 @@ def test_a_batch_for_many_subscriptions_takes_several_turns_and_keeps_its_place(
         left = 2
         while left:
             left -= len(peer.wait(Disposed).deliveries)
+    turns.look()
     assert len(turns.done) == 20 * 201
     assert turns.most <= (STEPS + 1) * 50
     for name in ("s0", "s19"):

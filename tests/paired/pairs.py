@@ -49,14 +49,21 @@ async def opened(handler: Any) -> AsyncIterator[Any]:
             await asyncio.to_thread(handler.__exit__, None, None, None)
 
 
-class SkewedClock(SystemClock):
+class SkewedClock:
     """A clock that is set wrong."""
 
     def __init__(self, ahead_ms: int) -> None:
+        self._right = SystemClock()
         self._ahead_ms = ahead_ms
 
     def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
+        return self._right.now_ms() + self._ahead_ms
+
+    def steady_ms(self) -> int:
+        return self._right.steady_ms()
+
+    def follow(self) -> int:
+        return self._right.follow()
 
 
 class Pair:

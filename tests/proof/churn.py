@@ -26,7 +26,6 @@ from twinbus.amqp.states import STATE_RELEASED
 from twinbus.amqp.terminus import Coordinator, Source
 from twinbus.amqp.types import Symbol, Timestamp
 from twinbus.broker.links.consumer import Consumer
-from twinbus.broker.links.dispatcher import Dispatcher
 from twinbus.entities.settings import QueueSettings
 from twinbus.testing import Broker
 
@@ -209,19 +208,20 @@ def run(budget: Budget) -> str:
 
 @contextmanager
 def planted() -> Iterator[None]:
-    """Receivers that left stay in the line of those that wait for a message."""
-    sound = Dispatcher.leave
+    """Receivers that left are kept."""
+    sound = Consumer.on_detached
     kept: list[object] = []
 
-    def forgetful(self: Dispatcher, consumer: Consumer) -> None:
-        sound(self, consumer)
-        kept.append(consumer)
+    # Called by the connection, which is never compiled: compiled code would not call a replaced method.
+    def forgetful(self: Consumer, orderly: bool) -> None:
+        sound(self, orderly)
+        kept.append(self)
 
-    Dispatcher.leave = forgetful
+    Consumer.on_detached = forgetful
     try:
         yield
     finally:
-        Dispatcher.leave = sound
+        Consumer.on_detached = sound
 
 
 SUITE = Suite("rounds", len(KINDS), 1_100, run, planted)

@@ -12,7 +12,10 @@ from twinbus.build import build
 
 @pytest.fixture(autouse=True)
 def moves_by_the_table() -> Iterator[None]:
+    if build() == "compiled":
+        # Compiled code does not call the methods that the watch replaces: the pure build is watched.
+        yield
+        return
     with watched_moves() as watch:
         yield
-    # Compiled code does not call the methods that the watch replaces.
-    assert watch.seen or build() == "compiled"
+    assert watch.seen

@@ -53,7 +53,7 @@ OUTCOMES: dict[str, State] = {
     "complete": Accepted(),
     "abandon": Modified(True, False, None),
     "defer": Modified(False, True, None),
-    "dead_letter": Rejected(AmqpError("com.microsoft:dead-letter", None, {"DeadLetterReason": "because"})),
+    "dead_letter": Rejected(AmqpError("com.microsoft:dead-letter", "", {"DeadLetterReason": "because"})),
     "release": Released(),
 }
 
