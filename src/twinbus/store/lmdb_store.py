@@ -40,7 +40,7 @@ from twinbus.clock import Clock, SystemClock
 from twinbus.errors import StoreCorruptError, StoreError
 from twinbus.limits import STORE_MAP_BYTES_DEFAULT, STORE_RESERVE_BYTES
 from twinbus.store import folder as folders
-from twinbus.store.body_rows import read_bodies, sealed_bodies
+from twinbus.store.body_rows import read_bodies, sealed_bodies, sealed_body
 from twinbus.store.checksums import sealed, sealed_rows, unsealed, unsealed_rows
 from twinbus.store.environment import FORMAT_KEY, Tables, open_environment
 from twinbus.store.facts import Facts, Table
@@ -260,7 +260,11 @@ class Store:
             if facts.bodies:
                 self._put_bodies(txn, facts.bodies)
             if facts.index:
-                txn.cursor(tables[Table.INDEX]).putmulti(sealed_rows(facts.index.items()))
+                if len(facts.index) == 1:
+                    [(key, value)] = facts.index.items()
+                    txn.put(key, sealed(key, value), db=tables[Table.INDEX])
+                else:
+                    txn.cursor(tables[Table.INDEX]).putmulti(sealed_rows(facts.index.items()))
             if facts.rows:
                 put = txn.put
                 for (table, key), value in facts.rows.items():
@@ -271,16 +275,31 @@ class Store:
         return txn
 
     def _put_bodies(self, txn: lmdb.Transaction[bytes], bodies: dict[bytes, bytes]) -> None:
-        values = sealed_bodies(bodies)
+        if len(bodies) == 1:
+            # Often somebody waits for just this commit, so it goes without lists and a cursor.
+            [(key, stored)] = bodies.items()
+            added = self._put_body(txn, key, stored)
+        else:
+            added = self._put_many_bodies(txn, bodies)
+        if added != len(bodies):
+            raise StoreError(f"{len(bodies) - added} of {len(bodies)} bodies were not written.")
+
+    # Appending keeps pages full. LMDB silently skips an appended key that is not the highest and shows it only in the
+    # count.
+
+    def _put_body(self, txn: lmdb.Transaction[bytes], key: bytes, stored: bytes) -> int:
+        self._space.wrote(len(stored))
+        ascending = key > self._body_key_last
+        self._body_key_next = key if ascending else self._body_key_last
+        return int(txn.put(key, sealed_body(stored), append=ascending, db=self._tables[Table.BODIES]))
+
+    def _put_many_bodies(self, txn: lmdb.Transaction[bytes], bodies: dict[bytes, bytes]) -> int:
+        self._space.wrote(sum(map(len, bodies.values())))
         keys = list(bodies)
         ascending = keys[0] > self._body_key_last and keys == sorted(keys)
-        # Appending keeps pages full. LMDB silently skips an appended key that is not the highest and shows it only in
-        # the count.
-        _, added = txn.cursor(self._tables[Table.BODIES]).putmulti(values, append=ascending)
-        if added != len(values):
-            raise StoreError(f"{len(values) - added} of {len(values)} bodies were not written.")
-        self._space.wrote(sum(map(len, bodies.values())))
         self._body_key_next = max(self._body_key_last, keys[-1] if ascending else max(keys))
+        _, added = txn.cursor(self._tables[Table.BODIES]).putmulti(sealed_bodies(bodies), append=ascending)
+        return added
 
     def _ensure_tail(self, facts: Facts) -> None:
         """Ensure enough address space after the file for all the facts: neither filling nor committing may find the map
