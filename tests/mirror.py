@@ -98,7 +98,6 @@ ELSEWHERE: dict[str, str] = {
     "broker/nodes/rule_wire.py": "broker/test_topics.py",
     "broker/security/jwt_keys.py": "broker/configuration/test_jwt.py",
     "broker/server.py": "test_testing.py",
-    "broker/timers.py": "broker/test_clock_watch.py",
     "cli/demo.py": "demo/test_demo.py",
     "cli/fault.py": "broker/test_faults.py",
     "cli/report.py": "spark/report/test_command.py",

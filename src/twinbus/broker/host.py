@@ -193,10 +193,9 @@ class NamespaceHost:
         self.loop = asyncio.get_running_loop()
         self.slices = Slices(self.loop, self.commits)
         self.commits.on_relief = self._relieve
-        self.commits.on_turn = self.timers.reschedule
         self.commits.start()
         self._sweep(None)
-        self.timers.run()
+        self.timers.start()
         self.meter.start()
 
     async def stop(self) -> None:
@@ -221,7 +220,6 @@ class NamespaceHost:
         self.slices.finish()
         await self.commits.stop()
         self.meter.stop()
-        self.timers.stop()
         self.store.close()
 
     @functools.cached_property

@@ -20,17 +20,31 @@ WAIT_MS_MAX = 3_600_000
 class Timers:
     """Expires locks and messages and activates scheduled messages, on time."""
 
-    __slots__ = ("_at_ms", "_handle", "_host")
+    __slots__ = ("_at_ms", "_handle", "_host", "_moving", "_stopped")
 
     def __init__(self, host: NamespaceHost) -> None:
         self._host = host
         self._handle: asyncio.TimerHandle | None = None
         self._at_ms = 0
+        # Whether `reschedule` is already scheduled for this turn of the loop.
+        self._moving = False
+        self._stopped = False
+
+    def start(self) -> None:
+        """Do what fell due while the namespace was closed, and set the timer from now on."""
+        self._host.entities.tell_deadlines(self._deadline_moved)
+        self.run()
+
+    def _deadline_moved(self) -> None:
+        if not self._moving:
+            self._moving = True
+            self._host.loop.call_soon(self.reschedule)
 
     def reschedule(self) -> None:
-        """Set the timer to the earliest deadline, which may have moved."""
+        """Set the timer to the earliest deadline."""
+        self._moving = False
         deadline_ms = self._host.entities.next_deadline()
-        if deadline_ms is None:
+        if deadline_ms is None or self._stopped:
             return
         if self._handle is not None:
             if self._at_ms <= deadline_ms:
@@ -47,7 +61,7 @@ class Timers:
             self._handle = None
         host = self._host
         if host.commits.full:
-            return  # `reschedule` is called again when the disk has caught up
+            return  # the host calls `reschedule` when the disk has caught up
         for effect in host.entities.tick(host.clock.now_ms(), host.commits.facts):
             if effect.kind is EffectKind.IDLE_DELETED:
                 host.drop_policies(effect.queue.path)
@@ -64,6 +78,8 @@ class Timers:
         self.reschedule()
 
     def stop(self) -> None:
+        """For good: what falls due from now on is done at the next start."""
+        self._stopped = True
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

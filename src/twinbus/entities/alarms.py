@@ -6,6 +6,7 @@ heap is stale, so ten thousand quiet queues cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -17,13 +18,15 @@ _HEAP_MIN: Final = 64
 class Alarms:
     """When each entity wants its next tick."""
 
-    __slots__ = ("_heap", "_set")
+    __slots__ = ("_heap", "_set", "on_earlier")
 
     def __init__(self) -> None:
         # (time, entity id); includes replaced alarms.
         self._heap: list[tuple[int, int]] = []
         # The alarm that counts, by entity id.
         self._set: dict[int, int] = {}
+        # Called when an alarm is set that is earlier than all others; None if nobody has to know.
+        self.on_earlier: Callable[[], None] | None = None
 
     def set(self, entity_id: int, at_ms: int) -> None:
         self._set[entity_id] = at_ms
@@ -31,6 +34,8 @@ class Alarms:
         if len(self._heap) > _HEAP_MIN and len(self._heap) > 4 * len(self._set):
             self._heap = [(at, entity) for entity, at in self._set.items()]
             heapify(self._heap)
+        if self._heap[0][0] == at_ms and self.on_earlier is not None:
+            self.on_earlier()
 
     def clear(self, entity_id: int) -> None:
         self._set.pop(entity_id, None)

@@ -282,6 +282,10 @@ class Namespace:
         """When the next tick is due."""
         return self._commons.alarms.next_ms()
 
+    def tell_deadlines(self, on_earlier: Callable[[], None]) -> None:
+        """Call `on_earlier` whenever the next tick may be due earlier than before."""
+        self._commons.alarms.on_earlier = on_earlier
+
     def sweep(self, facts: Facts, limit: int = TICK_MESSAGES_MAX) -> bool:
         """Remove up to `limit` rows that deleted entities left; True when more remain."""
         return self._commons.sweep.step(facts, limit)

@@ -166,7 +166,6 @@ class Dispatcher(Senders):
             line.pop(consumer, None)
             consumer.waiting = False
         host.commits.request_if_needed()
-        host.timers.reschedule()
         if line and left <= 0:
             self.wake()
 
@@ -175,7 +174,6 @@ class Dispatcher(Senders):
         host = self.host
         fed = _fed(consumer, host.clock.now_ms(), host.commits.facts)
         host.commits.request_if_needed()
-        host.timers.reschedule()
         return fed > 0
 
     # --- sessions ---------------------------------------------------------------------------------------------------

@@ -107,7 +107,6 @@ class EntityManagement:
                 request, ArgumentError(f"The request '{request.operation[:64]}' lacks or misuses a field: {error}")
             )
         self._host.commits.request_if_needed()
-        self._host.timers.reschedule()
         self._connection.flush_soon()
 
     def _operate(self, request: Request) -> None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinbus.auth.policies import Right
+from twinbus.broker.durability import until_durable
 from twinbus.broker.http.console import edited
 from twinbus.broker.http.console.entities import found_entity
-from twinbus.broker.http.console.fields import Fields, durable, place, queue_place, sequence_numbers, text
+from twinbus.broker.http.console.fields import Fields, place, queue_place, sequence_numbers, text
 from twinbus.broker.http.console.messages import one
 from twinbus.entities.admission import checked_bytes
 from twinbus.entities.message import NewMessage
@@ -42,7 +43,7 @@ async def purge(visitor: Visitor, fields: Fields) -> Fields:
             break
         purged += deleted
         host.meter.entity(part.path).counter(Kind.DELETE).count += deleted
-        await durable(host)
+        await until_durable(host)
     return {"purged": purged, "more": purged >= CONSOLE_PURGE_MESSAGES_MAX}
 
 
@@ -59,7 +60,7 @@ async def resubmit(visitor: Visitor, fields: Fields) -> Fields:
         moved, refused, after = moved + done.moved, refused + done.refused, done.last_seq
         host.meter.entity(part.path).counter(Kind.RECEIVE).count += done.moved
         host.meter.entity(owner.path).counter(Kind.SEND).count += done.moved
-        await durable(host)
+        await until_durable(host)
         if numbers is not None or done.moved + done.refused < BATCH_DELETE_MESSAGES_MAX:
             break
     return {"resubmitted": moved, "refused": refused, "more": moved + refused >= CONSOLE_PURGE_MESSAGES_MAX}
@@ -76,7 +77,7 @@ async def remove(visitor: Visitor, fields: Fields) -> Fields:
     else:
         deleted = part.delete_chosen(numbers, now_ms, facts)
     host.meter.entity(part.path).counter(Kind.DELETE).count += len(deleted)
-    await durable(host)
+    await until_durable(host)
     return {"removed": len(deleted), "left": len(set(numbers)) - len(deleted)}
 
 
@@ -89,7 +90,7 @@ async def dead_letter(visitor: Visitor, fields: Fields) -> Fields:
         numbers, host.clock.now_ms(), host.commits.facts, reason or None, description or None
     )
     host.meter.entity(part.path).counter(Kind.DEAD_LETTER).count += len(moved)
-    await durable(host)
+    await until_durable(host)
     return {"moved": len(moved), "left": len(set(numbers)) - len(moved)}
 
 
@@ -128,7 +129,7 @@ async def resend(visitor: Visitor, fields: Fields) -> Fields:
         else:
             part.delete_chosen([seq], now_ms, facts)
         host.meter.entity(part.path).counter(Kind.DELETE).count += 1
-    await durable(host)
+    await until_durable(host)
     return {"sent": 1, "to": target.path, "removed": int(not keep)}
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.auth.policies import Right
 from twinbus.broker import sending
+from twinbus.broker.durability import until_durable
 from twinbus.broker.http.console.chosen import FULL_TEXT
 from twinbus.broker.http.console.edited import properties_of, time_after
 from twinbus.broker.http.console.entities import found_entity
-from twinbus.broker.http.console.fields import Fields, durable, text, whole
+from twinbus.broker.http.console.fields import Fields, text, whole
 from twinbus.broker.http.rest.properties import message_of
 from twinbus.broker.nodes.directory import settings_of
 from twinbus.broker.nodes.rule_wire import sql_filter
@@ -80,7 +81,7 @@ async def send(visitor: Visitor, fields: Fields) -> Fields:
     taken = [host.intake.message(payload, now_ms, target.settings.default_ttl_ms) for _ in range(copies)]
     await sending.send(host, target, taken)
     host.meter.entity(target.path).add_sends(taken)
-    await durable(host)
+    await until_durable(host)
     return {"sent": copies}
 
 
@@ -185,4 +186,4 @@ def _settings(fields: Fields, names: tuple[str, ...]) -> Fields:
 
 async def _managed(host: NamespaceHost) -> None:
     host.meter.entity("").counter(Kind.MANAGE, OK).count += 1
-    await durable(host)
+    await until_durable(host)

@@ -1,10 +1,9 @@
-"""Validated fields of a command's JSON, and waiting until its changes are on disk."""
+"""Validated fields of a command's JSON."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twinbus.broker.durability import until_durable
 from twinbus.broker.http.console.entities import found_entity
 from twinbus.broker.http.console.messages import MAIN, part_of
 from twinbus.entities.queue import Queue
@@ -62,9 +61,3 @@ def queue_place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[Names
     if isinstance(part, Topic):
         raise ArgumentError(f"The topic '{part.path}' holds no messages: its subscriptions do.")
     return host, part
-
-
-async def durable(host: NamespaceHost) -> None:
-    """Wait until the changes are on disk."""
-    host.timers.reschedule()
-    await until_durable(host)

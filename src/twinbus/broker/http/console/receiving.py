@@ -11,7 +11,8 @@ import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.auth.policies import Right
-from twinbus.broker.http.console.fields import Fields, durable, queue_place, sequence_numbers, text, whole
+from twinbus.broker.durability import until_durable
+from twinbus.broker.http.console.fields import Fields, queue_place, sequence_numbers, text, whole
 from twinbus.broker.http.console.messages import shown_message
 from twinbus.broker.messages import damage
 from twinbus.broker.messages.stored import render
@@ -70,7 +71,7 @@ async def receive(visitor: Visitor, fields: Fields) -> Fields:
         queue.release_session(session, now_ms, facts)
     host.meter.entity(queue.path).counter(Kind.RECEIVE).add_many([each["size_bytes"] for each in shown if each])
     # Locks are not stored, but messages that expired on the way are.
-    await durable(host)
+    await until_durable(host)
     return {"received": [each for each in shown if each]}
 
 
@@ -102,7 +103,7 @@ async def settle(visitor: Visitor, fields: Fields) -> Fields:
         if session is not None and not session.held:
             queue.release_session(session, now_ms, facts)
     host.meter.entity(queue.path).counter(_SETTLEMENTS[how]).count += 1
-    await durable(host)
+    await until_durable(host)
     return {"settled": how, "locked_until_ms": until_ms}
 
 

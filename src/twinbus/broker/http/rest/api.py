@@ -223,7 +223,6 @@ class RestApi:
             queue.abandon(place.token, now_ms, facts)
         else:
             queue.renew(place.token, now_ms)
-            host.timers.reschedule()
         host.meter.entity(queue.path).counter(_SETTLEMENTS[method]).count += 1
         await until_durable(self._host)
         return AdminResponse(200)

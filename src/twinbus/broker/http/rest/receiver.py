@@ -66,7 +66,6 @@ class OneReceiver:
         except ServiceError:
             return  # the lock expired, or the entity was deleted
         host.commits.request_if_needed()
-        host.timers.reschedule()
 
     def _give_up(self) -> None:
         if not self._future.done():
