@@ -8,19 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.test_quick_commits import Disk, put
+from tests.broker.commit_disk import Disk, commit_loop, put
 from twinbus.broker import commits as commits_module
 from twinbus.broker.commits import GATHER_CLIENTS, CommitLoop
-from twinbus.store.lmdb_store import Store
 
 
 @pytest.fixture
 async def loop(tmp_path: Path) -> AsyncIterator[CommitLoop]:
-    with Store.open(tmp_path, sync=False) as store:
-        made = CommitLoop(store, "test", lambda error: None)
-        made.start()
+    async with commit_loop(tmp_path) as made:
         yield made
-        await made.stop()
 
 
 async def running(loop: CommitLoop, disk: Disk, answers: list[int]) -> None:

@@ -263,6 +263,10 @@ class Connection:
             self.held_bytes = rest
         return events
 
+    def has_output(self) -> bool:
+        """Whether `take_output` or `pump` may have something to write."""
+        return bool(self.out or self.dirty or self.halted)
+
     def take_output(self) -> bytes:
         """Return everything that is ready to be written."""
         if self.dirty:

@@ -204,7 +204,9 @@ class BrokerConnection(asyncio.Protocol):
                     self._handle(engine.receive(b""))
         except Exception as error:
             self.close(self.host.tracker.wire_error(error))
-        self.flush()
+        # Most input is answered only after its commit.
+        if engine.has_output() or engine.closed:
+            self.flush()
         if engine.held_bytes and self._patience is not None:
             self._patience.half(engine.held_bytes, len(data))
         if self.host.commits.crowded:
