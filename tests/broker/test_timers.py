@@ -10,9 +10,12 @@ import pytest
 
 from tests.broker.order_tale import opened
 from twinbus.broker.host import NamespaceHost
+from twinbus.clock import SteppedClock
+from twinbus.entities.effects import Effect
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
+from twinbus.store.facts import Facts
 
 
 @pytest.fixture
@@ -29,8 +32,8 @@ async def host(tmp_path: Path) -> AsyncIterator[NamespaceHost]:
 SECOND_MS = 1_000
 
 
-def sent(host: NamespaceHost, ttl_ms: int) -> Queue:
-    queue = host.entities.queue("orders")
+def sent(host: NamespaceHost, ttl_ms: int, path: str = "orders") -> Queue:
+    queue = host.entities.queue(path)
     new = NewMessage(message_id="m", ttl_ms=ttl_ms, size=1, body=b"x")
     queue.send([new], host.clock.now_ms(), host.commits.facts)
     return queue
@@ -77,3 +80,27 @@ async def test_nothing_sets_it_once_it_is_stopped(host: NamespaceHost) -> None:
     await host.commits.drain()
     await asyncio.sleep(0)
     assert host.timers._handle is None
+
+
+async def test_an_entity_that_fails_does_not_stop_the_deadlines_of_the_others(
+    host: NamespaceHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.create_queue(QueueSettings(path="other", default_ttl_ms=60_000))
+    sent(host, 5_000)
+    sent(host, 60_000, "other")
+    await host.commits.drain()
+    tick = Queue.tick
+
+    def failing(queue: Queue, now_ms: int, facts: Facts) -> list[Effect]:
+        if queue.path == "orders":
+            raise RuntimeError("planted")
+        return tick(queue, now_ms, facts)
+
+    monkeypatch.setattr(Queue, "tick", failing)
+    assert isinstance(host.clock, SteppedClock)
+    began_ms = host.clock.now_ms()
+    host.clock.step(seconds=10)
+    with pytest.raises(RuntimeError, match="planted"):
+        host.timers.run()
+    assert host.timers._handle is not None
+    assert host.timers._at_ms == began_ms + 60_000 + SECOND_MS

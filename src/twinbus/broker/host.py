@@ -259,11 +259,11 @@ class NamespaceHost:
             self.commits.hurry()
 
     def _relieve(self) -> None:
+        self.timers.reschedule()
         held, self._held_back = self._held_back, set()
         for connection in held:
             connection.relieve()
         self.slices.wake()
-        self.timers.reschedule()
 
     async def http(self) -> HttpApp:
         """The HTTP app, loaded on a thread the first time so that nobody else waits."""

@@ -62,20 +62,23 @@ class Timers:
         host = self._host
         if host.commits.full:
             return  # the host calls `reschedule` when the disk has caught up
-        for effect in host.entities.tick(host.clock.now_ms(), host.commits.facts):
-            if effect.kind is EffectKind.IDLE_DELETED:
-                host.drop_policies(effect.queue.path)
-                host.meter.forget(effect.queue.path)
-                host.sweep_later()
-            elif effect.kind is EffectKind.DAMAGED:
-                logger.error(
-                    "%d scheduled messages of %s in namespace %s cannot be read and are set aside",
-                    effect.count,
-                    effect.queue.path,
-                    host.name,
-                )
-        host.commits.request_if_needed()
-        self.reschedule()
+        try:
+            for effect in host.entities.tick(host.clock.now_ms(), host.commits.facts):
+                if effect.kind is EffectKind.IDLE_DELETED:
+                    host.drop_policies(effect.queue.path)
+                    host.meter.forget(effect.queue.path)
+                    host.sweep_later()
+                elif effect.kind is EffectKind.DAMAGED:
+                    logger.error(
+                        "%d scheduled messages of %s in namespace %s cannot be read and are set aside",
+                        effect.count,
+                        effect.queue.path,
+                        host.name,
+                    )
+            host.commits.request_if_needed()
+        finally:
+            # Whatever failed, the deadlines of the others come.
+            self.reschedule()
 
     def stop(self) -> None:
         """For good: what falls due from now on is done at the next start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -243,3 +243,31 @@ def test_answers_behind_a_large_one_follow_it() -> None:
                 sender.send(request.encode(), tag=str(number).encode(), settled=True)
             answers = [decoded(peer.receive(receiver, 60)) for _ in range(20)]
             assert [answer.correlation_id for answer in answers] == [str(number) for number in range(20)]
+
+
+class Waiting:
+    """A consumer that waits for room."""
+
+    resumed = False
+
+    def resume(self) -> None:
+        self.resumed = True
+
+
+def test_input_that_is_not_answered_lets_waiting_consumers_try_again() -> None:
+    """A detach can make room without any output: its answer may have to wait behind frames of a closed window."""
+    with Broker(queues=["q"]) as broker, Peer(broker) as peer:
+        link = peer.receiver("q")
+        waiting = Waiting()
+
+        def wait(server: Server) -> None:
+            [connection] = server.hosts["contoso"]._connections
+            connection.choked.add(cast(Any, waiting))
+
+        broker.call(wait)
+        link.flow(1)
+        peer.flush()
+        end = time.monotonic() + 60
+        while not waiting.resumed and time.monotonic() < end:
+            time.sleep(0.01)
+        assert waiting.resumed

@@ -204,8 +204,8 @@ class BrokerConnection(asyncio.Protocol):
                     self._handle(engine.receive(b""))
         except Exception as error:
             self.close(self.host.tracker.wire_error(error))
-        # Most input is answered only after its commit.
-        if engine.has_output() or engine.closed:
+        # Most input is answered only after its commit. A detach may make room for consumers without any output.
+        if engine.has_output() or engine.closed or self.choked:
             self.flush()
         if engine.held_bytes and self._patience is not None:
             self._patience.half(engine.held_bytes, len(data))
