@@ -10,12 +10,11 @@ import pytest
 
 from tests.broker.order_tale import opened
 from twinbus.broker.host import NamespaceHost
+from twinbus.broker.timers import Timers
 from twinbus.clock import SteppedClock
-from twinbus.entities.effects import Effect
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
-from twinbus.store.facts import Facts
 
 
 @pytest.fixture
@@ -32,8 +31,8 @@ async def host(tmp_path: Path) -> AsyncIterator[NamespaceHost]:
 SECOND_MS = 1_000
 
 
-def sent(host: NamespaceHost, ttl_ms: int, path: str = "orders") -> Queue:
-    queue = host.entities.queue(path)
+def sent(host: NamespaceHost, ttl_ms: int) -> Queue:
+    queue = host.entities.queue("orders")
     new = NewMessage(message_id="m", ttl_ms=ttl_ms, size=1, body=b"x")
     queue.send([new], host.clock.now_ms(), host.commits.facts)
     return queue
@@ -59,19 +58,20 @@ async def test_a_lock_moves_it_too(host: NamespaceHost) -> None:
 
 
 async def test_many_deadlines_in_one_turn_set_it_once(host: NamespaceHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int | None] = []
-    next_deadline = host.entities.next_deadline
+    calls: list[Timers] = []
+    reschedule = Timers.reschedule
 
-    def counted() -> int | None:
-        asked.append(next_deadline())
-        return asked[-1]
+    def counted(timers: Timers) -> None:
+        calls.append(timers)
+        reschedule(timers)
 
-    monkeypatch.setattr(host.entities, "next_deadline", counted)
+    monkeypatch.setattr(Timers, "reschedule", counted)
     for ttl_ms in range(60_000, 50_000, -1_000):
         sent(host, ttl_ms)
     await host.commits.drain()
     await asyncio.sleep(0)
-    assert asked == [host.clock.now_ms() + 51_000 + SECOND_MS]
+    assert calls == [host.timers]
+    assert host.timers._at_ms == host.clock.now_ms() + 51_000 + SECOND_MS
 
 
 async def test_nothing_sets_it_once_it_is_stopped(host: NamespaceHost) -> None:
@@ -82,25 +82,21 @@ async def test_nothing_sets_it_once_it_is_stopped(host: NamespaceHost) -> None:
     assert host.timers._handle is None
 
 
-async def test_an_entity_that_fails_does_not_stop_the_deadlines_of_the_others(
+async def test_a_tick_that_fails_does_not_stop_the_deadlines_of_the_others(
     host: NamespaceHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host.create_queue(QueueSettings(path="other", default_ttl_ms=60_000))
-    sent(host, 5_000)
-    sent(host, 60_000, "other")
+    host.create_queue(QueueSettings(path="idle", auto_delete_on_idle_ms=300_000))
+    sent(host, 400_000)
     await host.commits.drain()
-    tick = Queue.tick
 
-    def failing(queue: Queue, now_ms: int, facts: Facts) -> list[Effect]:
-        if queue.path == "orders":
-            raise RuntimeError("planted")
-        return tick(queue, now_ms, facts)
+    def fail(path: str) -> None:
+        raise RuntimeError(f"planted for {path}")
 
-    monkeypatch.setattr(Queue, "tick", failing)
+    monkeypatch.setattr(host, "drop_policies", fail)
     assert isinstance(host.clock, SteppedClock)
     began_ms = host.clock.now_ms()
-    host.clock.step(seconds=10)
-    with pytest.raises(RuntimeError, match="planted"):
+    host.clock.step(seconds=301)
+    with pytest.raises(RuntimeError, match="planted for idle"):
         host.timers.run()
     assert host.timers._handle is not None
-    assert host.timers._at_ms == began_ms + 60_000 + SECOND_MS
+    assert host.timers._at_ms == began_ms + 400_000 + SECOND_MS
