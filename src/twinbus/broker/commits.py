@@ -249,7 +249,7 @@ class CommitLoop:
 
     def _waiting(self) -> bool:
         facts = self.facts
-        return bool(facts.then or facts.index or facts.bodies or facts.rows or facts.deletes)
+        return bool(facts.then) or not facts.empty
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True

@@ -281,11 +281,10 @@ class Store:
             added = self._put_body(txn, key, stored)
         else:
             added = self._put_many_bodies(txn, bodies)
+        # Appending keeps pages full. LMDB silently skips an appended key that is not the highest and shows it only in
+        # the count.
         if added != len(bodies):
             raise StoreError(f"{len(bodies) - added} of {len(bodies)} bodies were not written.")
-
-    # Appending keeps pages full. LMDB silently skips an appended key that is not the highest and shows it only in the
-    # count.
 
     def _put_body(self, txn: lmdb.Transaction[bytes], key: bytes, stored: bytes) -> int:
         self._space.wrote(len(stored))
