@@ -1,6 +1,6 @@
 """Twinbus in your own tests: a real broker for each test in milliseconds, and injected outages.
 
-pytest examples/test_orders.py
+.venv/bin/python -m pytest examples/test_orders.py
 """
 
 import pytest
@@ -15,6 +15,8 @@ def test_an_order_arrives(twinbus_broker):
             sender.send_messages(ServiceBusMessage("one"))
         with client.get_queue_receiver("orders", max_wait_time=5) as receiver:
             assert [str(message) for message in receiver.receive_messages()] == ["one"]
+    with twinbus_broker.administration_client() as client:
+        assert client.get_queue("orders").max_delivery_count == 3
 
 
 @pytest.mark.twinbus(queues=["orders"], allow_faults=True)

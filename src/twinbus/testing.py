@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinbus.broker.configuration.config import LEDGER_NAME, BrokerConfig, NamespaceConfig
 from twinbus.broker.faults import Fault
@@ -31,6 +31,9 @@ from twinbus.entities.rule import DEFAULT_RULE, Rule
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ConfigError, NotAllowedError
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
 
 T = TypeVar("T")
 
@@ -175,6 +178,14 @@ class Broker:
     def connection_string(self, namespace: str | None = None) -> str:
         """Return a connection string for SDK clients; `namespace` may be omitted if there is only one."""
         return self.endpoint(namespace).connection_string
+
+    def administration_client(self, namespace: str | None = None) -> ServiceBusAdministrationClient:
+        """Return the official SDK's administration client, which trusts this broker's certificate."""
+        from azure.servicebus.management import ServiceBusAdministrationClient
+
+        return ServiceBusAdministrationClient.from_connection_string(
+            self.connection_string(namespace), connection_verify=str(self.ca_file)
+        )
 
     def endpoint(self, namespace: str | None = None) -> NamespaceEndpoint:
         """Return the addresses of a namespace."""

@@ -43,3 +43,36 @@ def test_it_goes_by_the_configuration(capsys: pytest.CaptureFixture[str], tmp_pa
     config.write_text('tls_certificate = "own.pem"\n[namespaces.contoso]\n')
     assert "clients must trust its issuer" in said(capsys, "--config", str(config))
     assert json.loads(said(capsys, "--config", str(config), "--json")) == {"certificate": str(tmp_path / "own.pem")}
+
+
+def test_a_shell_trusts_the_ca_beside_the_machines_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = tmp_path / "machine.pem"
+    machine.write_text("-----BEGIN CERTIFICATE-----\nmachine\n-----END CERTIFICATE-----")
+    monkeypatch.setenv("SSL_CERT_FILE", str(machine))
+    data = tmp_path / "my data"
+    data.mkdir()
+    lines = said(capsys, "--data", str(data), "--export").splitlines()
+    ca, bundle = data / "ca.pem", data / "ca-bundle.pem"
+    assert lines == [
+        f"export NODE_EXTRA_CA_CERTS='{ca}'",
+        f"export REQUESTS_CA_BUNDLE='{bundle}'",
+        f"export SSL_CERT_FILE='{bundle}'",
+    ]
+    assert bundle.read_text() == f"{machine.read_text()}\n{ca.read_text()}"
+    # A shell that has done so once may do it again.
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    assert said(capsys, "--data", str(data), "--export").splitlines() == lines
+    assert bundle.read_text() == f"{machine.read_text()}\n{ca.read_text()}"
+
+
+def test_there_is_nothing_to_export_with_a_certificate_of_your_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "twinbus.toml"
+    config.write_text('tls_certificate = "own.pem"\n[namespaces.contoso]\n')
+    with pytest.raises(SystemExit) as caught:
+        run(["trust", "--config", str(config), "--export"])
+    assert caught.value.code == 2
+    assert "trust its issuer" in capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_a_step_of_the_sweep_frees_its_own_messages_only(fields: dict[str, objec
 
 @pytest.fixture
 def only_new_objects() -> Iterator[None]:
-    """Let the collector walk what the test makes, not what the whole run has loaded: a hundred thousand objects a step."""
+    """Let the collector walk what the test makes, not the hundred thousand objects that the whole run has loaded."""
     gc.collect()
     gc.freeze()
     yield

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _CA, _CA_KEY, _SERVER = "ca.pem", "ca-key.pem", "server.pem"
+_BUNDLE = "ca-bundle.pem"
 # Files that a copy of the data folder needs, so that clients keep trusting it.
 PRIVATE_FILES = (_CA, _CA_KEY, _SERVER)
 _DAY_MS = 86_400_000
@@ -173,6 +175,30 @@ def ensure_ca(folder: Path, clock: Clock | None = None) -> Path:
     except OSError as error:
         raise ConfigError(f"The development CA in {folder} cannot be made: {_reason(error)}.") from None
     return ca
+
+
+def ensure_bundle(folder: Path) -> Path:
+    """A file with the machine's CAs and the development CA, for clients that can be given only one file."""
+    own = ensure_ca(folder).read_text()
+    bundle = folder / _BUNDLE
+    try:
+        known = _machine_cas()
+        # The variable that names the machine's CAs may already name a bundle of ours.
+        write_private(bundle, known if own in known else f"{known}{own}", mode=0o644)
+    except OSError as error:
+        raise ConfigError(f"The bundle of CAs {bundle} cannot be written: {_reason(error)}.") from None
+    return bundle
+
+
+def _machine_cas() -> str:
+    path = ssl.get_default_verify_paths().cafile
+    if not path:
+        # Python from an installer brings no CAs; certifi, where it is installed, does.
+        try:
+            path = importlib.import_module("certifi").where()
+        except ImportError:
+            return ""
+    return Path(path).read_text(encoding="utf-8").rstrip() + "\n"
 
 
 def served_names(names: Iterable[str]) -> tuple[str, ...]:
