@@ -1,9 +1,10 @@
 """Prepares messages for sending: checks names and sets ids.
 
 - A property name that the backlog needs is rejected on every send, not only during a failover.
-- A message without an id gets one before its first attempt: a send with an unknown outcome is repeated, and only an id
-  shows that it is the same message. The id is set on a copy, because the caller may send the object again as another
-  message. (The SDK gives its own messages an id; an annotated message may have none.)
+- An id that a message has is the caller's, and stays. A message without one gets one before its first attempt: a send
+  with an unknown outcome is repeated, and only an id shows that it is the same message. The id is set on a copy,
+  because the caller may send the object again as another message. (The SDK gives its own messages an id; an annotated
+  message may have none.)
 - What the SDK would reject is passed on to it, so that the error is the SDK's own.
 """
 
@@ -47,31 +48,35 @@ if hasattr(os, "register_at_fork"):
 
 def prepared(message: Any) -> Any:
     """The message, list or batch ready for sending; raises ValueError for a reserved property name."""
-    if is_ready(message, RESERVED):
-        return message
-    if isinstance(message, ServiceBusMessage):
-        _check_names(message.raw_amqp_message)
-        return with_content(message, _identified(message.raw_amqp_message))
     if isinstance(message, ServiceBusMessageBatch):
         return _prepared_batch(message)
-    if isinstance(message, AmqpAnnotatedMessage):
-        _check_names(message)
-        properties = message.properties
-        return message if properties is not None and properties.message_id is not None else _identified(message)
+    # As the SDK tells them apart: whatever can be iterated holds messages, one deep.
+    if isinstance(message, Iterable) and not isinstance(message, Mapping):
+        # A generator can be read only once, and there may be several attempts.
+        return [each if is_ready(each, RESERVED) else _prepared_single(each) for each in message]
+    return message if is_ready(message, RESERVED) else _prepared_single(message)
+
+
+def _prepared_single(message: Any) -> Any:
     if isinstance(message, Mapping):
         try:
-            return prepared(ServiceBusMessage(**message))
+            message = ServiceBusMessage(**message)
         except TypeError:
             return message
-    if isinstance(message, Iterable):
-        # A generator can be read only once, and there may be several attempts.
-        return [each if is_ready(each, RESERVED) else prepared(each) for each in message]
-    return message
+    # The SDK accepts everything that has the content of a message.
+    raw = getattr(message, "raw_amqp_message", message)
+    if not isinstance(raw, AmqpAnnotatedMessage):
+        return message
+    _check_names(raw)
+    if _has_id(raw):
+        return message
+    return _identified(raw) if raw is message else with_content(message, _identified(raw))
 
 
 def _check_names(raw: AmqpAnnotatedMessage) -> None:
     """Raise ValueError for application properties with reserved names."""
-    found = ", ".join(repr(name) for name in clashes(raw.application_properties or ()))
+    own = raw.application_properties
+    found = ", ".join(map(repr, clashes(own))) if isinstance(own, Mapping) else ""
     if not found:
         return
     raise ValueError(
@@ -97,7 +102,7 @@ def _prepared_batch(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
     messages = messages_of(batch)
     for each in messages:
         _check_names(each.raw_amqp_message)
-    if all(each.message_id is not None for each in messages):
+    if all(_has_id(each.raw_amqp_message) for each in messages):
         return batch
     # An id takes room that the caller did not leave in the batch.
     room_bytes = 64 * len(messages)
@@ -105,6 +110,11 @@ def _prepared_batch(batch: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
     for each in messages:
         ready.add_message(prepared(each))
     return ready if ready.size_in_bytes <= batch.max_size_in_bytes else batch
+
+
+def _has_id(raw: AmqpAnnotatedMessage) -> bool:
+    # Of the content itself: a subclass may say something else.
+    return raw.properties is not None and raw.properties.message_id is not None
 
 
 def _identified(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
