@@ -35,7 +35,11 @@ def sending(
         return
     commits = host.commits
     batch = LargeSend(entity, messages, host.clock.now_ms())
-    yield from batch.steps(commits.facts)
+    try:
+        yield from batch.steps(commits.facts)
+    except Exception:
+        batch.undo()
+        raise
     facts = commits.facts
     batch.finish(facts)
     sent(facts)
@@ -60,7 +64,7 @@ def _handing_out(host: NamespaceHost, topic: Topic, messages: list[NewMessage], 
             yield None
         batch.finish(commits.facts)
     except Exception:
-        # Its mark stays, so the next start removes the copies. Let the others continue.
+        batch.undo()
         host.let_go(topic)
         raise
     yield from durable(host)

@@ -3,13 +3,14 @@
 1. The first commit writes a mark that names the bodies, the next ones write the bodies and the copies, one subscription
    at a time, so that rows are neighbours in the store. The last one removes the mark. A restart that finds a mark
    deletes the bodies it names and every copy of them.
-2. No copy is visible before the last commit is durable. Then the subscriptions show theirs one by one.
+2. No copy is visible before the last commit is durable. Then the subscriptions show theirs one by one. Duplicate
+   detection learns the ids with the last commit, too.
 3. The topic is held meanwhile: later sends to it wait, so every subscription sees all messages in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.store.facts import Facts, Table
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     # The messages a subscription gets, each with its filter view, and the rule choice for each.
     _Copies = tuple[list[Choice], list[tuple[Relayed, StoredView]]]
 
-# Functions and arguments to call when facts are durable.
-Calls = list[tuple[Callable[[Any], None], Any]]
+# Shows the messages of one queue.
+_Show = Callable[[Any], None]
 
 # Copies per step.
 _COPIES: Final = 50
@@ -41,7 +42,18 @@ _COPIES: Final = 50
 class FanOut:
     """One batch on its way to the subscriptions of a topic."""
 
-    __slots__ = ("_commons", "_last", "_mark", "_messages", "_now_ms", "_originals", "_scheduled", "_touched", "topic")
+    __slots__ = (
+        "_commons",
+        "_ids",
+        "_last",
+        "_mark",
+        "_messages",
+        "_now_ms",
+        "_originals",
+        "_scheduled",
+        "_touched",
+        "topic",
+    )
 
     def __init__(self, topic: Topic, commons: Commons, messages: Sequence[NewMessage], now_ms: int) -> None:
         self.topic = topic
@@ -52,7 +64,9 @@ class FanOut:
         self._originals: list[tuple[Relayed, StoredView]] = []
         # Scheduled messages, which the topic keeps until they are due.
         self._scheduled: list[NewMessage] = []
-        # What the last commit writes and makes visible.
+        # The ids that the last commit adds to duplicate detection, with their sequence numbers.
+        self._ids: list[tuple[str, int]] = []
+        # Never written: it collects the calls that make the copies visible.
         self._last = Facts()
         # The key of the mark; empty if there is nothing to deliver.
         self._mark = b""
@@ -63,7 +77,7 @@ class FanOut:
         """Everything except the last commit. `facts` returns the facts that are open at each step."""
         yield from self._store(facts)
         bodies = self._commons.bodies
-        plan = yield from self._selected()
+        plan = yield from self._selected(facts)
         for subscription, (choices, originals) in plan.items():
             self._touched.append(subscription)
             for start in range(0, len(originals), _COPIES):
@@ -71,30 +85,45 @@ class FanOut:
                 end = start + _COPIES
                 for choice, (original, view) in zip(choices[start:end], originals[start:end], strict=True):
                     if subscription.queue.deleted:
-                        bodies.release(original.body_number, self._last)
+                        bodies.release(original.body_number, opened)
                     else:
                         subscription.arrive(original, choice, view, self._now_ms, opened, self._last)
                 yield None
 
     def finish(self, facts: Facts) -> None:
         """The last commit: these facts make the batch durable, and `show` then makes it visible."""
-        last = self._last
-        for table, key in last.deletes:
-            facts.delete(table, key)
-        if self._mark:
-            facts.delete(Table.META, self._mark)
         topic = self.topic
         if not topic.deleted:
-            facts.rows.update(last.rows)
+            if topic.duplicates is not None:
+                for message_id, seq in self._ids:
+                    topic.duplicates.add(message_id, seq, self._now_ms, facts)
             for new in self._scheduled:
                 seq = topic.accept(new, self._now_ms, facts)
                 if topic.duplicates is not None:
                     topic.duplicates.add(new.message_id, seq, self._now_ms, facts)
-        last.then = self.without_deleted([each.queue for each in self._touched], last.then, facts)
+        self._last.then = self._without_deleted(facts)
+        if self._mark:
+            facts.delete(Table.META, self._mark)
 
-    def without_deleted(self, queues: Iterable[Queue], then: Calls, facts: Facts) -> Calls:
+    def undo(self) -> None:
+        """A step failed: forget the copies. The mark stays, so the next start deletes their rows."""
+        parts = self._parts()
+        for show, messages in self._last.then:
+            if not parts[show].deleted:
+                for message in messages:
+                    parts[show].messages.withdraw(message)
+        self._last = Facts()
+        for original, _ in self._originals:
+            self._commons.bodies.forget(original.body_number)
+
+    def _parts(self) -> dict[_Show, Queue]:
+        """The queues that got copies, by the call that shows them."""
+        return {part.arrivals.durable: part for each in self._touched for part in each.queue.parts}
+
+    def _without_deleted(self, facts: Facts) -> list[tuple[_Show, Any]]:
         """The calls that show messages, without those of queues deleted meanwhile, whose rows are swept instead."""
-        gone = {part.arrivals.durable: part for queue in queues if queue.deleted for part in queue.parts}
+        then = self._last.then
+        gone = {show: part for show, part in self._parts().items() if part.deleted}
         sweep = self._commons.sweep
         for show, messages in then:
             if show in gone:
@@ -117,8 +146,8 @@ class FanOut:
         commons = self._commons
         now_ms = self._now_ms
         duplicates = topic.duplicates
-        # Ids of scheduled messages of this batch, which the window gets at its end.
-        later: set[str] = set()
+        # The ids of this batch, which the window gets at its end.
+        names: set[str] = set()
         body = commons.bodies.reserve(len(self._messages), facts())
         if self._messages:
             self._mark = META_PENDING + NUMBER.pack(body)
@@ -129,17 +158,18 @@ class FanOut:
             if new.ping:
                 topic.pings += 1
                 continue
-            name = new.message_id
-            if duplicates is not None and (name in later or duplicates.find(name, now_ms) is not None):
-                continue
+            if duplicates is not None:
+                name = new.message_id
+                if name in names or duplicates.find(name, now_ms) is not None:
+                    continue
+                names.add(name)
             if new.scheduled_ms is not None and new.scheduled_ms > now_ms:
                 self._scheduled.append(new)
-                later.add(new.message_id)
                 continue
             opened = facts()
             seq = topic.numbers.next(opened)
             if duplicates is not None:
-                duplicates.add(new.message_id, seq, now_ms, self._last)
+                self._ids.append((new.message_id, seq))
             view = commons.views.of_new(new)
             expires_ms = expires_at(new.ttl_ms, topic.settings.default_ttl_ms, now_ms)
             view.place(seq, now_ms, expires_ms)
@@ -150,7 +180,7 @@ class FanOut:
             )
             body += 1
 
-    def _selected(self) -> Generator[None, None, dict[Subscription, _Copies]]:
+    def _selected(self, facts: Callable[[], Facts]) -> Generator[None, None, dict[Subscription, _Copies]]:
         """Which subscription gets which messages. A subscription created meanwhile gets none."""
         topic = self.topic
         originals = self._originals
@@ -158,7 +188,7 @@ class FanOut:
             # No filter looks at the message: a subscription that takes one takes all.
             shared = topic.selection.select(originals[0][1])
             for original, _ in originals:
-                self._count(original, len(shared))
+                self._count(original, len(shared), facts())
             return {choice.subscription: ([choice] * len(originals), originals) for choice in shared}
         plan: dict[Subscription, _Copies] = {subscription: ([], []) for subscription in topic.subscriptions}
         for original, view in originals:
@@ -167,14 +197,14 @@ class FanOut:
                 choices, taken = plan[choice.subscription]
                 choices.append(choice)
                 taken.append((original, view))
-            self._count(original, len(chosen))
+            self._count(original, len(chosen), facts())
             yield None
         return {subscription: copies for subscription, copies in plan.items() if copies[0]}
 
-    def _count(self, original: Relayed, copies: int) -> None:
+    def _count(self, original: Relayed, copies: int, facts: Facts) -> None:
         """Account for the copies of a message."""
         self.topic.count_copies(original.size * copies)
         if not copies:
-            self._last.delete(Table.BODIES, BODY_KEY.pack(original.body_number))
+            facts.delete(Table.BODIES, BODY_KEY.pack(original.body_number))
         elif copies > 1:
             self._commons.bodies.share(original.body_number, copies - 1)

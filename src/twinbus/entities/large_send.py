@@ -73,6 +73,12 @@ class LargeSend:
         for start in range(0, len(shown), _MESSAGES):
             facts.then.append((queue.arrivals.durable, shown[start : start + _MESSAGES]))
 
+    def undo(self) -> None:
+        """A step failed: forget what the steps accepted."""
+        if not self._queue.deleted:
+            for message, _ in self._taken:
+                self._queue.messages.withdraw(message)
+
     def _take(self, new: NewMessage, seq: int, body: int) -> None:
         queue, now_ms = self._queue, self._now_ms
         enqueued_ms, state = now_ms, ACTIVE
@@ -93,6 +99,4 @@ class LargeSend:
         queue, own = self._queue, self._own
         del own.index[KEY.pack(queue.entity_id, message.seq)]
         del own.bodies[BODY_KEY.pack(message.body_number)]
-        queue.messages.bytes -= message.size
-        if message.session is not None and queue.sessions is not None:
-            queue.sessions.leave(message.session)
+        queue.messages.withdraw(message)

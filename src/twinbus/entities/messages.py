@@ -28,6 +28,8 @@ from .sessions import Sessions
 from .sweep import Row, Sweep
 
 _INDEX: Final = Table.INDEX
+# At the end of a token, it makes one that no client has: those have 16 bytes.
+_PINNED: Final = b"pinned"
 
 
 class Counts(NamedTuple):
@@ -57,6 +59,7 @@ class Messages:
         "expires",
         "expiry",
         "locks",
+        "pinned",
         "schedule",
         "taken",
     )
@@ -81,6 +84,8 @@ class Messages:
         self.available = Available()
         # Locked messages by token. In a session queue their order means nothing: the session locks expire instead.
         self.locks: Locks[bytes, QueuedMessage] = Locks()
+        # Locked messages that a transaction is about to settle, by their new token.
+        self.pinned: dict[bytes, QueuedMessage] = {}
         # Messages on their way to receive-and-delete receivers, by sequence number, until their removal is durable.
         self.taken: dict[int, QueuedMessage] = {}
         # Messages whose body cannot be read, by sequence number.
@@ -112,6 +117,13 @@ class Messages:
         facts.index[KEY.pack(self._entity_id, message.seq)] = pack(
             message, None if session is None else session.id, message.body_number in self._bodies.references
         )
+
+    def withdraw(self, message: QueuedMessage) -> None:
+        """Undo `take_in` for a message that never became visible."""
+        self.bytes -= message.size
+        self.changes.give(counted_bytes(message.changes))
+        if message.session is not None and self._sessions is not None:
+            self._sessions.leave(message.session)
 
     def show(self, arrivals: list[QueuedMessage]) -> dict[MessageSession, None]:
         """Make messages visible whose facts are durable; return the sessions that got some."""
@@ -180,12 +192,29 @@ class Messages:
         """Remove the lock. The message is in no index until it returns or leaves."""
         token = message.token
         assert token is not None
-        self.locks.remove(token)
+        session = message.session
         message.token = RETURNING
         message.locked_until_ms = None
-        session = message.session
+        if self.pinned and token in self.pinned:
+            del self.pinned[token]
+            if session is not None:
+                session.returning -= 1
+            return
+        self.locks.remove(token)
         if session is not None:
             del session.held[token]
+
+    def pin(self, token: bytes, now_ms: int) -> QueuedMessage:
+        """Replace a valid lock by one that does not expire and whose token only the caller has, so that settling it
+        cannot fail unless the entity is deleted."""
+        message = self.locked(token, now_ms)
+        self.unlock(message)
+        message.token = token + _PINNED
+        self.pinned[message.token] = message
+        if message.session is not None:
+            # Later messages of the session wait, because this one may come back.
+            message.session.returning += 1
+        return message
 
     def locked(self, token: bytes, now_ms: int) -> QueuedMessage:
         """The message behind a token whose lock is still valid; raises if it is lost."""
@@ -193,6 +222,9 @@ class Messages:
         if message is None:
             message = self.locks.older.get(token)
             if message is None:
+                message = self.pinned.get(token)
+                if message is not None:
+                    return message
                 if self._sessions is not None:
                     raise SessionLockLostError(LOCK_LOST_TEXT)
                 raise MessageLockLostError
@@ -399,6 +431,7 @@ class Messages:
         yield from self.available.drain()
         yield from self.locks.held.values()
         yield from self.locks.older.values()
+        yield from self.pinned.values()
         for message in self.taken.values():
             if message.state != GONE:
                 yield message

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.broker.commit_disk import Disk
 from tests.broker.peer import Peer, body_of, decoded, text
 from twinbus.amqp.events import Disposed, Transfer
 from twinbus.amqp.link import Link
@@ -115,6 +116,11 @@ def test_rollback_does_nothing(broker: Broker) -> None:
 
 def schedule_in(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> AmqpMessage:
     """The answer to a schedule request inside a transaction."""
+    return decoded(peer.receive(asked_to_schedule(peer, txn_id, queue, message)))
+
+
+def asked_to_schedule(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> Link:
+    """The link on which the answer to a schedule request comes."""
     node, name = f"{queue}/$management", str(uuid.uuid4())
     receiver = peer.session.attach_receiver(name, source=Source(node), target=Target(name))
     peer._answered(receiver)
@@ -125,7 +131,21 @@ def schedule_in(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> 
     request.value = {"messages": [{"message-id": str(message.message_id), "message": message.encode()}]}
     request.has_value = True
     assert isinstance(send_in(peer, peer.sender(node), txn_id, request), TransactionalState)
-    return decoded(peer.receive(receiver))
+    return receiver
+
+
+def test_a_scheduled_number_is_told_when_no_crash_can_give_it_to_another_message(
+    broker: Broker, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    due = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(clock.now_ms() + 30_000)}
+    with Peer(broker) as peer:
+        txn_id = declare(peer, control(peer))
+        disk.free.clear()
+        receiver = asked_to_schedule(peer, txn_id, "a", text("later", message_annotations=due))
+        assert peer.quiet(Transfer)
+        disk.free.set()
+        assert decoded(peer.receive(receiver)).value["sequence-numbers"] == [1]
 
 
 @pytest.mark.parametrize("fail", [False, True])

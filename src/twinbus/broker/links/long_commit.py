@@ -1,8 +1,10 @@
 """Commits a transaction that makes many copies: in steps, over several commits, and yet as a whole or not at all.
 
-1. Everything is checked and the messages are settled before the first step; from then on nothing can be refused.
-2. The settlements have their own facts, which the last commit writes together with what makes the copies valid. If the
-   broker crashes before that commit, the copies are removed and the messages were never settled.
+1. Everything is checked and the locks of the messages to settle are pinned before the first step; from then on nothing
+   can be refused.
+2. The messages are settled in the last commit, which also makes the copies valid, and nothing knows of it earlier: what
+   the commits in between delete, number or drop must not depend on facts that a crash would undo. If the broker crashes
+   before the last commit, the copies are removed and the messages were never settled.
 3. All topics of the transaction are held from the first step to the last commit, so no two of them wait for each other.
 """
 
@@ -11,18 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from twinbus.amqp.states import State
-from twinbus.broker.links.settlement import settle_all
-from twinbus.entities.message import NewMessage
+from twinbus.broker.links.settlement import check_all, settle_checked
+from twinbus.entities.message import NewMessage, QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.entities.scheduling import place
+from twinbus.entities.session import MessageSession
 from twinbus.entities.topic import Topic
-from twinbus.store.facts import Facts, index_numbers
+from twinbus.store.facts import Facts
 
 
 class LongCommit:
     """One transaction on its way to the disk."""
 
-    __slots__ = ("_batches", "_now_ms", "_schedules", "_sends", "_settled", "_settled_on", "topics")
+    __slots__ = ("_batches", "_now_ms", "_pinned", "_schedules", "_sends", "topics")
 
     def __init__(
         self,
@@ -34,11 +37,13 @@ class LongCommit:
         self._now_ms = now_ms
         self._sends = sends
         self._schedules = schedules
-        self._settled = Facts()
-        self._settled_on = {queue for queue, _ in settlements.values()}
-        settle_all(settlements, now_ms, self._settled)
+        check_all(settlements, now_ms)
         self.topics = [target for target in dict.fromkeys((*sends, *schedules)) if isinstance(target, Topic)]
         self._batches = [topic.hand_out(sends.get(topic, []), now_ms) for topic in self.topics]
+        # The messages to settle, and how.
+        self._pinned: list[tuple[Queue, QueuedMessage, State | None]] = [
+            (queue, queue.messages.pin(token, now_ms), state) for token, (queue, state) in settlements.items()
+        ]
 
     def steps(self, facts: Callable[[], Facts]) -> Iterator[None]:
         """Everything except the last commit. `facts` returns the facts that are open at each step."""
@@ -49,8 +54,9 @@ class LongCommit:
         """The last commit: these facts make the transaction durable, and `show` then makes the copies visible."""
         for batch in self._batches:
             batch.finish(facts)
-        self._add_settled(facts)
         now_ms = self._now_ms
+        for queue, token, state in self._unpinned(facts):
+            settle_checked(queue, token, state, now_ms, facts)
         for target, messages in self._sends.items():
             if isinstance(target, Queue) and not target.deleted:
                 place(target, target.accept, messages, now_ms, facts)
@@ -64,14 +70,22 @@ class LongCommit:
         for batch in self._batches:
             yield from batch.show()
 
-    def _add_settled(self, facts: Facts) -> None:
-        settled = self._settled
-        for table, key in settled.deletes:
-            facts.delete(table, key)
-        # Entities deleted meanwhile get no new rows: after a restart nobody would own them.
-        gone = {part.entity_id for queue in self._settled_on if queue.deleted for part in queue.parts}
-        for key, row in settled.index.items():
-            if index_numbers(key)[0] not in gone:
-                facts.index[key] = row
-        facts.rows.update(settled.rows)
-        facts.then += self._batches[0].without_deleted(self._settled_on, settled.then, facts)
+    def undo(self, facts: Facts) -> None:
+        """A step failed: forget the copies and return the messages."""
+        for batch in self._batches:
+            batch.undo()
+        for queue, token, _ in self._unpinned(facts):
+            queue.release(token, self._now_ms, facts)
+
+    def _unpinned(self, facts: Facts) -> Iterator[tuple[Queue, bytes, State | None]]:
+        """The messages to settle now, without those of queues deleted meanwhile."""
+        sessions: dict[MessageSession, Queue] = {}
+        for queue, message, state in self._pinned:
+            if not queue.deleted:
+                assert message.token is not None
+                if message.session is not None:
+                    sessions[message.session] = queue
+                yield queue, message.token, state
+        for session, queue in sessions.items():
+            # Its next messages had to wait.
+            facts.then.append((queue.announce_again, session))

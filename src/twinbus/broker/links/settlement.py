@@ -42,10 +42,11 @@ _NO_OUTCOME_TEXT = "A settlement needs an outcome: accepted, rejected, released 
 def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
     """Apply the outcome to the message locked by `token`; return the state to echo once the facts are durable."""
     _check_room(queue, held_bytes(state))
-    return _apply(queue, token, state, now_ms, facts)
+    return settle_checked(queue, token, state, now_ms, facts)
 
 
-def _apply(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
+def settle_checked(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
+    """The same for an outcome that there is room for."""
     if isinstance(state, Accepted):
         queue.complete(token, now_ms, facts)
         return STATE_ACCEPTED
@@ -68,6 +69,13 @@ def _apply(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: 
 
 def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: int, facts: Facts) -> None:
     """Settle all tokens, or raise before anything changes. For requests and transactions that name several."""
+    check_all(settlements, now_ms)
+    for token, (queue, state) in settlements.items():
+        settle_checked(queue, token, state, now_ms, facts)
+
+
+def check_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: int) -> None:
+    """Raise what `settle_all` would raise, without changing anything."""
     needed: dict[Queue, int] = {}
     sizes: dict[int, int] = {}
     for token, (queue, state) in settlements.items():
@@ -82,8 +90,6 @@ def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: 
         )
     for queue, count in needed.items():
         _check_room(queue, count)
-    for token, (queue, state) in settlements.items():
-        _apply(queue, token, state, now_ms, facts)
 
 
 def check(queue: Queue, token: bytes, state: State | None, now_ms: int) -> None:

@@ -34,6 +34,7 @@ from twinbus.entities.queue import Queue
 from twinbus.entities.topic import Topic
 from twinbus.errors import (
     ArgumentError,
+    InternalError,
     MessageLockLostError,
     ProtocolError,
     QuotaExceededError,
@@ -312,17 +313,25 @@ class ControlLink:
             for _ in work.steps(lambda: commits.facts):
                 commits.request_if_needed()
                 yield None
+        except Exception:
+            work.undo(commits.facts)
+            self._let_go(work)
+            self._refuse(transaction, delivery_id, InternalError("The broker failed to commit it."))
+            raise
+        try:
             work.finish(commits.facts)
         except Exception:
-            # The marks stay, so the next start undoes it. Let the others continue.
-            for topic in work.topics:
-                host.let_go(topic)
+            # Some of it may be in the open facts, so there is no answer. Let the others continue.
+            self._let_go(work)
             raise
         yield from durable(host)
         yield from work.show()
-        for topic in work.topics:
-            host.let_go(topic)
+        self._let_go(work)
         self._answer_after(transaction, delivery_id, commits.facts)
+
+    def _let_go(self, work: LongCommit) -> None:
+        for topic in work.topics:
+            self._connection.host.let_go(topic)
 
     def _commit(self, transaction: Transaction, delivery_id: int) -> None:
         host = self._connection.host

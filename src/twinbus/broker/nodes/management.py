@@ -172,7 +172,8 @@ class EntityManagement:
         if request.txn_id is not None:
             transaction = self._connection.transactions.get(request.txn_id)
             numbers = transaction.schedule(queue, messages, host.commits.facts)
-            request.answer_management(200, "OK", {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
+            # After a commit: until then, a crash would give the numbers to other messages.
+            self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
             return []
         numbers = queue.schedule(messages, now_ms, host.commits.facts)
         self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
