@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
 
+from costly_deeds import COSTLY
 from measure import machine
 from twinbus_peer import NAMESPACE, TwinbusPeer
 
@@ -369,6 +370,7 @@ DEEDS: dict[str, tuple[str, Deed]] = {
     "hang-up": ("4,500 connections hang up at once", hang_up),
     "flood": ("5,000 sockets without a key", flood),
     "large-rest": ("10 MB received over HTTP", large_rest),
+    **COSTLY,
 }
 
 

@@ -15,11 +15,14 @@ from tests.broker.connections.test_flow import numbers
 from tests.broker.order_tale import opened
 from tests.broker.peer import Peer, text
 from twinbus.amqp.events import Attached, Disposed, Transfer
+from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.terminus import Source, Target
+from twinbus.amqp.types import Int
 from twinbus.broker import commits
 from twinbus.broker.commits import CommitLoop
 from twinbus.broker.connections.attachment import Attachment
 from twinbus.broker.messages.intake import BATCH_FORMAT, Intake
+from twinbus.broker.nodes.requests import Request
 from twinbus.broker.server import Server
 from twinbus.broker.slices import Slices, Work
 from twinbus.client import Message
@@ -233,6 +236,29 @@ def test_what_was_read_before_a_hang_up_is_handled(broker: Broker) -> None:
         if broker.call(count) == 900:
             break
     assert broker.call(count) == 900
+
+
+def test_requests_in_one_write_take_several_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(broker)
+    monkeypatch.setattr(Request, "answer_management", turns.counting(Request.answer_management))
+    count = 60
+    with Peer(broker) as peer:
+        replies = peer.session.attach_receiver("replies", source=Source("q/$management"), target=Target("replies"))
+        peer.wait(Attached)
+        replies.flow(count)
+        link = peer.sender("q/$management")
+        for number in range(count):
+            request = AmqpMessage()
+            request.message_id, request.reply_to = str(number), "replies"
+            request.application_properties = {"operation": "com.microsoft:peek-message"}
+            request.value, request.has_value = {"from-sequence-number": 0, "message-count": Int(1)}, True
+            link.send(request.encode(), tag=str(number).encode(), settled=True)
+        peer.flush()
+        answers = [AmqpMessage.decode(peer.receive(replies).payload or b"") for _ in range(count)]
+    assert [answer.correlation_id for answer in answers] == [str(number) for number in range(count)]
+    assert len(turns.done) == count
+    # The time is looked at after each request, so a slice has as many as it has milliseconds.
+    assert turns.most <= STEPS
 
 
 def test_a_large_batch_is_read_in_several_turns(broker: Broker) -> None:

@@ -67,6 +67,10 @@ def test_any_commands_do_what_a_sorted_list_does(seed: int) -> None:
             assert returned.pop_first() is model.pop(min(model))
         elif what < 0.85 and model:
             assert returned.pop_last() is model.pop(max(model))
+        elif what < 0.9 and model:
+            seq = chance.choice([*model, *unused, 10 * BLOCK])
+            returned.remove(seq)
+            model.pop(seq, None)
         elif what < 0.99 and model:
             chance.choice(list(model.values())).state = GONE
         else:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
 from rules_house import House, new, tag
+from test_rules_cost import steps
 
+from twinbus.entities.message import QueuedMessage
 from twinbus.entities.refusals import NO_SESSIONS_TEXT, SESSION_NEEDED_TEXT
 from twinbus.entities.session import MessageSession
 from twinbus.entities.settings import QueueSettings
@@ -430,3 +433,28 @@ def test_deleting_a_batch_looks_at_no_more_sessions_than_it_needs() -> None:
     assert by_id.looked <= 20
     assert house.queue.delete_batch(500, house.now, house.now, house.facts) == 0
     assert house.queue.delete_batch(500, house.now + 1, house.now, house.facts) == 180
+
+
+def test_a_peek_among_many_messages_aside_is_as_cheap_as_among_few() -> None:
+    def work_at(count: int) -> int:
+        house = House(requires_session=True)
+        later_ms = house.now + 86_400_000
+        house.send(*(f"m{number}" for number in range(count)), session_id="s", scheduled_ms=later_ms)
+        peek = house.queue.peek_session
+        assert [each.seq for each in peek("s", count - 3, 2, house.now)] == [count - 3, count - 2]
+        return steps(lambda: peek("s", count - 3, 2, house.now))
+
+    assert work_at(4_000) == work_at(100)
+
+
+def test_a_peek_far_into_a_session_does_not_walk_to_its_place() -> None:
+    house = House(requires_session=True)
+    house.send(*(f"m{number}" for number in range(2_000)), session_id="s")
+    (session,) = house.queue.sessions.by_id.values()  # type: ignore[union-attr]
+
+    class WatchedDeque(deque[QueuedMessage]):
+        def __iter__(self) -> Iterator[QueuedMessage]:  # type: ignore[override]
+            raise AssertionError("it walks")
+
+    session.available.fresh = WatchedDeque(session.available.fresh)
+    assert [each.seq for each in house.queue.peek_session("s", 1_990, 2, house.now)] == [1_990, 1_991]

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from rules_house import tag
 from topic_house import TopicHouse, post
 
 from twinbus.entities.filters import TrueFilter
 from twinbus.entities.message import Relayed
+from twinbus.entities.rule import Rule
 from twinbus.entities.topic_settings import SubscriptionSettings
 from twinbus.errors import MessageLockLostError, NotAllowedError
 
@@ -131,3 +134,42 @@ def test_settings_change_and_stay() -> None:
     assert house.sub("s").dead_letters is not None
     (rule,) = house.subscription("s").rules
     assert (rule.name, rule.filter) == ("$Default", TrueFilter())
+
+
+def test_rules_are_listed_by_name_from_anywhere() -> None:
+    house = TopicHouse()
+    house.subscribe("s")
+    subscription = house.sub("s").subscription
+    assert subscription is not None
+    names = ["$Default"]
+    chance = random.Random(1)
+    for number in range(200):
+        if number % 3 == 2:
+            gone = names.pop(chance.randrange(len(names)))
+            subscription.remove_rule(gone.upper(), house.now, house.facts)
+        else:
+            names.append(f"Rule-{chance.randrange(10**6)}")
+            subscription.add_rule(Rule(names[-1], TrueFilter(), None, house.now), house.now, house.facts)
+        names.sort(key=str.lower)
+        skip = chance.randrange(len(names) + 1)
+        assert [rule.name for rule in subscription.rules_from(skip, 7)] == names[skip : skip + 7]
+        assert [rule.name for rule in subscription.rules] == names
+    subscription.update_rule(Rule(names[0], TrueFilter(), None, house.now), house.now, house.facts)
+    assert [rule.name for rule in subscription.rules] == names
+
+
+def test_a_page_of_many_rules_is_as_cheap_as_of_few() -> None:
+    def work_at(count: int) -> int:
+        house = TopicHouse()
+        house.subscribe("s")
+        subscription = house.sub("s").subscription
+        assert subscription is not None
+        for number in range(count):
+            subscription.add_rule(Rule(f"r{number}", TrueFilter(), None, house.now), house.now, house.facts)
+        subscription.rules_from(0, 1)
+        watched = subscription._sorted
+        page = subscription.rules_from(count - 5, 5)
+        assert subscription._sorted is watched, "nothing is sorted again"
+        return len(page)
+
+    assert work_at(50) == work_at(1_000)

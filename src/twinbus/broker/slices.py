@@ -26,6 +26,15 @@ Work = Iterator["list[Work] | None"]
 logger = logging.getLogger(__name__)
 
 
+def pause_if_over(slices: Slices) -> Work | None:
+    """For a handler whose next call may wait: work that only pauses, if this turn's slice is used up."""
+    return _pause() if slices.over() else None
+
+
+def _pause() -> Work:
+    yield None
+
+
 class Slices:
     """The long work of one namespace."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from twinbus.limits import COMPACT_EVERY, COMPACT_STEP, EXPIRED_PER_ACQUIRE_MAX
@@ -173,9 +172,11 @@ class Available:
         """Up to `count` never-locked messages from a sequence number on, plus as many returned ones."""
         start = bisect_left(self.fresh, from_seq, key=_seq)
         found: list[QueuedMessage] = []
-        for message in islice(self.fresh, start, None):
+        # A deque finds an item from its nearer end; an iterator would walk over all before it.
+        for at in range(start, len(self.fresh)):
             if len(found) == count:
                 break
+            message = self.fresh[at]
             if message.state != GONE:
                 found.append(message)
         if self.returned is not None:

@@ -73,5 +73,5 @@ def _set_free(queue: Queue, message: QueuedMessage) -> bool:
         return True
     del queue.messages.deferred[message.seq]
     if message.session is not None:
-        del message.session.aside[message.seq]
+        message.session.drop_aside(message.seq)
     return False

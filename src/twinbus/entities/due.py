@@ -57,7 +57,7 @@ def activate_due(queue: Queue, now_ms: int, facts: Facts) -> int:
     for message in due:
         messages.delete_row(message, facts)
         if message.session is not None:
-            del message.session.aside[message.seq]
+            message.session.drop_aside(message.seq)
         if message.expires_ms is not None:
             message.expires_ms += now_ms - message.enqueued_ms
         message.enqueued_ms = now_ms

@@ -152,10 +152,14 @@ class Messages:
                         session.returning -= 1
                 if session is not None:
                     told[session] = None
+                    if session.block is not None:
+                        session.block.mark()
             else:
                 self._show_aside(message)
                 if session is not None and message.state == DEFERRED:
                     told[session] = None
+                    if session.block is not None:
+                        session.block.mark()
         return told
 
     def _show_aside(self, message: QueuedMessage) -> None:
@@ -169,7 +173,7 @@ class Messages:
             if session is not None:
                 session.returning -= 1
         if session is not None:
-            session.aside[message.seq] = message
+            session.put_aside(message)
 
     # --- locks ------------------------------------------------------------------------------------------------------
 
@@ -184,6 +188,8 @@ class Messages:
             held[token] = message
         session = messages[0].session
         if session is not None:
+            if session.block is not None:
+                session.block.mark()
             for message in messages:
                 assert message.token is not None
                 session.held[message.token] = message
@@ -347,7 +353,7 @@ class Messages:
             self.schedule.messages.pop(message.seq, None)
             self.deferred.pop(message.seq, None)
             if session is not None:
-                session.aside.pop(message.seq, None)
+                session.drop_aside(message.seq)
         self.leave(message)
         self.restore_damaged(message)
         facts.index[KEY.pack(self._entity_id, message.seq)] = row[:1] + bytes((row[1] | DAMAGED,)) + row[2:]
@@ -407,7 +413,7 @@ class Messages:
             self.deferred[message.seq] = message
             self.deferred_count += 1
         if message.session is not None:
-            message.session.aside[message.seq] = message
+            message.session.put_aside(message)
 
     def restore_damaged(self, message: QueuedMessage) -> None:
         self.bytes += message.size

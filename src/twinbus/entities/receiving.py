@@ -77,7 +77,7 @@ def receive_by_number(
     for message in found:
         del deferred[message.seq]
         if session is not None:
-            del session.aside[message.seq]
+            session.drop_aside(message.seq)
         if queue.dead_letters is not None and message.expires_ms is not None and message.expires_ms <= now_ms:
             expire(queue, message, facts)
             continue

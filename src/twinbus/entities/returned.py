@@ -1,4 +1,4 @@
-"""Messages that come in any order, by sequence number.
+"""Messages that come and go in any order, by sequence number.
 
 They lie in blocks of a bounded size, so that adding one, finding one and removing the first stay cheap with a million.
 """
@@ -16,7 +16,7 @@ BLOCK: Final = 1_024
 
 
 class Returned:
-    """The messages that returned to an entity or a session, or came out of order."""
+    """The messages that returned to an entity or a session, came out of order, or are aside in a session."""
 
     __slots__ = ("_compacted", "_count", "_messages", "_seqs", "lasts")
 
@@ -85,6 +85,22 @@ class Returned:
             return None
         place = bisect_left(self._seqs[at], seq)
         return self._messages[at][place] if self._seqs[at][place] == seq else None
+
+    def remove(self, seq: int) -> None:
+        """Remove the message with that number, if it is here."""
+        at = bisect_left(self.lasts, seq)
+        if at == len(self.lasts):
+            return
+        seqs = self._seqs[at]
+        place = bisect_left(seqs, seq)
+        if seqs[place] != seq:
+            return
+        del seqs[place], self._messages[at][place]
+        self._count -= 1
+        if seqs:
+            self.lasts[at] = seqs[-1]
+        else:
+            self._drop_block(at)
 
     def since(self, seq: int) -> Iterator[QueuedMessage]:
         """The messages from a number on, in order. Nothing may change meanwhile."""

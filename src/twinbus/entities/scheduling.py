@@ -68,5 +68,5 @@ def cancel_scheduled(entity: Queue | Topic, sequence_numbers: Sequence[int], now
     for seq in dict.fromkeys(sequence_numbers):
         message = scheduled.remove(seq)
         if message.session is not None:
-            del message.session.aside[seq]
+            message.session.drop_aside(seq)
         entity.messages.remove(message, facts)

@@ -13,9 +13,11 @@ from twinbus.store.facts import Facts
 from .available import Available
 from .message import GONE, QueuedMessage
 from .receiving import acquire_in_session, take_in_session
+from .returned import Returned
 
 if TYPE_CHECKING:
     from .queue import Queue
+    from .session_blocks import SessionBlock
 
 LOCK_LOST_TEXT: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
 
@@ -26,6 +28,7 @@ class MessageSession:
     __slots__ = (
         "aside",
         "available",
+        "block",
         "held",
         "id",
         "leaving",
@@ -43,12 +46,14 @@ class MessageSession:
     def __init__(self, queue: Queue, session_id: str) -> None:
         self.queue = queue
         self.id = session_id
+        # Its place in the list of sessions; None when it is gone.
+        self.block: SessionBlock | None = None
         # Messages that can be received now.
         self.available = Available()
         # Locked messages by token.
         self.held: dict[bytes, QueuedMessage] = {}
-        # Deferred and scheduled messages by sequence number.
-        self.aside: dict[int, QueuedMessage] = {}
+        # Deferred and scheduled messages; None until there is one.
+        self.aside: Returned | None = None
         # Number of messages in any place; the session exists while there are any.
         self.members = 0
         # Messages whose return is not durable yet; later ones wait for them.
@@ -94,8 +99,28 @@ class MessageSession:
         """Its messages in any place, by sequence number."""
         found = self.available.browse(from_seq, count)
         found.extend(message for message in self.held.values() if message.seq >= from_seq)
-        found.extend(message for message in self.aside.values() if message.seq >= from_seq and message.state != GONE)
+        if self.aside is not None:
+            left = count
+            for message in self.aside.since(from_seq):
+                if message.state != GONE:
+                    found.append(message)
+                    left -= 1
+                    if left == 0:
+                        break
         return nsmallest(count, found, key=_seq)
+
+    def put_aside(self, message: QueuedMessage) -> None:
+        """One of its messages is deferred or scheduled."""
+        if self.aside is None:
+            self.aside = Returned()
+        self.aside.add(message)
+
+    def drop_aside(self, seq: int) -> None:
+        """A deferred or scheduled message is neither any more."""
+        if self.aside is not None:
+            self.aside.remove(seq)
+            if not self.aside.lasts:
+                self.aside = None
 
     def __repr__(self) -> str:
         return f"<MessageSession {self.id!r} locked={self.locked} members={self.members}>"

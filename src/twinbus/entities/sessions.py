@@ -19,6 +19,7 @@ from .locks import Locks
 from .records import pack_session, session_key
 from .refusals import too_long
 from .session import LOCK_LOST_TEXT, MessageSession
+from .session_blocks import SessionBlocks
 from .sweep import Row, Sweep
 
 if TYPE_CHECKING:
@@ -32,13 +33,15 @@ _SESSION_BYTES: Final = 1_024
 class Sessions:
     """All sessions of one queue."""
 
-    __slots__ = ("_queue", "_ready", "_states", "by_id", "locks")
+    __slots__ = ("_queue", "_ready", "_states", "blocks", "by_id", "locks")
 
     def __init__(self, queue: Queue, accounts: Accounts) -> None:
         self._queue = queue
         # The memory of the states.
         self._states = Account(SESSION_STATES_BYTES_MAX, accounts.session_states)
         self.by_id: dict[str, MessageSession] = {}
+        # The same in order, for lists that start anywhere.
+        self.blocks = SessionBlocks()
         # The locked ones, earliest deadline first.
         self.locks: Locks[str, MessageSession] = Locks()
         # Free sessions with available messages, longest waiting first; some may since have been accepted by id.
@@ -51,6 +54,7 @@ class Sessions:
         if session is None:
             session = MessageSession(self._queue, session_id)
             self.by_id[session_id] = session
+            self.blocks.add(session)
         return session
 
     def join(self, session_id: str) -> MessageSession:
@@ -62,6 +66,8 @@ class Sessions:
     def leave(self, session: MessageSession) -> None:
         """One of its messages has left."""
         session.members -= 1
+        if session.block is not None:
+            session.block.mark()
         if session.members == 0:
             self.drop_if_unused(session)
 
@@ -70,6 +76,7 @@ class Sessions:
         # It may already be gone, and a new session may have its id.
         if unused and self.by_id.get(session.id) is session:
             del self.by_id[session.id]
+            self.blocks.remove(session)
 
     def announce(self, sessions: Iterable[MessageSession]) -> bool:
         """Tell the holders about new messages and queue free sessions. Returns whether a free session has messages."""
@@ -192,11 +199,13 @@ class Sessions:
             facts.rows[Table.SESSIONS, key] = pack_session(session.id, now_ms, state)
         session.state = state
         session.updated_ms = now_ms
+        self._mark_state(session)
 
     def restore_state(self, session_id: str, updated_ms: int, state: bytes) -> None:
         session = self.open(session_id)
         session.state = state
         session.updated_ms = updated_ms
+        self._mark_state(session)
         self._states.hold(_held_bytes(state))
 
     def close(self, entity_id: int, sweep: Sweep) -> None:
@@ -211,21 +220,12 @@ class Sessions:
 
     def names(self, updated_after_ms: int | None, skip: int, top: int) -> list[str]:
         """Ids of sessions with messages or a state; with a time, of those whose state was set after it."""
-        names: list[str] = []
-        for session in self.by_id.values():
-            if updated_after_ms is None:
-                listed = session.state is not None or session.active
-            else:
-                listed = session.updated_ms > updated_after_ms
-            if not listed:
-                continue
-            if skip > 0:
-                skip -= 1
-            elif len(names) < top:
-                names.append(session.id)
-            else:
-                break
-        return names
+        return self.blocks.page(updated_after_ms, skip, top)
+
+    def _mark_state(self, session: MessageSession) -> None:
+        if session.block is not None:
+            session.block.mark()
+            session.block.updates = None
 
 
 def _held_bytes(state: bytes | None) -> int:

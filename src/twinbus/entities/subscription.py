@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.errors import EntityExistsError, FilterEvaluationError
@@ -38,7 +39,7 @@ CHANGES_FULL_TEXT: Final = "The properties changed on messages take as many byte
 class Subscription:
     """One subscription of a topic."""
 
-    __slots__ = ("_last_rule", "_rules", "queue", "topic")
+    __slots__ = ("_last_rule", "_rules", "_sorted", "queue", "topic")
 
     def __init__(self, topic: Topic, queue: Queue) -> None:
         self.topic = topic
@@ -46,6 +47,8 @@ class Subscription:
         self.queue = queue
         # Rules with their row numbers, by lower-case name.
         self._rules: dict[str, tuple[int, Rule]] = {}
+        # Their names in order; None until somebody asks.
+        self._sorted: list[str] | None = None
         self._last_rule = 0
         queue.subscription = self
         queue.gate.close_to_senders(f"Messages cannot be sent to the subscription '{queue.path}': send to its topic.")
@@ -77,7 +80,13 @@ class Subscription:
     @property
     def rules(self) -> list[Rule]:
         """Its rules by name."""
-        return [self._rules[key][1] for key in sorted(self._rules)]
+        return self.rules_from(0, len(self._rules))
+
+    def rules_from(self, skip: int, top: int) -> list[Rule]:
+        """Its rules by name, from the one with that number on."""
+        if self._sorted is None:
+            self._sorted = sorted(self._rules)
+        return [self._rules[key][1] for key in self._sorted[skip : skip + top]]
 
     def rule(self, name: str) -> Rule:
         return self._rule(name)[1]
@@ -104,13 +113,19 @@ class Subscription:
     def remove_rule(self, name: str, now_ms: int, facts: Facts) -> None:
         number, rule = self._rule(name)
         self.queue.touch(now_ms)
-        del self._rules[name.lower()]
+        key = name.lower()
+        del self._rules[key]
+        if self._sorted is not None:
+            del self._sorted[bisect_left(self._sorted, key)]
         self.topic.selection.remove(rule)
         facts.delete(Table.ENTITIES, RULE_KEY.pack(self.queue.entity_id, number))
 
     def restore_rule(self, number: int, rule: Rule) -> None:
         """Add a rule whose row is already written."""
-        self._rules[rule.name.lower()] = (number, rule)
+        key = rule.name.lower()
+        if self._sorted is not None and key not in self._rules:
+            insort(self._sorted, key)
+        self._rules[key] = (number, rule)
         self._last_rule = max(self._last_rule, number)
         self.topic.selection.add(self, rule)
 
@@ -120,6 +135,7 @@ class Subscription:
             self.topic.selection.remove(rule)
             facts.delete(Table.ENTITIES, RULE_KEY.pack(self.queue.entity_id, number))
         self._rules.clear()
+        self._sorted = None
 
     def _check_exists(self) -> None:
         """Raise if the subscription is deleted: after a restart, the rows of a rule would have no owner."""

@@ -24,6 +24,7 @@ from twinbus.broker.metering.meter import REQUEST_KINDS
 from twinbus.broker.nodes.directory import Directory
 from twinbus.broker.nodes.requests import Request
 from twinbus.broker.nodes.rule_wire import described, rule_of
+from twinbus.broker.slices import Work
 from twinbus.entities.dead_letter import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from twinbus.entities.message import NewMessage
 from twinbus.entities.queue import Queue
@@ -64,6 +65,9 @@ _ANY_TIME_MS = 253_402_300_800_000
 # What an operation returns for the meter: the size of each message involved, 0 if it carried none.
 Sizes = list[int]
 
+# What refuses a request; everything else is a mistake of ours.
+_REFUSED = (ServiceError, ProtocolError, KeyError, TypeError, ValueError, OverflowError)
+
 _DISPOSITIONS = {
     "completed": Kind.COMPLETE,
     "abandoned": Kind.ABANDON,
@@ -90,26 +94,41 @@ class EntityManagement:
     def check(self, payload: bytes) -> None:
         """Nothing to check: a client that got this far has a token, so every request is decoded."""
 
-    def handle(self, request: Request) -> None:
+    def handle(self, request: Request) -> Work | None:
+        work: Work | None = None
         try:
             if not self._path:
                 self._connection.claims.require(MANAGEMENT, Right.MANAGE)
                 Directory(self._host).handle(request)
                 self._count(request, OK, None)
             else:
-                self._operate(request)
-        except ServiceError as error:
-            self._fail(request, error)
-        except ProtocolError as error:
-            self._fail(request, ArgumentError(f"The request could not be read: {error}"))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            self._fail(
-                request, ArgumentError(f"The request '{request.operation[:64]}' lacks or misuses a field: {error}")
-            )
+                work = self._operate(request)
+        except _REFUSED as error:
+            self._refuse(request, error)
+        self._host.commits.request_if_needed()
+        self._connection.flush_soon()
+        return None if work is None else self._later(request, work)
+
+    def _later(self, request: Request, work: Work) -> Work:
+        """Finish an operation in steps."""
+        try:
+            yield from work
+            self._count(request, OK, None)
+        except _REFUSED as error:
+            self._refuse(request, error)
         self._host.commits.request_if_needed()
         self._connection.flush_soon()
 
-    def _operate(self, request: Request) -> None:
+    def _refuse(self, request: Request, error: Exception) -> None:
+        if isinstance(error, ServiceError):
+            self._fail(request, error)
+        elif isinstance(error, ProtocolError):
+            self._fail(request, ArgumentError(f"The request could not be read: {error}"))
+        else:
+            text = f"The request '{request.operation[:64]}' lacks or misuses a field: {error}"
+            self._fail(request, ArgumentError(text))
+
+    def _operate(self, request: Request) -> Work | None:
         queue = self._host.entities.entity(self._path)
         name = request.operation
         known = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else name if name == RESUBMIT else ""
@@ -122,11 +141,14 @@ class EntityManagement:
         if request.txn_id is not None and known not in ("update-disposition", "schedule-message"):
             raise UnsupportedError(f"The operation '{name[:64]}' cannot be part of a transaction.")
         if not isinstance(queue, Topic):
-            sizes = method(self, queue, request)
+            done = method(self, queue, request)
         else:
             assert topic_method is not None
-            sizes = topic_method(self, queue, request)
-        self._count(request, OK, sizes)
+            done = topic_method(self, queue, request)
+        if done is None or isinstance(done, list):
+            self._count(request, OK, done)
+            return None
+        return done
 
     def _count(self, request: Request, outcome: str, sizes: Sequence[int] | None) -> None:
         """Count the request: one operation per message, given their sizes; one if it involved none."""
@@ -231,12 +253,15 @@ class EntityManagement:
                 break
         return payloads
 
-    def list_sessions(self, queue: Queue, request: Request) -> None:
+    def list_sessions(self, queue: Queue, request: Request) -> Work:
         arguments = request.arguments
         updated_ms = int(arguments.get("last-updated-time") or _ANY_TIME_MS)
+        after_ms = None if updated_ms >= _ANY_TIME_MS else updated_ms
+        if queue.sessions is not None:
+            yield from queue.sessions.blocks.counted(after_ms)
         skip = max(int(arguments.get("skip") or 0), 0)
         top = min(max(int(arguments.get("top") or SESSIONS_PAGE_MAX), 1), SESSIONS_PAGE_MAX)
-        found = queue.list_sessions(None if updated_ms >= _ANY_TIME_MS else updated_ms, skip, top)
+        found = queue.list_sessions(after_ms, skip, top)
         if not found:
             request.answer_management(204, "No sessions.", None, "com.microsoft:session-not-found")
             return
@@ -372,7 +397,7 @@ class EntityManagement:
     def enumerate_rules(self, queue: Queue, request: Request) -> None:
         skip = max(int(request.arguments.get("skip") or 0), 0)
         top = min(max(int(request.arguments.get("top") or RULES_PAGE_MAX), 1), RULES_PAGE_MAX)
-        found = _subscription(queue).rules[skip : skip + top]
+        found = _subscription(queue).rules_from(skip, top)
         if found:
             rules = [{"rule-description": described(rule)} for rule in found]
             request.answer_management(200, "OK", {"rules": rules})
@@ -462,7 +487,8 @@ def _session_id(request: Request) -> str:
     return session_id
 
 
-_Operation = Callable[[EntityManagement, Queue, Request], Sizes | None]
+# What an operation returns: sizes, nothing, or the rest of its work.
+_Operation = Callable[[EntityManagement, Queue, Request], Sizes | Work | None]
 
 _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
     "peek-message": (Right.LISTEN, EntityManagement.peek),

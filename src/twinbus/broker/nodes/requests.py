@@ -26,6 +26,7 @@ from twinbus.amqp.states import (
 from twinbus.amqp.terminus import Target
 from twinbus.amqp.types import Int, Symbol
 from twinbus.broker.memory import MemoryKind
+from twinbus.broker.slices import Work, pause_if_over
 from twinbus.errors import ProtocolError
 from twinbus.limits import RESPONSES_WAITING_MAX
 
@@ -101,7 +102,8 @@ class RequestNode(Protocol):
     def check(self, payload: bytes) -> None:
         """Raise a ProtocolError for a payload that is not worth decoding."""
 
-    def handle(self, request: Request) -> None: ...
+    def handle(self, request: Request) -> Work | None:
+        """Answer now or later; what takes long is returned as work."""
 
 
 class RequestLink:
@@ -116,25 +118,27 @@ class RequestLink:
         self._node = node
         self._handler = handler
 
-    def on_transfer(self, event: Transfer) -> None:
+    def on_transfer(self, event: Transfer) -> Work | None:
+        """Handle a request. A request costs more than a message, so the time is checked after each one."""
         session = self._link.session
         tracker = self._connection.host.tracker
         if event.payload is None:
             error = AmqpError("amqp:link:message-size-exceeded", tracker.text("The request is too large.")[0], None)
             if not event.settled:
                 session.settle(event.delivery_id, state_rejected(error))
-            return
+            return None
         try:
             self._handler.check(event.payload)
             message = AmqpMessage.decode(event.payload)
         except ProtocolError as error:
             if not event.settled:
                 session.settle(event.delivery_id, state_rejected(tracker.wire_error(error, self._node)))
-            return
+            return None
         if not event.settled:
             session.settle(event.delivery_id, _accepted(event.state))
         txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
-        self._handler.handle(Request(self._connection, self._link, self._node, message, txn_id))
+        work = self._handler.handle(Request(self._connection, self._link, self._node, message, txn_id))
+        return pause_if_over(self._connection.host.slices) if work is None else work
 
     def on_credit(self) -> None:
         """Never called: the peer sends on this link."""
