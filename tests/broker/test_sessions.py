@@ -98,6 +98,17 @@ def test_empty_id_is_a_session(broker: Broker, queue: str) -> None:
         assert held(peer.receiver(queue, session_filter=None)) == ""
 
 
+def test_empty_id_goes_with_any_partition_key(broker: Broker, queue: str) -> None:
+    keyed = {"message_annotations": {Symbol("x-opt-partition-key"): "my-session"}}
+    with Peer(broker) as peer:
+        for path in (queue, "plain"):
+            assert isinstance(peer.send(peer.sender(path), text("x", group_id="", **keyed)), Accepted)
+            refused = peer.send(peer.sender(path), text("y", group_id="other", **keyed))
+            assert isinstance(refused, Rejected)
+        assert body_of(peer.receive(peer.receiver(queue, 1, session_filter=""))) == "x"
+        assert body_of(peer.receive(peer.receiver("plain", 1))) == "x"
+
+
 def test_order_inside_a_session_and_only_there(broker: Broker, queue: str) -> None:
     with Peer(broker) as peer:
         fill(peer, queue, "a", "a1", "a2", "a3")

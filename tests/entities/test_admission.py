@@ -44,3 +44,10 @@ def test_partition_key_and_session_id_must_agree() -> None:
     assert checked_bytes([new(session_id="s", partition_key="s")], 1000, False) == 100
     with pytest.raises(ArgumentError, match="must equal the session id 's'"):
         checked_bytes([new(session_id="s", partition_key="other")], 1000, False)
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_an_empty_session_id_goes_with_any_partition_key(sessions: bool) -> None:
+    assert checked_bytes([new(session_id="", partition_key="other")], 1000, sessions) == 100
+    with pytest.raises(ArgumentError, match="partition key has"):
+        checked_bytes([new(session_id="", partition_key="x" * (PARTITION_KEY_CHARS_MAX + 1))], 1000, sessions)

@@ -10,6 +10,7 @@ from rules_house import House, new, tag
 from twinbus.entities.effects import EffectKind
 from twinbus.entities.message import QueuedMessage
 from twinbus.entities.settings import QueueSettings
+from twinbus.entities.topic_settings import TopicSettings
 from twinbus.errors import (
     ArgumentError,
     EntityExistsError,
@@ -46,6 +47,32 @@ def test_a_name_is_taken_once() -> None:
     with pytest.raises(EntityExistsError):
         house.namespace.create_queue(QueueSettings(path="Q"), house.now, facts)
     assert facts.empty
+
+
+@pytest.mark.parametrize("path", ["a/../b", "a/./b", "x/.", "x/..", "a/b/../../c"])
+def test_no_new_name_has_a_segment_that_http_clients_resolve(path: str) -> None:
+    """A client that normalises `DELETE /a/../b` deletes `b`."""
+    house = House()
+    facts = Facts()
+    with pytest.raises(ArgumentError, match=r"'\.' or '\.\.'"):
+        house.namespace.create_queue(QueueSettings(path=path), house.now, facts)
+    with pytest.raises(ArgumentError, match=r"'\.' or '\.\.'"):
+        house.namespace.create_topic(TopicSettings(path=path), house.now, facts)
+    assert facts.empty
+
+
+@pytest.mark.parametrize("path", ["a/.b", "a/b.", "a/...", "a..b", "a/..b"])
+def test_dots_within_a_segment_are_fine(path: str) -> None:
+    assert House().create(path).path == path
+
+
+def test_an_entity_that_an_older_release_named_with_dots_is_still_served() -> None:
+    """It can be used and deleted over AMQP; only new ones are refused."""
+    house = House()
+    house.namespace._check_new = lambda path: None  # type: ignore[method-assign]
+    house.create("a/../b")
+    house.crash()
+    assert house.namespace.queue("a/../b").path == "a/../b"
 
 
 def test_the_number_of_entities_is_bounded() -> None:

@@ -26,10 +26,11 @@ def checked_bytes(
         total += size
         if len(new.message_id) > MESSAGE_ID_CHARS_MAX:
             raise too_long("message id", new.message_id, MESSAGE_ID_CHARS_MAX)
-        if new.session_id is not None:
+        if new.session_id:
             _check_session_id(new, new.session_id)
-        elif sessions:
+        elif sessions and new.session_id is None:
             raise NotAllowedError(SESSION_ID_MISSING_TEXT)
+        # The service compares the two only if the session id has characters; '' is a session like any other.
         elif new.partition_key is not None and len(new.partition_key) > PARTITION_KEY_CHARS_MAX:
             raise too_long("partition key", new.partition_key, PARTITION_KEY_CHARS_MAX)
     if duplicates is not None:

@@ -298,6 +298,12 @@ class Namespace:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _check_new(self, path: str) -> None:
+        if not {".", ".."}.isdisjoint(path.split("/")):
+            # Not in `check_path`: an entity that an older release accepted must be restored.
+            raise ArgumentError(
+                f"The entity path {path!r} has the part '.' or '..': HTTP clients resolve those, and would address "
+                "another entity."
+            )
         if path.lower() in self._entities:
             raise EntityExistsError(f"The messaging entity '{path}' already exists.")
         if len(self._entities) >= ENTITIES_MAX:

@@ -246,6 +246,8 @@ def test_peek_leaves_out_the_body_when_asked(broker: Broker, queue: str, omit: b
         peeked = AmqpMessage.decode(body["messages"][0]["message"])
         assert (peeked.subject, peeked.application_properties) == ("s", {"n": 1})
         assert (peeked.data or []) == ([] if omit else [b"long"])
+        # The section's bytes: descriptor, constructor and length before the four of the body.
+        assert peeked.delivery_annotations == ({"omitted-message-body-size": 9} if omit else {})
         assert (peeked.message_annotations or {})["x-opt-sequence-number"] == 1
 
 

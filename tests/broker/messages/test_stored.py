@@ -11,7 +11,7 @@ from twinbus.amqp.codec import encode
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.types import Int, Symbol, Timestamp, UInt, ULong
 from twinbus.broker.messages.intake import BATCH_FORMAT, Intake
-from twinbus.broker.messages.stored import render
+from twinbus.broker.messages.stored import render, without_body
 from twinbus.entities.message import DEFERRED, GONE, QueuedMessage, Relayed
 from twinbus.errors import ArgumentError, DecodeError
 from twinbus.limits import BATCH_MESSAGES_MAX, TIME_MS_MAX, UNLIMITED_MS
@@ -44,6 +44,21 @@ def held(**fields: Any) -> QueuedMessage:
 def through(sent: AmqpMessage, kept: QueuedMessage | None = None, token: bytes | None = TOKEN) -> AmqpMessage:
     new = intake().message(sent.encode(), NOW, UNLIMITED_MS)
     return AmqpMessage.decode(render(new.body, kept if kept is not None else held(), token))
+
+
+@pytest.mark.parametrize("own", [{}, {Symbol("mine"): Int(1)}, {Symbol(f"mine-{n}"): "x" * 40 for n in range(20)}])
+def test_an_omitted_body_is_told_by_its_size(own: dict[Symbol, Any]) -> None:
+    new = intake().message(message(delivery_annotations=own).encode(), NOW, UNLIMITED_MS)
+    payload = render(new.body, held(), None)
+    got = AmqpMessage.decode(without_body(payload))
+    assert got.delivery_annotations == {**own, "omitted-message-body-size": 10}
+    assert (got.data or [], got.message_id) == ([], "m1")
+
+
+def test_a_message_without_a_body_has_nothing_to_omit() -> None:
+    new = intake().message(message(data=None).encode(), NOW, UNLIMITED_MS)
+    payload = render(new.body, held(), None)
+    assert without_body(payload) == payload
 
 
 def test_locked_delivery_has_exactly_the_service_annotations() -> None:

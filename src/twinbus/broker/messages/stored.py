@@ -41,6 +41,7 @@ _LOCKED = _symbol("x-opt-locked-until", 0x83)
 _LOCK_TOKEN = _symbol("x-opt-lock-token", 0x98)
 _ORIGIN = _symbol("x-opt-enqueue-sequence-number", 0x81)
 _SOURCE = _symbol("x-opt-deadletter-source", 0xB1)
+_OMITTED = _symbol("omitted-message-body-size", 0x81)
 
 # A map section starts with its descriptor, map32, its size and its item count.
 _open = Struct(">4sII").pack
@@ -52,6 +53,7 @@ _pack_common = Struct(f">{len(_SEQUENCE)}sq{len(_ENQUEUED)}sq").pack
 _pack_until = Struct(f">{len(_LOCKED)}sq").pack
 _pack_origin = Struct(f">{len(_ORIGIN)}sq").pack
 _pack_state = Struct(f">{len(_STATE)}si").pack
+_pack_omitted = Struct(f">{len(_OMITTED)}sq").pack
 _unpack_head = HEAD.unpack_from
 
 # The two annotation sections of nearly every locked delivery, packed at once: lock token; number, time and lock.
@@ -163,6 +165,15 @@ def render(stored: bytes, message: QueuedMessage, token: bytes | None = None) ->
 
 
 def without_body(payload: bytes) -> bytes:
-    """A rendered message up to its body."""
-    body = locate(payload).body
-    return payload if body is None else payload[: body[0]]
+    """A rendered message up to its body, whose size is a delivery annotation then, as in the service."""
+    sections = locate(payload)
+    body, delivery = sections.body, sections.delivery_annotations
+    if body is None or delivery is None:
+        return payload
+    start, end = delivery
+    # One of the two forms that `render` writes: map8 or map32.
+    at = start + (6 if payload[start + 3] == 0xC1 else 12)
+    count = payload[at - 1] if at == start + 6 else int.from_bytes(payload[at - 4 : at], "big")
+    pairs = payload[at:end] + _pack_omitted(_OMITTED, body[1] - body[0])
+    told = _open(_DELIVERY_ANNOTATIONS, len(pairs) + 4, count + 2) + pairs
+    return b"".join((payload[:start], told, payload[end : body[0]]))

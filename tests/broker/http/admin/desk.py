@@ -16,6 +16,7 @@ from azure.servicebus.management._models import QueueProperties, QueueRuntimePro
 
 from twinbus.auth.sas import sign
 from twinbus.broker.http.admin.errors import AdminResponse
+from twinbus.broker.http.admin.feed import FEED_TYPE
 from twinbus.broker.http.admin.xml_out import ATOM, INSTANCE, SERVICE
 from twinbus.testing import Broker
 
@@ -110,3 +111,11 @@ def refused(response: AdminResponse, status: int, *words: str) -> str:
     for word in ("TrackingId:", "SystemTracker:", "Timestamp:", *words):
         assert word in detail, (word, detail)
     return detail
+
+
+def missing(response: AdminResponse) -> None:
+    """Check the service's answer to GET of an entity that does not exist: an empty feed."""
+    assert (response.status, response.headers["Content-Type"]) == (200, FEED_TYPE), (response.status, response.body)
+    feed = parsed(response)
+    assert feed.findtext(f"{{{ATOM}}}title") == "Publicly Listed Services"
+    assert feed.find(f"{{{ATOM}}}entry") is None

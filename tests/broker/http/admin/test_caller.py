@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.http.admin.desk import HOST, UPDATE, Desk, queue_body, queue_titles, refused
+from tests.broker.http.admin.desk import HOST, UPDATE, Desk, missing, queue_body, queue_titles, refused
 from twinbus.auth.policies import ALL_RIGHTS, Policy, Right
 from twinbus.auth.sas import sign
 from twinbus.broker.configuration.config import NamespaceConfig
@@ -31,6 +31,7 @@ def broker(clock: SteppedClock) -> Iterator[Broker]:
     policies = [
         Policy("boss", ALL_RIGHTS, SECRET, SECOND),
         Policy("worker", frozenset({Right.SEND, Right.LISTEN}), SECRET),
+        Policy("sender", frozenset({Right.SEND}), SECRET),
         Policy("owner", ALL_RIGHTS, SECRET, scope="q"),
     ]
     queues = [QueueSettings(path="q"), QueueSettings(path="qq"), QueueSettings(path="other")]
@@ -126,8 +127,15 @@ def test_who_may_not_manage_is_told_as_the_service_tells(desk: Desk, clock: Step
     answer = desk.get(path)
     assert answer.status == 401
     assert b"<Detail>Manage,EntityRead claims required for this operation." in answer.body
-    # A missing entity is missing for everybody.
-    refused(desk.get("/none"), 404)
+    # Who may receive is told what does not exist, as by the service.
+    missing(desk.get("/none"))
+
+
+def test_who_may_only_send_does_not_learn_what_exists(desk: Desk, clock: SteppedClock) -> None:
+    desk.headers["Authorization"] = token(clock, f"https://{HOST}", "sender")
+    there, absent = desk.get("/q"), desk.get("/none")
+    assert refused(there, 401).partition(" TrackingId")[0] == refused(absent, 401).partition(" TrackingId")[0]
+    assert set(there.headers) == set(absent.headers)
 
 
 def test_each_action_has_its_claims(desk: Desk, clock: SteppedClock) -> None:
@@ -232,7 +240,7 @@ def test_an_idle_queue_takes_its_policies_along(desk: Desk, broker: Broker, cloc
     assert desk.request("GET", "/new", headers=mine).status == 200
     clock.step(ms=301_000)
     broker.call(lambda server: server.step())
-    refused(desk.get("/new"), 404)
+    missing(desk.get("/new"))
     assert desk.put("/new", queue_body()).status == 201
     refused(desk.request("GET", "/new", headers=mine), 401)
 
@@ -253,7 +261,7 @@ def test_bad_policies_change_nothing(desk: Desk, clock: SteppedClock, given: str
     desk.headers["Authorization"] = token(clock, f"https://{HOST}")
     before = desk.get("/other").headers["ETag"]
     refused(desk.put("/new", queue_body(given)), 400, words)
-    refused(desk.get("/new"), 404)
+    missing(desk.get("/new"))
     refused(desk.put("/other", queue_body(given), UPDATE), 400, words)
     assert desk.get("/other").headers["ETag"] == before
 

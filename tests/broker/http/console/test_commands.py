@@ -158,6 +158,8 @@ def test_entities_are_made_and_deleted(broker: Broker, window: Window) -> None:
         "x" * (ENTITY_PATH_CHARS_MAX + 1),
         "a\u202eb",
         "a\x00b",
+        "a/../b",
+        "x/.",
     ],
 )
 def test_names_that_are_none(window: Window, name: str) -> None:
@@ -167,7 +169,7 @@ def test_names_that_are_none(window: Window, name: str) -> None:
         assert answer.headers["Content-Type"].startswith("application/json"), "a name told back is data, not a page"
 
 
-@pytest.mark.parametrize("name", ["a/../b", "constructor", "console/api/x", "x" * ENTITY_PATH_CHARS_MAX])
+@pytest.mark.parametrize("name", ["a/.b/b..", "constructor", "console/api/x", "x" * ENTITY_PATH_CHARS_MAX])
 def test_odd_names_are_names(window: Window, name: str) -> None:
     assert window.post("create", kind="queue", name=name).status == 200
     assert window.post("send", entity=name, body="x").status == 200

@@ -1,7 +1,8 @@
 """The whole administration API behind one call.
 
-- Rights are checked first: without a valid token nobody learns anything. As in the service, a caller with a valid
-  token is told what does not exist.
+- Rights are checked first: without a valid token nobody learns anything. As in the service, a caller that may receive
+  from an entity is told whether it exists; one that may only send gets the same answer for both.
+- As in the service, GET of a queue, topic or subscription that does not exist answers with an empty feed.
 - A change is checked as a whole before anything changes, and answered once it is on disk.
 - PUT without If-Match creates, and is a conflict if the resource exists; with If-Match it updates.
 """
@@ -70,8 +71,9 @@ class AdminApi:
                 return self._public(now_ms)
             authority = authority_of(lowered, self._host.name)
             if not caller.may_manage(target.path):
-                if verb == "GET" and target.kind is ResourceKind.ENTITY:
-                    self._found(target)
+                told = verb == "GET" and target.kind is ResourceKind.ENTITY and caller.may_listen(target.path)
+                if told and self._find(target) is None:
+                    return self._public(now_ms)
                 raise missing_right(verb, target, authority)
             site = Site(authority, self._host.name, version_of(query))
             call = Call(verb, target, lowered, body, site, caller, now_ms)
@@ -97,6 +99,8 @@ class AdminApi:
             raise ArgumentError("The path names no entity.")
         if call.method == "PUT":
             return self._put(call)
+        if call.method == "GET" and kind is not ResourceKind.RULE and self._find(call.target) is None:
+            return self._public(call.now_ms)
         resource, found = self._found(call.target)
         if call.method == "DELETE":
             self._check_match(resource, found, call)
@@ -142,12 +146,18 @@ class AdminApi:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _found(self, target: RequestTarget) -> tuple[Resource, object]:
+    def _find(self, target: RequestTarget) -> tuple[Resource, object] | None:
         for resource in self._things[target.kind]:
             found = resource.find(target)
             if found is not None:
                 return resource, found
-        raise EntityNotFoundError(f"The messaging entity '{target.path[:600]}' could not be found.")
+        return None
+
+    def _found(self, target: RequestTarget) -> tuple[Resource, object]:
+        found = self._find(target)
+        if found is None:
+            raise EntityNotFoundError(f"The messaging entity '{target.path[:600]}' could not be found.")
+        return found
 
     def _only(self, call: Call, *methods: str) -> None:
         if call.method not in methods:

@@ -44,6 +44,10 @@ class Caller:
         """Whether the token allows managing `path` ('' for the whole namespace). A bad token raises."""
         return self._may(path, Right.MANAGE)
 
+    def may_listen(self, path: str) -> bool:
+        """Whether the token allows receiving from `path`. A bad token raises."""
+        return self._may(path, Right.LISTEN)
+
     def _may(self, path: str, right: Right) -> bool:
         claim = self._decide(_OWN, path)
         if claim is None:

@@ -73,7 +73,7 @@ def entry_text(entry: Entry, site: Site, *, root: bool) -> str:
 
 
 def public_text(namespace: str, now_ms: int) -> str:
-    """The feed at the service's root: the list of public services, which is empty."""
+    """The feed at the service's root, and of what does not exist: the list of public services, which is empty."""
     return "".join(
         (
             f'<feed xmlns="{ATOM}">',

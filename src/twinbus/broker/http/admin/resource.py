@@ -88,7 +88,10 @@ def message_bytes(values: dict[str, Any], before: int | None, sku: str) -> dict[
         )
     if not PREMIUM_MESSAGE_BYTES <= wanted <= MESSAGE_BYTES_MAX:
         lowest, highest = PREMIUM_MESSAGE_BYTES // 1024, MESSAGE_BYTES_MAX // 1024
-        raise ArgumentError(f"MaxMessageSizeInKilobytes {wanted // 1024} is out of range: {lowest} to {highest}.")
+        # The service's words, which clients' tests look for.
+        raise ArgumentError(
+            f"The value for 'MaxMessageSizeInKilobytes' must be between {lowest} and {highest}, not {wanted // 1024}."
+        )
     return values
 
 
