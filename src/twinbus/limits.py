@@ -78,6 +78,7 @@ STRANGER_INPUT_BYTES_MAX: Final = 128 * 1024  # total input until a token is acc
 STRANGER_FRAME_BYTES_MAX: Final = 4 * 1024  # per frame that is not a transfer
 STRANGER_LINKS_MAX: Final = 128  # the JavaScript client opens a pair for each session receiver
 STRANGER_SESSIONS_MAX: Final = 64
+STRANGER_TRANSACTIONS_MAX: Final = 1  # open at once; the Java client declares one before its first token
 TOKEN_MESSAGE_BYTES_MAX: Final = 64 * 1024  # a request to $cbs, before and after the first token
 TOKEN_PROPERTIES_BYTES_MAX: Final = 4 * 1024  # the rest of that request, without the token
 WRONG_KEY_PAUSE_MS: Final = 100  # delay of the answer to a wrong key, times the recent wrong keys from that address

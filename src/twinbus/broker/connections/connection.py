@@ -434,7 +434,7 @@ class BrokerConnection(asyncio.Protocol):
             owner.on_credit()
 
     def _on_attached(self, event: Attached) -> None:
-        if not self._links and self._known:
+        if not self._links and self.known:
             self._set_deadline(0)
         link = event.link
         self._links.add(link)
@@ -458,7 +458,7 @@ class BrokerConnection(asyncio.Protocol):
     def _on_opened(self, event: Opened) -> None:
         if self.engine.remote_open is not None:
             trim_open(self.engine.remote_open)
-        self._set_deadline(LINKLESS_TIMEOUT_MS if self._known else TOKEN_TIMEOUT_MS)
+        self._set_deadline(LINKLESS_TIMEOUT_MS if self.known else TOKEN_TIMEOUT_MS)
         self._beat()
 
     def _on_sasl_init(self, event: SaslInit) -> None:
@@ -492,7 +492,7 @@ class BrokerConnection(asyncio.Protocol):
     # --- rights -----------------------------------------------------------------------------------------------------
 
     @property
-    def _known(self) -> bool:
+    def known(self) -> bool:
         """Whether the peer is authenticated or need not be."""
         return bool(self.claims) or self.host.dev
 
@@ -632,7 +632,7 @@ class BrokerConnection(asyncio.Protocol):
         # A running deadline continues: attaching and detaching must not postpone it.
         if self._deadline_ms or self._transport is None or self.engine.closed:
             return
-        if not self._known:
+        if not self.known:
             self._set_deadline(TOKEN_TIMEOUT_MS)
         elif not self._links:
             self._set_deadline(LINKLESS_TIMEOUT_MS)
@@ -642,7 +642,7 @@ class BrokerConnection(asyncio.Protocol):
         if self.engine.remote_open is None:
             logger.info("a client did not open its connection in time: it is cut")
             self.abort()
-        elif self._known:
+        elif self.known:
             logger.info("a client had no link for a long time: its connection is closed")
             text = f"The connection was without a link for {LINKLESS_TIMEOUT_MS} milliseconds and is closed."
             self.close(self.host.tracker.wire_error(ConnectionForcedError(text)))

@@ -41,9 +41,15 @@ from twinbus.errors import (
     ServerBusyError,
     ServiceError,
     TransactionUnknownError,
+    UnauthorizedError,
 )
 from twinbus.ledger.words import Kind
-from twinbus.limits import TRANSACTION_MESSAGES_MAX, TRANSACTION_MS_MAX, TRANSACTIONS_PER_CONNECTION_MAX
+from twinbus.limits import (
+    STRANGER_TRANSACTIONS_MAX,
+    TRANSACTION_MESSAGES_MAX,
+    TRANSACTION_MS_MAX,
+    TRANSACTIONS_PER_CONNECTION_MAX,
+)
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
@@ -224,6 +230,9 @@ class ConnectionTransactions:
         # For ids, which are never reused on a connection.
         self._count = 0
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def declare(self, link: Link, steady_ms: int) -> bytes:
         if len(self._open) >= TRANSACTIONS_PER_CONNECTION_MAX:
             raise QuotaExceededError(f"A connection has at most {TRANSACTIONS_PER_CONNECTION_MAX} transactions open.")
@@ -269,6 +278,9 @@ class ControlLink:
             code, fields = _command(event.payload)
             if code == DECLARE:
                 transactions = self._connection.transactions
+                # The Java client declares before it puts its first token. More than that needs one.
+                if len(transactions) >= STRANGER_TRANSACTIONS_MAX and not self._connection.known:
+                    raise UnauthorizedError("Unauthorized access. A token is required to declare more transactions.")
                 txn_id = transactions.declare(self._link, host.clock.steady_ms())
                 transaction = transactions.get(txn_id)
                 transaction.timer = host.loop.call_later(TRANSACTION_MS_MAX / 1000, self._expire, transaction)

@@ -29,9 +29,7 @@ def rates(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
     host = visitor.host(query.get("namespace", ""))
     path = query.get("entity", "")
     if path:
-        found = found_entity(visitor, host, path)
-        visitor.need(host, found.path, Right.LISTEN)
-        path = found.path
+        path = found_entity(visitor, host, path, Right.LISTEN).path
         recent = host.meter.rates.recent(lambda each: each == path)
         return {"namespace": host.name, "rates": recent, "history": host.meter.rates.history(path)}
     recent = host.meter.rates.recent(lambda each: visitor.may(host, each, Right.LISTEN))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinbus.auth.policies import Right
-from twinbus.broker.http.console.entities import row
+from twinbus.broker.http.console.entities import faults, row
 from twinbus.broker.http.console.shown import cut
 from twinbus.broker.messages.browsing import browse
 from twinbus.errors import FilterEvaluationError
@@ -40,7 +40,7 @@ def backlog(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
         "total": len(found),
         "active": sum(queue.counts.active for queue in found),
         "dead": sum(queue.counts.dead_letter for queue in found),
-        "faults": [fault.to_json() for fault in host.faults.all()[:CONSOLE_BACKLOG_QUEUES_MAX]],
+        "faults": faults(visitor, host, CONSOLE_BACKLOG_QUEUES_MAX),
     }
 
 

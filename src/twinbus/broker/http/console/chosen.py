@@ -96,9 +96,9 @@ async def dead_letter(visitor: Visitor, fields: Fields) -> Fields:
 
 async def resend(visitor: Visitor, fields: Fields) -> Fields:
     """Send a changed copy of a message and, unless `keep` is true, delete the original in the same commit."""
-    host, part = place(visitor, fields, Right.LISTEN)
-    target = _target(visitor, host, part, text(fields, "to"))
-    visitor.need(host, target.path, Right.SEND)
+    to = text(fields, "to").strip()
+    host, part = place(visitor, fields, Right.LISTEN, *(() if to else (Right.SEND,)))
+    target = _target(visitor, host, part, to)
     keep = fields.get("keep", False)
     if not isinstance(keep, bool):
         raise ArgumentError("'keep' is true or false.")
@@ -134,8 +134,9 @@ async def resend(visitor: Visitor, fields: Fields) -> Fields:
 
 
 def _target(visitor: Visitor, host: NamespaceHost, part: Queue | Topic, wanted: str) -> Queue | Topic:
-    if wanted.strip():
-        return found_entity(visitor, host, wanted.strip())
+    """The named entity, on which Send is required, or that of the message."""
+    if wanted:
+        return found_entity(visitor, host, wanted, Right.SEND)
     return part if isinstance(part, Topic) or part.owner is None else part.owner
 
 

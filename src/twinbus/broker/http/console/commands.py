@@ -60,8 +60,7 @@ _PROPERTIES = {
 async def send(visitor: Visitor, fields: Fields) -> Fields:
     """Send a message, or several copies of it."""
     host = visitor.host(text(fields, "namespace"))
-    target = found_entity(visitor, host, text(fields, "entity"))
-    visitor.need(host, target.path, Right.SEND)
+    target = found_entity(visitor, host, text(fields, "entity"), Right.SEND)
     if host.store.full:
         raise QuotaExceededError(FULL_TEXT)
     copies = whole(fields, "copies", 1, CONSOLE_COPIES_MAX)
@@ -113,8 +112,7 @@ async def create(visitor: Visitor, fields: Fields) -> Fields:
 async def delete(visitor: Visitor, fields: Fields) -> Fields:
     """Delete an entity with all its messages, or a rule."""
     host = visitor.host(text(fields, "namespace"))
-    entity = found_entity(visitor, host, text(fields, "entity"))
-    visitor.need(host, entity.path, Right.MANAGE)
+    entity = found_entity(visitor, host, text(fields, "entity"), Right.MANAGE)
     subscription = subscription_of(entity)
     rule = text(fields, "rule")
     if rule:
@@ -134,8 +132,7 @@ async def delete(visitor: Visitor, fields: Fields) -> Fields:
 async def update(visitor: Visitor, fields: Fields) -> Fields:
     """Change some settings of an entity, including its status; the others stay."""
     host = visitor.host(text(fields, "namespace"))
-    entity = found_entity(visitor, host, text(fields, "entity"))
-    visitor.need(host, entity.path, Right.MANAGE)
+    entity = found_entity(visitor, host, text(fields, "entity"), Right.MANAGE)
     before = entity.settings
     changes = _settings(fields, tuple(each.name for each in SETTINGS_OF[before.kind] if not each.fixed))
     for name in ("forward_to", "forward_dead_letters_to"):
@@ -149,14 +146,15 @@ async def update(visitor: Visitor, fields: Fields) -> Fields:
 
 
 def connection_string(visitor: Visitor, fields: Fields, endpoints: Mapping[str, NamespaceEndpoint]) -> Fields:
-    """The connection string of the policy used to log in; in development mode, of the first policy."""
+    """The connection string with the key used to log in, never another; in development mode, of the first policy."""
     host = visitor.host(text(fields, "namespace"))
     if visitor.login.account(host) is not None and not host.dev:
         raise NotAllowedError("An account has no connection string: it belongs to a key. Log in with a key to see it.")
-    policy, endpoint = visitor.login.known(host), endpoints.get(host.name)
-    if policy is None or endpoint is None:
+    known, endpoint = visitor.login.known(host), endpoints.get(host.name)
+    if known is None or endpoint is None:
         raise NotAllowedError("There is no key for this namespace.")
-    told = {"SharedAccessKeyName": policy.name, "SharedAccessKey": policy.primary_key}
+    policy, key = known
+    told = {"SharedAccessKeyName": policy.name, "SharedAccessKey": key}
     if policy.scope:
         told["EntityPath"] = policy.scope
     # Address and transport are those of the connection string that the broker printed.

@@ -1,13 +1,13 @@
 """Namespaces and entities with their numbers, for the console's first pages and their streams.
 
 - Every list is paged, and the work for one answer is bounded.
-- A key sees the names it covers, and numbers only where it has Listen.
+- A key sees the names it covers, and numbers only where it has Listen; totals count only what it covers.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,14 +91,27 @@ def entities(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
     return {
         "namespace": host.name,
         "rights": visitor.rights(host, ""),
-        "queues": len(queues),
-        "topics": len(topics),
+        "queues": _covered(visitor, host, queues),
+        "topics": _covered(visitor, host, topics),
         "skip": skip,
         "found": len(found),
         "rows": [row(visitor, host, each) | {"rate": rates.get(each.path)} for each in page],
         "more": len(found) > skip + len(page),
-        "faults": [fault.to_json() for fault in host.faults.all()[:CONSOLE_FAULTS_PAGE]],
+        "faults": faults(visitor, host, CONSOLE_FAULTS_PAGE),
     }
+
+
+def _covered(visitor: Visitor, host: NamespaceHost, entities: Sequence[Queue | Topic]) -> int:
+    """How many of the entities the visitor's key covers."""
+    if visitor.rights(host, ""):
+        return len(entities)
+    return sum(1 for each in entities if visitor.rights(host, each.path))
+
+
+def faults(visitor: Visitor, host: NamespaceHost, count: int) -> list[dict[str, Any]]:
+    """The first faults that affect what the visitor's key covers: those of its entities, and of the namespace."""
+    found = (each for each in host.faults.all() if each.entity is None or visitor.rights(host, each.entity))
+    return [each.to_json() for each in islice(found, count)]
 
 
 class _Wanted:
@@ -182,14 +195,18 @@ def _history(host: NamespaceHost, entity: Queue | Topic) -> dict[str, list[float
     return moved if any(map(any, moved.values())) else None
 
 
-def found_entity(visitor: Visitor, host: NamespaceHost, path: str) -> Queue | Topic:
-    """An entity that the visitor's key covers; reveals nothing about others."""
+def found_entity(visitor: Visitor, host: NamespaceHost, path: str, *rights: Right) -> Queue | Topic:
+    """An entity on which the visitor's key has these rights, or any right if none is named; reveals nothing about
+    others, not even whether they exist."""
     if not path:
         raise Refused(400, "Say which entity.")
     if not visitor.rights(host, path):
         visitor.need(host, path, Right.LISTEN)
+    visitor.need(host, path, *rights)
     found = host.entities.entity(path)
-    return found if isinstance(found, Topic) or found.owner is None else found.owner
+    owner = found if isinstance(found, Topic) or found.owner is None else found.owner
+    visitor.need(host, owner.path, *rights)
+    return owner
 
 
 def row(visitor: Visitor, host: NamespaceHost, entity: Queue | Topic) -> dict[str, Any]:
@@ -204,13 +221,14 @@ def row(visitor: Visitor, host: NamespaceHost, entity: Queue | Topic) -> dict[st
         "status": settings.status,
         "sessions": settings.requires_session,
         "duplicates": settings.requires_duplicate_detection,
-        "forward_to": settings.forward_to,
         "rights": visitor.rights(host, entity.path),
     }
     if not visitor.may(host, entity.path, Right.LISTEN):
         return shown
     counts = entity.counts
     shown |= {
+        # The name of another entity, so not for everybody who may send.
+        "forward_to": settings.forward_to,
         "active": counts.active,
         "scheduled": counts.scheduled,
         "deferred": counts.deferred,

@@ -50,8 +50,7 @@ def sequence_numbers(fields: Fields, most: int) -> list[int]:
 def place(visitor: Visitor, fields: Fields, *rights: Right) -> tuple[NamespaceHost, Queue | Topic]:
     """The entity of a command, or one of its dead-letter queues; requires these rights on it."""
     host = visitor.host(text(fields, "namespace"))
-    entity = found_entity(visitor, host, text(fields, "entity"))
-    visitor.need(host, entity.path, *rights)
+    entity = found_entity(visitor, host, text(fields, "entity"), *rights)
     return host, part_of(entity, text(fields, "part") or MAIN)
 
 

@@ -74,21 +74,22 @@ class Login:
         opened = self.opened.get(host.name.lower())
         if isinstance(opened, AccountLogin):
             return opened.claim(host)
-        policy = self.known(host)
-        return None if policy is None else Claim(policy.scope, policy.rights)
+        known = self.known(host)
+        return None if known is None else Claim(known[0].scope, known[0].rights)
 
-    def known(self, host: NamespaceHost) -> Policy | None:
-        """The policy whose key it has; in development mode, which asks for no key, the first policy."""
+    def known(self, host: NamespaceHost) -> tuple[Policy, str] | None:
+        """The policy and the one of its keys that logged in; in development mode, which asks for no key, the first
+        policy."""
         if host.dev:
-            return next(iter(host.policies), None)
+            first = next(iter(host.policies), None)
+            return None if first is None else (first, first.primary_key)
         opened = self.opened.get(host.name.lower())
         if not isinstance(opened, OpenedLogin):
             return None
         for policy in host.policies.named(opened.policy):
-            if policy.scope == opened.scope and any(
-                hmac.compare_digest(opened.digest, _digest(k)) for k in policy.keys
-            ):
-                return policy
+            for key in policy.keys if policy.scope == opened.scope else ():
+                if hmac.compare_digest(opened.digest, _digest(key)):
+                    return policy, key
         return None
 
     def policy(self, host: NamespaceHost) -> str | None:

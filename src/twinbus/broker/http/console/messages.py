@@ -172,8 +172,7 @@ def part_of(queue: Queue | Topic, part: str) -> Queue | Topic:
 
 def _place(visitor: Visitor, query: Mapping[str, str]) -> tuple[NamespaceHost, Queue | Topic]:
     host = visitor.host(query.get("namespace", ""))
-    entity = found_entity(visitor, host, query.get("entity", ""))
-    visitor.need(host, entity.path, Right.LISTEN)
+    entity = found_entity(visitor, host, query.get("entity", ""), Right.LISTEN)
     return host, part_of(entity, query.get("part", MAIN))
 
 
