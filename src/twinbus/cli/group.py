@@ -23,11 +23,24 @@ _PANELS = (BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE)
 _REST = "Commands"
 # Commands in the order in which users first need them; all others follow.
 _ORDER = (
-    *("demo", "serve", "trust", "check", "compact", "backup", "restore", "top", "connections", "context", "fault"),
+    *(
+        "demo",
+        "serve",
+        "trust",
+        "doctor",
+        "check",
+        "compact",
+        "backup",
+        "restore",
+        "top",
+        "connections",
+        "context",
+        "fault",
+    ),
     *("queue", "topic", "subscription", "rule", "policy", "export", "apply"),
     *("send", "receive", "peek", "purge", "resubmit", "move", "copy"),
     *("pair", "syphon", "backlog"),
-    *("ledger", "report", "plan"),
+    *("ledger", "report", "plan", "release"),
 )
 
 

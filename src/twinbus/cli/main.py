@@ -26,6 +26,7 @@ from twinbus.cli.compact import compact
 from twinbus.cli.connections import connections
 from twinbus.cli.context import contexts
 from twinbus.cli.demo import demo
+from twinbus.cli.doctor import doctor
 from twinbus.cli.export import export
 from twinbus.cli.fault import faults
 from twinbus.cli.group import BROKER, ENTITIES, MESSAGES, PAIRING, PIPELINE, Group
@@ -74,6 +75,7 @@ Example:
 app.command(rich_help_panel=BROKER)(demo)
 app.command(rich_help_panel=BROKER)(serve)
 app.command(rich_help_panel=BROKER)(trust)
+app.command(rich_help_panel=BROKER)(doctor)
 app.command(rich_help_panel=BROKER)(check)
 app.command(rich_help_panel=BROKER)(compact)
 app.command(rich_help_panel=BROKER)(backup)
