@@ -19,10 +19,9 @@ import typer
 
 from twinbus.cli.confirmation import confirm
 from twinbus.cli.directory import in_conversation
-from twinbus.cli.message_view import plain
 from twinbus.cli.settings import Json, Yes, rows
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import counted, show_json
+from twinbus.cli.view import counted, plain, show_json
 from twinbus.clock import SystemClock
 from twinbus.entities.settings import SETTINGS
 from twinbus.errors import ConfigError, ServiceError

@@ -9,10 +9,9 @@ import typer
 from twinbus.cli.confirmation import confirm
 from twinbus.cli.directory import in_conversation
 from twinbus.cli.group import group
-from twinbus.cli.message_view import plain
 from twinbus.cli.settings import Json, Yes
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import counted, show_json, show_table, time_text
+from twinbus.cli.view import counted, plain, show_json, show_table, time_text
 from twinbus.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.properties import from_json, to_json
-from twinbus.cli.view import counted, time_text
+from twinbus.cli.view import counted, plain, time_text
 from twinbus.errors import ConfigError
 from twinbus.spelling import did_you_mean
 
@@ -211,15 +211,6 @@ def hex_text(content: bytes) -> str:
 
 def _printable(text: str) -> bool:
     return all(each.isprintable() or each in "\t\n\r" for each in text)
-
-
-def plain(text: str) -> str:
-    """Escape everything that could control a terminal."""
-    return "".join(each if each.isprintable() or each in "\t\n" else _escaped(each) for each in text)
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

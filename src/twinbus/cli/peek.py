@@ -9,10 +9,10 @@ import typer
 
 from twinbus.cli import work
 from twinbus.cli.entity import Dead, Entity, Subscription, path_of
-from twinbus.cli.message_view import Body, excerpt, message_fields, plain
+from twinbus.cli.message_view import Body, excerpt, message_fields
 from twinbus.cli.output import Output
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import show_table, time_text
+from twinbus.cli.view import plain, show_table, time_text
 from twinbus.limits import PEEK_MESSAGES_MAX
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,18 +36,12 @@ from twinbus.broker.configuration.file import load_config
 from twinbus.broker.configuration.toml import TomlConfig
 from twinbus.broker.security.keys import KEYS_FILE, write_private
 from twinbus.cli.folders import default_data
+from twinbus.cli.log import LogFormat, LogLevel, open_log
 from twinbus.cli.view import redacted
 from twinbus.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from twinbus.broker.server import NamespaceEndpoint, Server
-
-
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def serve(
@@ -105,6 +98,9 @@ def serve(
         ),
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="Level of the log on standard error.")] = LogLevel.WARNING,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Form of the log: text, or a JSON object on each line.")
+    ] = LogFormat.TEXT,
 ) -> None:
     """Run the broker until Ctrl-C. Data persists across restarts.
 
@@ -116,7 +112,7 @@ def serve(
       twinbus serve --namespace north --namespace south --data ./data --ready-file ready.json
       twinbus serve --config config.json --dev
     """
-    logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    open_log(log_level, log_format)
     told = merged(
         load_config(config) if config is not None else TomlConfig(),
         namespaces=namespace or [],

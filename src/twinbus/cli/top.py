@@ -14,10 +14,9 @@ import typer
 
 from twinbus.cli import work
 from twinbus.cli.directory import PATIENCE_S, client_of
-from twinbus.cli.message_view import plain
 from twinbus.cli.settings import Json
 from twinbus.cli.target import TargetNamespace, connected
-from twinbus.cli.view import counted, table_of
+from twinbus.cli.view import counted, plain, table_of
 from twinbus.errors import ConfigError, ServiceError
 
 if TYPE_CHECKING:

@@ -126,6 +126,20 @@ def redacted(text: str) -> str:
     return _SECRET.sub(r"\1...", text)
 
 
+def plain(text: str, allowed: str = "\t\n") -> str:
+    """Escape everything that could control a terminal."""
+    return "".join(each if each.isprintable() or each in allowed else _escaped(each) for each in text)
+
+
+def one_line(text: str) -> str:
+    """The same for a text that must stay on its line."""
+    return text if text.isprintable() else plain(text, "")
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
 def show_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
