@@ -207,6 +207,30 @@ def test_a_subscription_deleted_in_the_middle_leaves_nothing(at: int) -> None:
         assert not [key for key in disk[Table.META] if key.startswith((b"pending", b"deleted"))]
 
 
+def test_a_subscription_deleted_before_it_shows_its_copies_leaves_nothing() -> None:
+    made = house()
+    work = made.topic.hand_out(batch(), made.now)
+    for _ in work.steps(lambda: made.facts):
+        made.commit()
+    work.finish(made.facts)
+    made.commit()
+    made.namespace.delete_subscription("t", "all", made.now, made.facts)
+    made.commit()
+    disks = []
+    while made.namespace.sweep(made.facts, 7):
+        made.commit()
+        disks.append(copy.deepcopy(made.tables.rows))
+    made.commit()
+    list(work.show())
+    assert len(disks) > 5
+    for disk in disks:
+        made.tables.rows = disk
+        made.crash()
+        assert made.namespace.set_aside.count == 0
+        made.sweep()
+        assert not [key for key in disk[Table.META] if key.startswith((b"pending", b"deleted"))]
+
+
 def empty(made: TopicHouse, queue: Queue) -> None:
     assert queue.dead_letters is not None
     made.finish(queue.dead_letters)

@@ -16,6 +16,7 @@ def _suites() -> dict[str, Suite]:
         fuzzing,
         orders,
         paces,
+        prefixes,
         simulation,
         soak,
         web,
@@ -30,6 +31,7 @@ def _suites() -> dict[str, Suite]:
         "simulation": simulation.SUITE,
         "models": simulation.MODELS,
         "transactions": simulation.TRANSACTIONS,
+        "prefixes": prefixes.SUITE,
         "decoders": decoders.SUITE,
         **({"fuzzing": fuzzing.SUITE} if fuzzing.SUPPORTED else {}),
     }

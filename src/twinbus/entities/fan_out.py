@@ -17,10 +17,8 @@ from twinbus.store.facts import Facts, Table
 
 from .expiry import expires_at
 from .message import ACTIVE, NewMessage, Relayed
-from .messages import index_rows
 from .records import BODY_KEY, META_PENDING, NUMBER
 from .selection import Choice
-from .sweep import deleted_rows, mark_deleted
 
 if TYPE_CHECKING:
     from .commons import Commons
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
 
     # The messages a subscription gets, each with its filter view, and the rule choice for each.
     _Copies = tuple[list[Choice], list[tuple[Relayed, StoredView]]]
-
-# Shows the messages of one queue.
-_Show = Callable[[Any], None]
 
 # Copies per step.
 _COPIES: Final = 50
@@ -101,38 +96,23 @@ class FanOut:
                 seq = topic.accept(new, self._now_ms, facts)
                 if topic.duplicates is not None:
                     topic.duplicates.add(new.message_id, seq, self._now_ms, facts)
-        self._last.then = self._without_deleted(facts)
         if self._mark:
             facts.delete(Table.META, self._mark)
 
     def undo(self) -> None:
         """A step failed: forget the copies. The mark stays, so the next start deletes their rows."""
-        parts = self._parts()
+        parts: dict[Callable[[Any], None], Queue] = {}
+        for each in self._touched:
+            parts |= {part.arrivals.durable: part for part in each.queue.parts}
         for show, messages in self._last.then:
-            if not parts[show].deleted:
+            part = parts[show]
+            if not part.deleted:
+                part.arrivals.withdraw(messages)
                 for message in messages:
-                    parts[show].messages.withdraw(message)
+                    part.messages.withdraw(message)
         self._last = Facts()
         for original, _ in self._originals:
             self._commons.bodies.forget(original.body_number)
-
-    def _parts(self) -> dict[_Show, Queue]:
-        """The queues that got copies, by the call that shows them."""
-        return {part.arrivals.durable: part for each in self._touched for part in each.queue.parts}
-
-    def _without_deleted(self, facts: Facts) -> list[tuple[_Show, Any]]:
-        """The calls that show messages, without those of queues deleted meanwhile, whose rows are swept instead."""
-        then = self._last.then
-        gone = {show: part for show, part in self._parts().items() if part.deleted}
-        sweep = self._commons.sweep
-        for show, messages in then:
-            if show in gone:
-                facts.then.append((sweep.add, index_rows(gone[show].entity_id, iter(messages))))
-        for part in gone.values():
-            # Its own mark may already be removed while these rows remain.
-            mark_deleted(part.entity_id, facts)
-            facts.then.append((sweep.add, deleted_rows(part.entity_id)))
-        return [(show, messages) for show, messages in then if show not in gone]
 
     def show(self) -> Iterator[None]:
         """Make the batch visible, one subscription at a time. Call this when the last commit is durable."""

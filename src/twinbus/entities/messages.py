@@ -15,6 +15,7 @@ from twinbus.limits import CHANGES_BYTES_MAX
 from twinbus.store.facts import Facts, Table
 
 from .account import Account
+from .arrivals import Arrivals
 from .available import Available
 from .changes import PropertyChanges, counted_bytes
 from .commons import Commons
@@ -25,7 +26,7 @@ from .records import DAMAGED, KEY, pack
 from .schedule import Schedule
 from .session import LOCK_LOST_TEXT, MessageSession
 from .sessions import Sessions
-from .sweep import Row, Sweep
+from .sweep import Row, Sweep, deleted_rows
 
 _INDEX: Final = Table.INDEX
 # At the end of a token, it makes one that no client has: those have 16 bytes.
@@ -454,3 +455,11 @@ def index_rows(entity_id: int, messages: Iterator[QueuedMessage]) -> Iterator[Ro
     """The rows of messages, one at a time: a compiled generator expression would produce them all at once."""
     for message in messages:
         yield _INDEX, KEY.pack(entity_id, message.seq), message.body_number
+
+
+def sweep_arrivals(arrivals: Arrivals, entity_id: int, sweep: Sweep) -> None:
+    """The deletion of an entity is durable: sweep the messages that a large batch had not shown yet, and then its
+    mark."""
+    for messages in arrivals.close():
+        sweep.add(index_rows(entity_id, iter(messages)))
+    sweep.add(deleted_rows(entity_id))

@@ -30,7 +30,7 @@ from .expiry import earlier, expires_at
 from .forwarding import forward_due
 from .gate import Gate
 from .message import ACTIVE, SCHEDULED, NewMessage, QueuedMessage, Relayed
-from .messages import Counts, Messages, index_rows
+from .messages import Counts, Messages, index_rows, sweep_arrivals
 from .moves import dead_letter, expire_picked, free_session, give_back, pick
 from .quota import Quota
 from .receiving import delete_available, receive_by_number
@@ -42,7 +42,7 @@ from .sequence import SequenceNumbers
 from .session import MessageSession
 from .sessions import Sessions
 from .settings import QueueSettings
-from .sweep import deleted_rows, mark_deleted
+from .sweep import mark_deleted
 from .topic_settings import SubscriptionSettings
 
 if TYPE_CHECKING:
@@ -592,13 +592,12 @@ class Queue:
 
     def _tell_deleted(self, _: None) -> None:
         # After its last messages, which went to the sweep when the commit would have shown them.
-        self._commons.sweep.add(deleted_rows(self.entity_id))
+        sweep_arrivals(self.arrivals, self.entity_id, self._commons.sweep)
         if self.on_deleted is not None:
             self.on_deleted(self)
         # Drop the references to break cycles; otherwise only the garbage collector could free it, and it runs rarely.
         self.owner = self.subscription = None
         self.on_available = self.on_session_lost = self.on_deleted = None
-        self.arrivals.close()
 
     def _adopt(self, settings: QueueSettings | SubscriptionSettings, now_ms: int, facts: Facts) -> None:
         if self._lock_duration_ms != settings.lock_duration_ms:

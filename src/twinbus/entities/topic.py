@@ -23,13 +23,13 @@ from .expiry import earlier, expires_at
 from .fan_out import FanOut
 from .gate import Gate
 from .message import ACTIVE, SCHEDULED, NewMessage, QueuedMessage, Relayed
-from .messages import Counts, Messages, index_rows
+from .messages import Counts, Messages, index_rows, sweep_arrivals
 from .quota import Quota
 from .refusals import too_large
 from .scheduling import cancel_scheduled, schedule_messages
 from .selection import Choice, Selection
 from .sequence import SequenceNumbers
-from .sweep import deleted_rows, mark_deleted
+from .sweep import mark_deleted
 from .topic_settings import TopicSettings
 
 if TYPE_CHECKING:
@@ -419,7 +419,6 @@ class Topic:
 
     def _tell_deleted(self, _: None) -> None:
         # After its last messages, which went to the sweep when the commit would have shown them.
-        self._commons.sweep.add(deleted_rows(self.entity_id))
+        sweep_arrivals(self._arrivals, self.entity_id, self._commons.sweep)
         if self.on_deleted is not None:
             self.on_deleted(self)
-        self._arrivals.close()
