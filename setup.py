@@ -23,6 +23,7 @@ HOT = (
     SOURCE / "broker" / "links" / "consumer.py",
     SOURCE / "broker" / "links" / "dispatcher.py",
     SOURCE / "broker" / "links" / "publisher.py",
+    SOURCE / "broker" / "links" / "selector_line.py",
     SOURCE / "broker" / "links" / "senders.py",
     SOURCE / "broker" / "links" / "session_answers.py",
     SOURCE / "broker" / "lock_tokens.py",

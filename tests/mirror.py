@@ -56,6 +56,7 @@ TESTED_BY: dict[str, str] = {
     "client/test_message.py": "outgoing",
     "client/test_sender.py": "batch",
     "demo/test_demo.py": "processes traffic",
+    "entities/filters/test_selector.py": "selector_reader",
     "entities/filters/test_filter_model.py": "compiler conversion nodes sql view",
     "entities/filters/test_filter_examples.py": "fixed forms names",
     "entities/filters/test_correlation.py": "index",

@@ -151,6 +151,7 @@ SESSION_STATE_BYTES_MAX: Final = 256 * 1024
 ACCEPT_SESSION_TIMEOUT_MS_DEFAULT: Final = 65_000
 SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
 SQL_RULES_PER_TOPIC_MAX: Final = 2_000  # rules that must be evaluated one by one
+SELECTORS_PER_ENTITY_MAX: Final = 1_000  # different message selectors in use at the same time
 CORRELATION_RULES_PER_TOPIC_MAX: Final = 100_000
 FORWARD_HOPS_MAX: Final = 4
 USER_METADATA_CHARS_MAX: Final = 1_024
@@ -235,6 +236,8 @@ BATCH_STEP_BYTES: Final = 8 * 1024  # larger batches are read in steps
 SLICE_EVENTS: Final = 16  # frames of one client between two checks of the time
 COMMIT_ROWS_MAX: Final = 4_000  # rows waiting for a commit; above this, long-running work waits
 GATHER_MS: Final = 8  # that a commit waits for more while clients are behind
+SELECTOR_STEP_MESSAGES: Final = 16  # messages that a selector looks at between two checks of the time
+SELECTED_MESSAGES_MAX: Final = 4_096  # matches that a selector remembers; meanwhile it looks at no more messages
 EXPIRED_PER_ACQUIRE_MAX: Final = 1_000
 BROWSE_EXPIRED_MAX: Final = 4_000  # expired messages that a peek skips; further ones are returned
 COMPACT_STEP: Final = 4_096  # messages looked at in one step to forget those that have left, ...
@@ -271,6 +274,7 @@ CONFIG_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # --- subscription rules -----------------------------------------------------------------------------------------------
 SQL_TEXT_CHARS_MAX: Final = 1_024
+SELECTOR_CHARS_MAX: Final = 1_024
 SQL_DEPTH_MAX: Final = 64  # nested parentheses, NOTs and signs: their evaluation is recursive
 SQL_STATEMENTS_MAX: Final = 32
 RULE_VALUES_MAX: Final = 256  # parameters of an expression, or properties of a correlation filter

@@ -138,3 +138,22 @@ def test_returned_messages_that_leave_in_order_are_dropped_at_once() -> None:
     assert available.returned is not None
     assert len(available.returned) == 60
     assert available.gone == 0
+
+
+def test_a_message_extracted_from_the_middle_comes_back_to_its_place() -> None:
+    available = Available()
+    held = [message(seq) for seq in range(1, 6)]
+    for one in held:
+        available.push(one)
+    first, third = available.extract(held[0]), available.extract(held[2])
+    assert first is held[0]
+    assert third is not held[2]
+    assert (third.seq, held[2].state, len(available)) == (3, GONE, 3)
+    assert available.find(3) is None
+    available.give_back(third)
+    assert available.find(3) is third
+    again = available.extract(third)
+    available.give_back(again)
+    assert available.find(3) is again
+    assert [one.seq for one in available.pick(9, 99, 0)[0]] == [2, 3, 4, 5]
+    assert len(available) == available.gone == 0

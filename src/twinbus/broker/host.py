@@ -90,6 +90,8 @@ class NamespaceHost:
         self.dev = dev
         # The tier that admin clients see; "Premium" lets them ask for large messages.
         self.sku = sku
+        # Premium namespaces have what JMS 2.0 needs.
+        self.premium = sku == "Premium"
         # Verifies JSON web tokens; None rejects them.
         self.jwt = jwt
         # Where people sign in to the console; None if they cannot.

@@ -13,7 +13,7 @@ from typing import Final
 
 from twinbus.limits import COMPACT_EVERY, COMPACT_STEP, EXPIRED_PER_ACQUIRE_MAX
 
-from .message import ACTIVE, GONE, QueuedMessage
+from .message import ACTIVE, GONE, QueuedMessage, moved
 from .returned import Returned
 
 _GONE_MIN: Final = 32
@@ -98,6 +98,16 @@ class Available:
             size += message.size
         return picked, expired
 
+    def extract(self, message: QueuedMessage) -> QueuedMessage:
+        """Remove one of the messages without sessions from any place. Unless it is the first, the result is a copy: a
+        GONE message stays in its place, so that the cost does not depend on where that is."""
+        if self.fresh and self.fresh[0] is message:
+            return self.fresh.popleft()
+        copy = moved(message, message.changes)
+        message.state = GONE
+        self.note_gone()
+        return copy
+
     def push(self, message: QueuedMessage) -> None:
         """Add a message whose number may be lower than those already here."""
         if not self.fresh or self.fresh[-1].seq < message.seq:
@@ -152,7 +162,8 @@ class Available:
             at = bisect_left(fresh, seq, low, high, key=_seq)
             if fresh[at].seq == seq:
                 found = fresh[at]
-        if found is None and self.returned is not None:
+        # One that was extracted may have come back, while its place in `fresh` is GONE.
+        if (found is None or found.state != ACTIVE) and self.returned is not None:
             found = self.returned.find(seq)
         return found if found is not None and found.state == ACTIVE else None
 

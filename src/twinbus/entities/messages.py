@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twinbus.errors import MessageLockLostError, SessionLockLostError
 from twinbus.limits import CHANGES_BYTES_MAX
@@ -27,6 +27,9 @@ from .schedule import Schedule
 from .session import LOCK_LOST_TEXT, MessageSession
 from .sessions import Sessions
 from .sweep import Row, Sweep, deleted_rows
+
+if TYPE_CHECKING:
+    from .selected import SelectedMessages
 
 _INDEX: Final = Table.INDEX
 # At the end of a token, it makes one that no client has: those have 16 bytes.
@@ -62,6 +65,7 @@ class Messages:
         "locks",
         "pinned",
         "schedule",
+        "selected",
         "taken",
     )
 
@@ -96,6 +100,8 @@ class Messages:
         self.schedule = Schedule()
         # Expiry times of active messages.
         self.expiry = Expiry()
+        # What the selectors of receivers have found; None if no receiver has one.
+        self.selected: list[SelectedMessages] | None = None
 
     # --- arriving ---------------------------------------------------------------------------------------------------
 
@@ -161,6 +167,9 @@ class Messages:
                     told[session] = None
                     if session.block is not None:
                         session.block.mark()
+        if self.selected is not None:
+            for each in self.selected:
+                each.offer(arrivals)
         return told
 
     def _show_aside(self, message: QueuedMessage) -> None:
@@ -328,6 +337,14 @@ class Messages:
         facts.index.pop(key, None)
         facts.deletes.append((_INDEX, key))
         self._bodies.release(message.body_number, facts)
+
+    def extract(self, message: QueuedMessage) -> QueuedMessage:
+        """Remove an available message without a session from any place; continue with the result."""
+        live = self.available.extract(message)
+        if live is not message and live.expires_ms is not None and self.expires:
+            self.expiry.forget(message)
+            self.expiry.add(live)
+        return live
 
     def note_gone(self, message: QueuedMessage) -> None:
         """A message has left that is still among the available ones."""

@@ -15,10 +15,13 @@ from twinbus.broker.links.browser import Browser
 from twinbus.broker.links.consumer import Consumer
 from twinbus.broker.links.dispatcher import Dispatcher
 from twinbus.broker.links.publisher import Publisher
+from twinbus.broker.links.selector_line import SelectiveConsumer
 from twinbus.broker.links.source_filters import (
     SESSION_FILTER,
-    check_filters,
+    AskedSelector,
     is_browsing,
+    read_filters,
+    with_selector,
     with_session,
     without_filters,
 )
@@ -217,12 +220,14 @@ class Attachment:
             raise EntityDisabledError(f"Messages cannot be received from '{path}': it is {queue.settings.status}.")
         assert isinstance(link.source, Source)
         filters: dict[Any, Any] = link.source.filter or {}
-        check_filters(filters)
+        asked = read_filters(filters, host.premium)
         if is_browsing(link.source):
-            self._attach_browser(link, queue, filters)
+            self._attach_browser(link, queue, filters, asked)
             return
         sessionful = queue.settings.requires_session and queue.dead_letters is not None
         if SESSION_FILTER in filters:
+            if asked is not None:
+                raise UnsupportedError("A receiver of a session cannot have a message selector.")
             if not sessionful:
                 raise NotAllowedError(
                     "A sessionful message receiver cannot be created on an entity that does not require sessions. "
@@ -235,23 +240,31 @@ class Attachment:
             raise NotAllowedError(
                 "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
             )
-        self._consume(link, queue, None)
-        self._accept_plain(link, queue)
+        if asked is None:
+            self._consume(link, queue, None)
+        else:
+            dispatcher = host.dispatcher(queue)
+            line = dispatcher.selector_line(asked.selector)
+            selective = SelectiveConsumer(self._connection, link, line, deleting=link.snd_settle_mode == 1)
+            link.context = selective
+            dispatcher.join(selective)
+        self._accept_plain(link, queue, asked)
 
-    def _attach_browser(self, link: Link, queue: Queue, filters: dict[Any, Any]) -> None:
+    def _attach_browser(self, link: Link, queue: Queue, filters: dict[Any, Any], asked: AskedSelector | None) -> None:
         if SESSION_FILTER in filters:
             raise UnsupportedError("A browser of one session is not available: browse the entity, or peek the session.")
         # Copies are always settled, whatever the client asked for; the answer says so.
         link.snd_settle_mode = 1
         dispatcher = self._connection.host.dispatcher(queue)
-        browser = Browser(self._connection, link, dispatcher)
+        browser = Browser(self._connection, link, dispatcher, None if asked is None else asked.selector)
         link.context = browser
         dispatcher.join_browser(browser)
-        self._accept_plain(link, queue)
+        self._accept_plain(link, queue, asked)
 
-    def _accept_plain(self, link: Link, queue: Queue) -> None:
+    def _accept_plain(self, link: Link, queue: Queue, asked: AskedSelector | None) -> None:
+        assert isinstance(link.source, Source)
         link.accept(
-            source=without_filters(link.source),
+            source=without_filters(link.source) if asked is None else with_selector(link.source, asked),
             properties=self._properties(),
             max_message_size=queue.settings.max_message_bytes,
         )

@@ -15,10 +15,12 @@ from twinbus.broker.links.consumer import BURST
 from twinbus.broker.messages.browsing import browse
 from twinbus.broker.messages.damage import UNREADABLE, put_aside_at_rest
 from twinbus.broker.messages.stored import render
-from twinbus.entities.message import ACTIVE
+from twinbus.entities.filters import MessageSelector
+from twinbus.entities.message import ACTIVE, QueuedMessage
 from twinbus.entities.queue import Queue
 from twinbus.errors import DamagedBodyError
 from twinbus.ledger.words import Kind
+from twinbus.limits import SELECTOR_STEP_MESSAGES
 
 if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
@@ -36,17 +38,22 @@ class Browser:
         "_next",
         "_peeked",
         "_scheduled",
+        "_selector",
         "connection",
         "link",
         "queue",
     )
 
-    def __init__(self, connection: BrokerConnection, link: Link, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, connection: BrokerConnection, link: Link, dispatcher: Dispatcher, selector: MessageSelector | None
+    ) -> None:
         self.connection = connection
         self._host = connection.host
         self.link = link
         self._dispatcher = dispatcher
         self.queue: Queue = dispatcher.queue
+        # None shows all messages.
+        self._selector = selector
         # The lowest sequence number not looked at yet.
         self._next = 0
         # Whether there was no message from there on.
@@ -83,7 +90,7 @@ class Browser:
             elif link.sendable() <= 0:
                 self.connection.crowded.add(self)
             else:
-                self._show(min(link.sendable(), BURST))
+                self._show(min(link.sendable(), BURST if self._selector is None else 4 * SELECTOR_STEP_MESSAGES))
                 # Continue in another turn, so that others get served.
                 self.resume()
         elif link.drain:
@@ -102,7 +109,7 @@ class Browser:
                     break
                 self._next = message.seq + 1
                 # A browser does not see scheduled and deferred messages.
-                if message.state == ACTIVE:
+                if message.state == ACTIVE and self._wants(message):
                     try:
                         payload = render(self._host.store.body(message.body_number), message)
                     except (DamagedBodyError, *UNREADABLE) as error:
@@ -111,6 +118,9 @@ class Browser:
                     self.link.send(payload, tag=b"", settled=True)
                     sizes.append(len(payload))
         self._peeked.add_many(sizes)
+
+    def _wants(self, message: QueuedMessage) -> bool:
+        return self._selector is None or self._selector.matches(self._host.views.of_stored(message))
 
     def detach(self, error: AmqpError) -> None:
         """Detach the link from our side."""

@@ -10,14 +10,17 @@ from twinbus.amqp.states import AmqpError
 from twinbus.broker.links.consumer import BURST, Consumer
 from twinbus.broker.links.publisher import Publisher
 from twinbus.broker.links.senders import Senders
+from twinbus.entities.filters import MessageSelector
 from twinbus.entities.queue import Queue
 from twinbus.entities.session import MessageSession
-from twinbus.errors import ServiceError
+from twinbus.errors import QuotaExceededError, ServiceError
+from twinbus.limits import SELECTORS_PER_ENTITY_MAX
 from twinbus.store.facts import Facts
 
 if TYPE_CHECKING:
     from twinbus.broker.host import NamespaceHost
     from twinbus.broker.links.browser import Browser
+    from twinbus.broker.links.selector_line import SelectorLine
 
 # Messages sent before the loop gets its turn, so that one deep queue does not block everybody else.
 RUN = 2 * BURST
@@ -56,7 +59,7 @@ class SessionWaiter(Protocol):
 class Dispatcher(Senders):
     """Matches an entity's available messages with credit."""
 
-    __slots__ = ("_browsers", "_line", "_scheduled", "_sessions", "_waiters", "consumers", "queue")
+    __slots__ = ("_browsers", "_line", "_scheduled", "_selector_lines", "_sessions", "_waiters", "consumers", "queue")
 
     def __init__(self, host: NamespaceHost, queue: Queue) -> None:
         super().__init__(host, queue)
@@ -70,6 +73,8 @@ class Dispatcher(Senders):
         self._line: OrderedDict[Receiving, None] = OrderedDict()
         self._sessions: dict[str, Consumer] = {}
         self._waiters: OrderedDict[SessionWaiter, None] = OrderedDict()
+        # Consumers with a selector, by its text; None if there are none.
+        self._selector_lines: dict[str, SelectorLine] | None = None
         # Whether a run is already scheduled.
         self._scheduled = False
         queue.on_available = self._available
@@ -89,6 +94,28 @@ class Dispatcher(Senders):
         if consumer.session is not None and self._sessions.get(consumer.session.id) is consumer:
             del self._sessions[consumer.session.id]
             consumer.session.on_available = None
+
+    def selector_line(self, selector: MessageSelector) -> SelectorLine:
+        """The line of the consumers that use this selector."""
+        from twinbus.broker.links.selector_line import SelectorLine
+
+        if self._selector_lines is None:
+            self._selector_lines = {}
+        line = self._selector_lines.get(selector.expression)
+        if line is None:
+            if len(self._selector_lines) >= SELECTORS_PER_ENTITY_MAX:
+                raise QuotaExceededError(
+                    f"The receivers of '{self.queue.path}' use {SELECTORS_PER_ENTITY_MAX} different message selectors, "
+                    "and more are not allowed: close receivers, or use the same selectors."
+                )
+            line = self._selector_lines[selector.expression] = SelectorLine(self, selector)
+        return line
+
+    def drop_selector_line(self, line: SelectorLine) -> None:
+        if self._selector_lines is not None:
+            self._selector_lines.pop(line.selected.selector.expression, None)
+            if not self._selector_lines:
+                self._selector_lines = None
 
     def join_browser(self, browser: Browser) -> None:
         self._browsers.add(browser)
@@ -133,6 +160,9 @@ class Dispatcher(Senders):
             self.wake()
         for browser in self._browsers:
             browser.new_messages()
+        if self._selector_lines is not None:
+            for line in self._selector_lines.values():
+                line.wake()
 
     def _session_available(self, session: MessageSession) -> None:
         for browser in self._browsers:

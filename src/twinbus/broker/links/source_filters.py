@@ -1,15 +1,17 @@
 """The filters of a receiving link: which apply, and which are refused.
 
 The answer to an attach names exactly the filters in force, so the client can tell. Ignoring a selector would deliver
-messages that the client did not ask for, and old clients do not check the answer; such an attach is refused.
+messages that the client did not ask for, and old clients do not check the answer; where selectors are not available,
+such an attach is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from twinbus.amqp.terminus import Source
 from twinbus.amqp.types import Described, Symbol
+from twinbus.entities.filters import MessageSelector
 from twinbus.errors import ArgumentError, UnsupportedError
 
 SESSION_FILTER: Final = "com.microsoft:session-filter"
@@ -20,15 +22,37 @@ _SELECTOR_DESCRIPTORS: Final = ("apache.org:selector-filter:string", 0x0000468C0
 _DISTRIBUTION_MODE: Final = 6
 
 
-def check_filters(filters: dict[Any, Any]) -> None:
-    """Raise for filters that must not be ignored."""
+class AskedSelector(NamedTuple):
+    """A message selector, and the entry of the filter map that asked for it."""
+
+    selector: MessageSelector
+    name: Any
+    value: Any
+
+
+def read_filters(filters: dict[Any, Any], premium: bool) -> AskedSelector | None:
+    """The message selector among the filters, if there is one; raises for filters that must not be ignored."""
+    if SHARED_SESSION_FILTER in filters:
+        raise UnsupportedError("Sessions shared by several receivers are not available.")
     for name, value in filters.items():
-        if name in _SELECTOR_NAMES or (isinstance(value, Described) and value.descriptor in _SELECTOR_DESCRIPTORS):
+        if name not in _SELECTOR_NAMES and not (
+            isinstance(value, Described) and value.descriptor in _SELECTOR_DESCRIPTORS
+        ):
+            continue
+        if not premium:
             raise UnsupportedError(
                 "Message selectors are not available on a receiver: use a subscription with a SQL filter."
             )
-    if SHARED_SESSION_FILTER in filters:
-        raise UnsupportedError("Sessions shared by several receivers are not available.")
+        text = value.value if isinstance(value, Described) else value
+        if not isinstance(text, str):
+            raise ArgumentError("The message selector is not a string.")
+        return AskedSelector(MessageSelector(str(text)), name, value)
+    return None
+
+
+def with_selector(source: Source, asked: AskedSelector) -> Source:
+    """The source echoed to a receiver with a selector."""
+    return source.with_filter({asked.name: asked.value})
 
 
 def with_session(source: Source, session: Any) -> Source:

@@ -16,9 +16,10 @@ from typing import Any
 
 from twinbus.amqp.codec import decode, encode
 from twinbus.amqp.reader import decode_section, locate, plain_text
+from twinbus.amqp.sections import CREATION
 from twinbus.amqp.types import Described, Float32, Symbol, Timestamp
 from twinbus.broker.messages.changes import ANNOTATIONS, FIELDS, REMOVED, SYSTEM, changed
-from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES
+from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES, PRIORITY_ABSENT
 from twinbus.entities.changes import check_size
 from twinbus.entities.filters import REMOVED as GONE
 from twinbus.entities.filters import Changes, Properties, fold
@@ -33,6 +34,18 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _YEAR_ONE = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
 # Ticks of 100 ns in a microsecond.
 _TICKS = 10
+
+# Where the headers of JMS are in the properties section.
+_HEADER_FIELDS = {
+    "JMSMessageID": FIELDS["MessageId"],
+    "JMSType": FIELDS["Label"],
+    "JMSReplyTo": FIELDS["ReplyTo"],
+    "JMSCorrelationID": FIELDS["CorrelationId"],
+    "JMSTimestamp": CREATION,
+    "JMSXGroupID": FIELDS["SessionId"],
+    "JMSXGroupSeq": 11,
+}
+_PRIORITY_DEFAULT = 4
 
 _UNREADABLE = (
     ProtocolError,
@@ -82,8 +95,9 @@ class TopicMessageView:
         self._seq = 0
         self._enqueued_ms = 0
         self._expires_ms: int | None = None
-        # Parts of the stored form: durable flag, number of annotations, their bytes, the tail. None until needed.
-        self._parts: tuple[int, int, bytes, bytes] | None = None
+        # Parts of the stored form: durable flag, number of annotations, their bytes, the tail, the priority. None until
+        # needed.
+        self._parts: tuple[int, int, bytes, bytes, int] | None = None
         # Decoded properties section; None until needed.
         self._fields: list[Any] | None = None
         # Decoded annotations of the sender; None until needed.
@@ -132,6 +146,13 @@ class TopicMessageView:
         except _UNREADABLE as error:
             raise FilterEvaluationError(f"The {name} of the message cannot be decoded.") from error
 
+    def header(self, name: str) -> Any:
+        """A JMS header as Qpid JMS shows it: see docs/jms.md."""
+        try:
+            return self._header(name)
+        except _UNREADABLE as error:
+            raise FilterEvaluationError(f"The {name} of the message cannot be decoded.") from error
+
     def encode(self, changes: Changes) -> dict[str, str | bytes]:
         """A value keeps the property's previous AMQP type if that type can hold it."""
         found: dict[str, str | bytes] = {}
@@ -152,7 +173,7 @@ class TopicMessageView:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _taken_apart(self) -> tuple[int, int, bytes, bytes]:
+    def _taken_apart(self) -> tuple[int, int, bytes, bytes, int]:
         parts = self._parts
         if parts is None:
             message = self._message
@@ -162,10 +183,11 @@ class TopicMessageView:
                 stored = self._body(message.body_number)
             if message is not None and message.changes is not None:
                 stored = changed(stored, message.changes)
-            _, flags, _, _, pairs, pairs_bytes, _, delivery_bytes = HEAD.unpack_from(stored)
+            _, flags, priority, _, pairs, pairs_bytes, _, delivery_bytes = HEAD.unpack_from(stored)
             durable = flags & DURABLE_MASK
             annotations = stored[HEAD_BYTES : HEAD_BYTES + pairs_bytes]
-            parts = self._parts = (durable, pairs, annotations, stored[HEAD_BYTES + pairs_bytes + delivery_bytes :])
+            tail = stored[HEAD_BYTES + pairs_bytes + delivery_bytes :]
+            parts = self._parts = (durable, pairs, annotations, tail, priority)
         return parts
 
     def _property_fields(self) -> list[Any]:
@@ -178,7 +200,7 @@ class TopicMessageView:
 
     def _own_annotations(self) -> dict[str, Any]:
         if self._annotations is None:
-            _, pairs, buffer, _ = self._taken_apart()
+            _, pairs, buffer, _, _ = self._taken_apart()
             found: dict[str, Any] = {}
             at = 0
             for _ in range(pairs):
@@ -220,6 +242,22 @@ class TopicMessageView:
             return None if relayed is None else relayed.dead_letter_source
         return None
 
+    def _header(self, name: str) -> Any:
+        index = _HEADER_FIELDS.get(name)
+        if index is not None:
+            fields = self._property_fields()
+            value = fields[index] if index < len(fields) else None
+            if name in ("JMSMessageID", "JMSCorrelationID"):
+                return None if value is None else _shown_id(value, bare=name == "JMSCorrelationID")
+            return value if value is None or isinstance(value, int) else plain_text(value)
+        durable, _, _, _, priority = self._taken_apart()
+        if name == "JMSPriority":
+            return _PRIORITY_DEFAULT if priority == PRIORITY_ABSENT else priority
+        if name == "JMSDeliveryMode":
+            return "PERSISTENT" if durable != DURABLE_ABSENT and durable else "NON_PERSISTENT"
+        # JMSXDeliveryCount: this delivery counts too.
+        return 1 if self._message is None else self._message.delivery_count + 1
+
     def _typed(self, name: str, value: Any) -> Any:
         value = wire_value(value)
         before = self.properties.folded.get(fold(name))
@@ -252,6 +290,18 @@ class StoredViews:
 
     def of_stored(self, message: QueuedMessage) -> TopicMessageView:
         return TopicMessageView(self._body, None, message.size, message)
+
+
+def _shown_id(value: Any, bare: bool) -> str:
+    """An AMQP id as Qpid JMS shows it. A message id without the prefix gets one; `bare` leaves text as it is."""
+    if isinstance(value, uuid.UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    if isinstance(value, int):
+        return f"ID:AMQP_ULONG:{int(value)}"
+    text = plain_text(value)
+    return text if bare or text.startswith("ID:") else f"ID:AMQP_NO_PREFIX:{text}"
 
 
 def rule_value(value: Any) -> Any:

@@ -11,6 +11,7 @@ from .fixed import FalseFilter, TrueFilter
 from .forms import Filter, filter_from_json
 from .index import CorrelationIndex
 from .names import SETTABLE, SYSTEM_PROPERTIES, fold
+from .selector import MessageSelector, SelectorView
 from .sql import SqlFilter
 from .view import FilterView, Needs, Properties
 
@@ -24,9 +25,11 @@ __all__ = [
     "FalseFilter",
     "Filter",
     "FilterView",
+    "MessageSelector",
     "Needs",
     "Properties",
     "Removed",
+    "SelectorView",
     "SqlAction",
     "SqlFilter",
     "TrueFilter",

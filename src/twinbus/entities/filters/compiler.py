@@ -123,7 +123,7 @@ class Compiler:
         sign = self.value(escape) if escape is not None else None
         if form.fixed and form.value is not None and (sign is None or (sign.fixed and sign.value is not None)):
             try:
-                matches = _matcher(form.value, None if sign is None else sign.value)
+                matches = pattern_matcher(form.value, None if sign is None else sign.value)
             except FilterEvaluationError as error:
                 raise ArgumentError(f"The SQL filter is not valid: {error}") from error
             return Code(_likeness_to(text.run, matches), [text])
@@ -290,7 +290,7 @@ def _membership_in(operand: Run, constants: list[Any]) -> Test:
     return test
 
 
-def _matcher(pattern: Any, escape: Any) -> Callable[[str], bool]:
+def pattern_matcher(pattern: Any, escape: Any) -> Callable[[str], bool]:
     for value in (pattern, escape):
         if value is not None and kind_of(value) != TEXT:
             raise FilterEvaluationError(f"LIKE takes a string as pattern and escape, not {KIND_NAMES[kind_of(value)]}.")
@@ -314,7 +314,7 @@ def _likeness(operand: Run, pattern: Run, escape: Run | None) -> Test:
         sign = None if escape is None else escape(view)
         if value is None or form is None or (sign is None and escape is not None):
             return None
-        matches = _matcher(form, sign)
+        matches = pattern_matcher(form, sign)
         return matches(value) if isinstance(value, str) else None
 
     return test

@@ -9,6 +9,7 @@ from twinbus.errors import ArgumentError
 
 from .correlation import CorrelationFilter
 from .fixed import FalseFilter, TrueFilter
+from .selector import MessageSelector
 from .sql import SqlFilter
 
 Filter: TypeAlias = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
@@ -23,6 +24,8 @@ def filter_from_json(fields: Mapping[str, Any]) -> Filter:
             return FalseFilter()
         case "sql":
             return SqlFilter.from_json(fields)
+        case "selector":
+            return MessageSelector.from_json(fields)
         case "correlation":
             return CorrelationFilter.from_json(fields)
     raise ArgumentError(f"There is no filter of type {fields.get('type')!r}.")

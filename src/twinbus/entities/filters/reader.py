@@ -87,14 +87,14 @@ def _check(text: str, start: str) -> None:
 
 @functools.lru_cache(maxsize=_READ_TEXTS_MAX)
 def _filter(text: str) -> nodes.Condition:
-    reader = _Reader(text, FILTER)
+    reader = Reader(text, FILTER)
     (condition,) = reader.tree().children
     return reader.condition(condition, 1)
 
 
 @functools.lru_cache(maxsize=_READ_TEXTS_MAX)
 def _action(text: str) -> tuple[nodes.Statement, ...]:
-    reader = _Reader(text, ACTION)
+    reader = Reader(text, ACTION)
     branches = reader.tree().children
     if not branches:
         raise ArgumentError("The SQL action has no statement; it needs a SET or a REMOVE.")
@@ -113,20 +113,28 @@ def _parser() -> Lark:
     )
 
 
-class _Reader:
+class Reader:
     """Parses one text."""
 
     def __init__(self, text: str, start: str) -> None:
         # The whole text, to quote what is near a mistake.
         self.text = text
-        # FILTER or ACTION; also the word for it in errors.
+        # The rule of the grammar to start with.
         self.start = start
+
+    @property
+    def what(self) -> str:
+        """What the text is, in errors."""
+        return f"SQL {self.start}"
+
+    def parser(self) -> Lark:
+        return _parser()
 
     def tree(self) -> Branch:
         from lark.exceptions import UnexpectedInput
 
         try:
-            return _parser().parse(self.text, start=self.start)
+            return self.parser().parse(self.text, start=self.start)
         except UnexpectedInput as error:
             raise self.unexpected(error) from None
 
@@ -134,7 +142,7 @@ class _Reader:
     def wrong(self, at: int, what: str) -> ArgumentError:
         near = self.text[at : at + _NEAR_CHARS]
         place = f"at character {at + 1}, near {near!r}" if near else "at its end"
-        return ArgumentError(f"The SQL {self.start} is not valid {place}: {what}.")
+        return ArgumentError(f"The {self.what} is not valid {place}: {what}.")
 
     def unexpected(self, error: UnexpectedInput) -> ArgumentError:
         from lark.exceptions import UnexpectedToken
@@ -259,7 +267,7 @@ class _Reader:
             case "INTEGER":
                 return self.integer(token, 1)
             case "DECIMAL":
-                number = float(token)
+                number = self.decimal(token)
                 if number in (float("inf"), float("-inf")):
                     raise self.wrong(self.at(token), "this number is beyond a double")
                 return number
@@ -269,8 +277,13 @@ class _Reader:
                 return False
         return None
 
+    def decimal(self, token: Token) -> float:
+        return float(token)
+
     def integer(self, token: Token, sign: int) -> int:
-        number = sign * int(token)
+        return self.in_range(token, sign * int(token))
+
+    def in_range(self, token: Token, number: int) -> int:
         if not INTEGER_MIN <= number <= INTEGER_MAX:
             raise self.wrong(self.at(token), "this whole number does not fit into 64 bits")
         return number

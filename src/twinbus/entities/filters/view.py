@@ -25,6 +25,10 @@ class Properties:
         # Value by folded name. Of names that differ only in case the last counts; a key that is not text is ignored.
         self.folded: dict[str, Any] = {fold(name): value for name, value in source.items() if isinstance(name, str)}
 
+    def exact(self, name: str) -> Any:
+        """The value of the property spelled exactly like that, as selectors of JMS need it; None if there is none."""
+        return self._source.get(name)
+
     def spelling(self, name: str) -> str:
         """The name as the sender spelled it; unchanged if the message has no such property."""
         folded = fold(name)

@@ -202,8 +202,6 @@ public final class Main {
             refused(() -> session.createTemporaryQueue(), temporary);
             refused(() -> session.createTemporaryTopic(), temporary);
             refused(() -> session.unsubscribe("red"), "names no address");
-            refused(() -> session.createConsumer(session.createQueue("send"), "n = 5"), "selectors are not available");
-            refused(() -> elements(session.createBrowser(session.createQueue("send"), "n = 5")), "not available");
             // A durable consumer of the subscription itself is one of its receivers.
             MessageConsumer durable = session.createDurableConsumer(session.createTopic("topic/Subscriptions/red"), "red");
             TextMessage message = session.createTextMessage("durable");
