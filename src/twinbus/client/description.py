@@ -15,7 +15,7 @@ from twinbus.auth.sas import sign
 from twinbus.client.conditions import request_error
 from twinbus.client.tls import tls_context
 from twinbus.clock import Clock, SystemClock
-from twinbus.errors import ConnectionForcedError, InternalError
+from twinbus.errors import ConnectionForcedError, EntityNotFoundError, InternalError
 
 _VERSION: Final = "2021-05"
 _TIMEOUT_S: Final = 20.0
@@ -56,7 +56,8 @@ def describe(
         if isinstance(element.tag, str) and element.tag.startswith(_SCHEMA)
     }
     if not found:
-        raise InternalError(f"The administration API has no description of {path!r}.")
+        # Of what does not exist the service shows an empty feed.
+        raise EntityNotFoundError(f"The messaging entity {path!r} could not be found.")
     return found
 
 
