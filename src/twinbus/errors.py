@@ -80,8 +80,21 @@ class EntityNotFoundError(ServiceError):
 
 
 class UnauthorizedError(ServiceError):
+    """`reason` is one word for logs and metrics, `policy` the name of an existing
+    policy that the client claims to be; neither is in the text."""
+
     condition = "amqp:unauthorized-access"
     status = 401
+
+    def __init__(self, text: str, reason: str = "MissingRight", policy: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.policy = policy
+
+
+def bad_token(reason: str, text: str, policy: str = "") -> UnauthorizedError:
+    """The error for a token that is not accepted; its text starts with the reason, as the service's does."""
+    return UnauthorizedError(f"{reason}: {text}", reason, policy)
 
 
 class NotAllowedError(ServiceError):

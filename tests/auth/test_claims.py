@@ -21,7 +21,7 @@ def token(resource: str, policy: Policy = ROOT) -> str:
 
 def test_a_claim_covers_its_path_and_below() -> None:
     claim = decide(token("sb://contoso/Orders"), "sb://contoso:5672/orders", POLICIES, NOW_S)
-    assert claim == Claim("orders", ALL_RIGHTS, NOW_S + 3600)
+    assert claim == Claim("orders", ALL_RIGHTS, NOW_S + 3600, "Root")
     assert claim.allows("Orders", Right.SEND)
     assert claim.allows("orders/$DeadLetterQueue/$management", "Listen")
     assert not claim.allows("orders2", "Send")
@@ -80,8 +80,8 @@ def test_nothing_and_too_much_are_refused_everywhere(text: str, dev: bool) -> No
 
 
 def test_a_plain_login_gives_the_policys_scope() -> None:
-    assert decide_key("root", "root-key-2", POLICIES) == Claim("", ALL_RIGHTS)
-    assert decide_key("Sender", "sender-key", POLICIES) == Claim("orders", frozenset({Right.SEND}))
+    assert decide_key("root", "root-key-2", POLICIES) == Claim("", ALL_RIGHTS, policy="Root")
+    assert decide_key("Sender", "sender-key", POLICIES) == Claim("orders", frozenset({Right.SEND}), policy="Sender")
     assert decide_key("x", "y", Policies(), dev=True).allows("orders", "Manage")
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.broker.order_tale import Tale, held, opened
 from twinbus.auth.policies import Right
+from twinbus.broker import commits
 from twinbus.entities.settings import QueueSettings
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +92,16 @@ def test_what_random_commands_leave_is_there_after_kill_9(tmp_path: Path, seed: 
             child.kill()
         assert child.returncode == -9
         assert reopened(tmp_path) == json.loads(last)
+
+
+async def test_slow_commits_are_logged_a_line_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(commits, "SLOW_COMMIT_MS", 0)
+    host = opened(tmp_path)
+    host.start()
+    for name in ("a", "b", "c"):
+        host.create_queue(QueueSettings(path=name))
+        await host.commits.drain()
+    await host.stop()
+    assert len([record for record in caplog.records if "the disk is slow or busy" in record.getMessage()]) == 1

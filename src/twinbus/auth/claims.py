@@ -15,7 +15,7 @@ from twinbus.auth.jwt import JwtVerifier
 from twinbus.auth.policies import ALL_RIGHTS, Policies, Right
 from twinbus.auth.sas import SKEW_S, is_sas, verify
 from twinbus.auth.scope import covers, normalised, path_of
-from twinbus.errors import ArgumentError, UnauthorizedError
+from twinbus.errors import ArgumentError, bad_token
 from twinbus.limits import TOKEN_BYTES_MAX
 
 # Expiry of a claim that never expires: the last second of the year 9999, so that comparisons just work.
@@ -31,6 +31,8 @@ class Claim:
     path: str
     rights: frozenset[Right]
     expires_s: int = NEVER_S
+    # Whose key it was; '' for a JSON web token.
+    policy: str = ""
 
     def allows(self, path: str, right: str) -> bool:
         """Whether it grants `right` on `path` (in any case). Does not check the time; see `expired`."""
@@ -66,12 +68,13 @@ def decide(
         return EVERYTHING
     if is_sas(token_text):
         token, policy = verify(token_text, policies.find, now_s, skew_s)
-        return Claim(_narrower(token.path, path_of(audience)), policy.rights, token.expiry_s)
+        return Claim(_narrower(token.path, path_of(audience)), policy.rights, token.expiry_s, policy.name)
     if _is_jwt(token_text):
         if jwt is None:
-            raise UnauthorizedError(
-                "InvalidIssuer: JSON web tokens are accepted only in development mode, or if the namespace is "
-                "configured to verify them. Use a shared access signature."
+            raise bad_token(
+                "InvalidIssuer",
+                "JSON web tokens are accepted only in development mode, or if the namespace is "
+                "configured to verify them. Use a shared access signature.",
             )
         rights, expires_s = jwt.verify(token_text, now_s, skew_s)
         return Claim(path_of(audience), rights, expires_s)
@@ -84,8 +87,10 @@ def decide_key(key_name: str, key: str, policies: Policies, dev: bool = False) -
         return EVERYTHING
     policy = policies.with_key(key_name, key)
     if policy is None:
-        raise UnauthorizedError("InvalidSignature: The key name or the key is wrong.")
-    return Claim(policy.scope, policy.rights)
+        # A name that no policy has may be a key in the wrong place, so it is not repeated.
+        known = next((each.name for each in policies.named(key_name)), "")
+        raise bad_token("InvalidSignature", "The key name or the key is wrong.", known)
+    return Claim(policy.scope, policy.rights, policy=policy.name)
 
 
 def _narrower(resource: str, audience: str) -> str:
@@ -93,7 +98,7 @@ def _narrower(resource: str, audience: str) -> str:
         return audience
     if covers(audience, resource):
         return resource
-    raise UnauthorizedError(f"InvalidAudience: The token is for '{resource}', it was put for '{audience}'.")
+    raise bad_token("InvalidAudience", f"The token is for '{resource}', it was put for '{audience}'.")
 
 
 def _is_jwt(text: str) -> bool:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinbus.auth.policies import Right, rights_of
-from twinbus.auth.sas import expired_text
-from twinbus.errors import ConfigError, UnauthorizedError
+from twinbus.auth.sas import expired
+from twinbus.errors import ConfigError, bad_token
 from twinbus.limits import JWT_KEYS_MAX, JWT_RSA_BITS_MAX, JWT_RSA_BITS_MIN
 
 # The audience of every token that official clients request.
@@ -89,9 +89,9 @@ class JwtVerifier:
         claims, _ = self._claims(token, client_id, now_s, skew_s)
         given = claims.get("nonce")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode("utf-8", "replace"), nonce.encode()):
-            raise UnauthorizedError("InvalidNonce: The token answers another request.")
+            raise bad_token("InvalidNonce", "The token answers another request.")
         if claims.get("azp", client_id) != client_id:
-            raise UnauthorizedError("InvalidAudience: The token was issued to another application.")
+            raise bad_token("InvalidAudience", "The token was issued to another application.")
         names = (claims.get(name) for name in _NAME_CLAIMS)
         return next((name for name in names if isinstance(name, str) and name), "")
 
@@ -99,25 +99,25 @@ class JwtVerifier:
         """The claims of a token of our issuer for an audience, and when it expires."""
         parts = token.split(".")
         if len(parts) != 3:
-            raise UnauthorizedError("MalformedToken: A JSON web token has three parts.")
+            raise bad_token("MalformedToken", "A JSON web token has three parts.")
         header = _object(parts[0])
         if "crit" in header:
-            raise UnauthorizedError("InvalidToken: The token has unsupported critical extensions.")
+            raise bad_token("InvalidToken", "The token has unsupported critical extensions.")
         self._check_signature(header, f"{parts[0]}.{parts[1]}".encode(), _bytes(parts[2]))
         claims = _object(parts[1])
         if claims.get("iss") != self._issuer:
-            raise UnauthorizedError("InvalidIssuer: The token has another issuer.")
+            raise bad_token("InvalidIssuer", "The token has another issuer.")
         if not _is_for(audience, claims.get("aud")):
-            raise UnauthorizedError("InvalidAudience: The token is for another audience.")
+            raise bad_token("InvalidAudience", "The token is for another audience.")
         expires_s = _seconds(claims.get("exp"))
         if expires_s is None:
-            raise UnauthorizedError("InvalidToken: The token does not say when it expires.")
+            raise bad_token("InvalidToken", "The token does not say when it expires.")
         if now_s > expires_s + skew_s:
-            raise UnauthorizedError(expired_text(expires_s, now_s))
+            raise expired(expires_s, now_s)
         if "nbf" in claims:
             starts_s = _seconds(claims["nbf"])
             if starts_s is None or now_s + skew_s < starts_s:
-                raise UnauthorizedError("InvalidToken: The token is not valid yet.")
+                raise bad_token("InvalidToken", "The token is not valid yet.")
         return claims, expires_s
 
     def _check_signature(self, header: dict[str, Any], signed: bytes, signature: bytes) -> None:
@@ -129,14 +129,14 @@ class JwtVerifier:
             # Keys from PEM files have no id, so any of them may have signed a token that names one.
             candidates = [key for key in candidates if key.id is None]
         if not any(key.check(signature, signed) for key in candidates):
-            raise UnauthorizedError("InvalidSignature: The token's signature matches no configured key.")
+            raise bad_token("InvalidSignature", "The token's signature matches no configured key.")
 
     def _rights(self, roles: object) -> frozenset[Right]:
         found = roles if isinstance(roles, list) else [roles]
         rights = [self._roles.get(each.lower(), frozenset()) for each in found if isinstance(each, str)]
         together = frozenset[Right]().union(*rights)
         if not together:
-            raise UnauthorizedError("InvalidRoles: The token has no role that grants a right here.")
+            raise bad_token("InvalidRoles", "The token has no role that grants a right here.")
         return together
 
 
@@ -235,19 +235,19 @@ def _object(part: str) -> dict[str, Any]:
     try:
         value = json.loads(_bytes(part))
     except (ValueError, RecursionError):
-        raise UnauthorizedError("MalformedToken: A part of the token is not JSON.") from None
+        raise bad_token("MalformedToken", "A part of the token is not JSON.") from None
     if not isinstance(value, dict):
-        raise UnauthorizedError("MalformedToken: A part of the token is not a JSON object.")
+        raise bad_token("MalformedToken", "A part of the token is not a JSON object.")
     return value
 
 
 def _bytes(part: str) -> bytes:
     """Decode strict base64url: no padding, no stray bits."""
     if not _BASE64URL.fullmatch(part) or len(part) % 4 == 1:
-        raise UnauthorizedError("MalformedToken: A part of the token is not base64url.")
+        raise bad_token("MalformedToken", "A part of the token is not base64url.")
     data = urlsafe_b64decode(part + "=" * (-len(part) % 4))
     if urlsafe_b64encode(data).rstrip(b"=") != part.encode():
-        raise UnauthorizedError("MalformedToken: A part of the token is not base64url.")
+        raise bad_token("MalformedToken", "A part of the token is not base64url.")
     return data
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, unquote, unquote_plus
 
 from twinbus.auth.policies import Policy
 from twinbus.auth.scope import path_of
-from twinbus.errors import ArgumentError, UnauthorizedError
+from twinbus.errors import ArgumentError, UnauthorizedError, bad_token
 from twinbus.limits import TOKEN_BYTES_MAX, TOKEN_EXPIRY_GRACE_MS
 
 PREFIX = "SharedAccessSignature "
@@ -107,14 +107,17 @@ def verify(token: str, keys: KeyLookup, now_s: float, skew_s: float = SKEW_S) ->
     for _ in range(2 - len(keyed)):
         hmac.compare_digest(given, _signature(parsed.resource, parsed.expiry, "no such policy").encode())
     if signer is None:
-        raise UnauthorizedError("InvalidSignature: The token has an invalid signature.")
+        # A name that no policy has may be a key in the wrong place, so it is not repeated.
+        known = candidates[0].name if candidates else ""
+        raise bad_token("InvalidSignature", "The token has an invalid signature.", known)
     if now_s > parsed.expiry_s + skew_s:
-        raise UnauthorizedError(expired_text(parsed.expiry_s, now_s))
+        raise expired(parsed.expiry_s, now_s, signer.name)
     return parsed, signer
 
 
-def expired_text(expired_s: float, now_s: float) -> str:
-    return f"ExpiredToken: The token is expired. Expiration time: {_moment(expired_s)}, current time: {_moment(now_s)}."
+def expired(expired_s: float, now_s: float, policy: str = "") -> UnauthorizedError:
+    times = f"Expiration time: {_moment(expired_s)}, current time: {_moment(now_s)}."
+    return bad_token("ExpiredToken", f"The token is expired. {times}", policy)
 
 
 def _moment(seconds: float) -> str:

@@ -21,7 +21,14 @@ from typing import Any
 
 from twinbus.broker.metering.histogram import Histogram
 from twinbus.errors import StoreError
-from twinbus.limits import COMMIT_ROWS_MAX, GATHER_MS, PENDING_BYTES_MAX, SLICE_MS
+from twinbus.limits import (
+    COMMIT_ROWS_MAX,
+    GATHER_MS,
+    PENDING_BYTES_MAX,
+    SLICE_MS,
+    SLOW_COMMIT_LOG_INTERVAL_MS,
+    SLOW_COMMIT_MS,
+)
 from twinbus.store.facts import Facts
 from twinbus.store.lmdb_store import Prepared, Store
 
@@ -42,6 +49,7 @@ class CommitLoop:
 
     def __init__(self, store: Store, name: str, on_failure: Callable[[BaseException], None]) -> None:
         self._store = store
+        self._name = name
         # Called once if the store cannot be written: nothing can be promised after that.
         self._on_failure = on_failure
         # The event loop; set by start().
@@ -70,6 +78,8 @@ class CommitLoop:
         self.seconds = Histogram(SECONDS_BOUNDS)
         self.rows = Histogram(ROWS_BOUNDS)
         self._began_s = 0.0
+        # No log line about a slow commit before that time.
+        self._log_slow_after_s = 0.0
         # Set when no commit runs or waits any more; None while nobody waits for that.
         self._idle: asyncio.Event | None = None
         # Work for the thread; None ends it.
@@ -181,7 +191,10 @@ class CommitLoop:
         if failure is not None:
             self._fail(failure)
             return
-        self.seconds.observe(time.perf_counter() - self._began_s)
+        took_s = time.perf_counter() - self._began_s
+        self.seconds.observe(took_s)
+        if took_s >= SLOW_COMMIT_MS / 1000:
+            self._log_slow(took_s)
         assert facts is not None
         if self.follower is not None:
             self.follower(facts)
@@ -192,6 +205,12 @@ class CommitLoop:
             else:
                 self._turn()
         self._answer(facts)
+
+    def _log_slow(self, took_s: float) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._log_slow_after_s:
+            self._log_slow_after_s = now_s + SLOW_COMMIT_LOG_INTERVAL_MS / 1000
+            logger.warning("a commit of namespace %s took %.1f s: the disk is slow or busy", self._name, took_s)
 
     def _gather(self) -> None:
         assert self._loop is not None

@@ -24,6 +24,7 @@ from twinbus.broker.memory import Memory, MemoryKind
 from twinbus.broker.messages.intake import Intake
 from twinbus.broker.messages.message_view import StoredViews
 from twinbus.broker.metering.meter import Meter
+from twinbus.broker.metering.refusals import Refusals
 from twinbus.broker.metering.scribe import Scribe
 from twinbus.broker.security.keyring import Keyring
 from twinbus.broker.slices import Slices
@@ -86,6 +87,7 @@ class NamespaceHost:
     ) -> None:
         self.name = name
         self.clock = clock
+        self.started_ms = clock.now_ms()
         # Development mode accepts any key and any token.
         self.dev = dev
         # The tier that admin clients see; "Premium" lets them ask for large messages.
@@ -105,7 +107,8 @@ class NamespaceHost:
             Symbol("version"): __version__,
         }
         # Turns errors into what clients see.
-        self.tracker = Tracker(name, clock)
+        self.refusals = Refusals(name, clock)
+        self.tracker = Tracker(name, clock, self.refusals)
         self.store = Store.open(folder, sync=sync)
         self.tokens = LockTokenSource()
         self.intake = Intake(self.new_id)

@@ -134,6 +134,7 @@ class Server:
             amqps_port=await self._listen(listener, namespace, namespace.amqps_port),
             admin_port=await self._listen(listener, namespace, namespace.admin_port),
         )
+        logger.info("namespace %s serves %s on %s:%s", namespace.name, folder, self._config.host, port)
         host.keyring.on_change = functools.partial(self._policy_changed, namespace)
 
     def console(self) -> Console:
@@ -211,6 +212,8 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, close connections in an orderly way, let the disks finish."""
+        if self.hosts:
+            logger.info("stopping: clients are answered and disconnected")
         self._watch.stop()
         for listener in self._listeners:
             listener.close()
@@ -219,6 +222,8 @@ class Server:
             self._console.close()
         for host in self.hosts.values():
             await host.stop()
+        if self.hosts:
+            logger.info("stopped: everything confirmed is on disk")
         self.hosts.clear()
         if self._scribe is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._scribe.close)

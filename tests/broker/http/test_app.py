@@ -73,6 +73,26 @@ def test_a_client_that_goes_before_its_body_is_no_failure(broker: Broker, path: 
     assert ask(broker, "GET", "/health").status == 200
 
 
+def test_a_broker_with_a_failed_store_lives_but_is_not_ready(broker: Broker) -> None:
+    assert [ask(broker, "GET", f"/health{part}").status for part in ("", "/ready", "/live")] == [200, 200, 200]
+    broker.call(lambda server: setattr(server.hosts["contoso"].commits, "failed", True))
+    try:
+        assert [ask(broker, "GET", f"/health{part}").status for part in ("", "/ready", "/live")] == [503, 503, 200]
+    finally:
+        broker.call(lambda server: setattr(server.hosts["contoso"].commits, "failed", False))
+
+
+def test_answers_do_not_name_versions(broker: Broker) -> None:
+    for path in (
+        "/health",
+        "/metrics",
+        "/console/",
+        "/$Resources/queues?api-version=2021-05",
+        "/nothing/messages/head",
+    ):
+        assert ask(broker, "GET", path).headers["Server"] == "Twinbus"
+
+
 def test_a_queue_disabled_under_its_receivers(broker: Broker) -> None:
     """Messages that arrive then are kept, and nobody gets them."""
     with Peer(broker) as peer:

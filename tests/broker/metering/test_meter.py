@@ -284,7 +284,7 @@ def test_http_counts_as_amqp_does(ledger: Path) -> None:
             assert ask(broker, method, place).status == status
         assert ask(broker, "POST", "/orders/messages/head?timeout=0").status == 204
         assert ask(broker, "GET", "/orders?api-version=2021-05").status == 200
-        assert ask(broker, "GET", "/nothing?api-version=2021-05").status == 404
+        assert ask(broker, "DELETE", "/nothing?api-version=2021-05").status == 404
     assert counts(ledger, "orders") == {
         ("send", "ok"): 2,
         ("receive", "ok"): 2,

@@ -41,6 +41,7 @@ from twinbus.errors import (
     ServiceError,
     UnauthorizedError,
     UnsupportedError,
+    bad_token,
 )
 from twinbus.ledger.words import Kind
 from twinbus.limits import (
@@ -117,7 +118,7 @@ class Attachment:
             for path, right in needs:
                 self._connection.claims.require(path, right)
         except UnauthorizedError:
-            return UnauthorizedError("ExpiredToken: The token is expired. Put a new one and attach again.")
+            return bad_token("ExpiredToken", "The token is expired. Put a new one and attach again.")
         return None
 
     def forget(self, link: Link) -> None:
@@ -126,9 +127,9 @@ class Attachment:
             del self._cbs[link.sender]
 
     def _refuse(self, link: Link, error: ServiceError, entity: str) -> None:
-        self._connection.refuse(
-            link, self._connection.host.tracker.wire_error(self._connection.addressed(error), entity)
-        )
+        connection = self._connection
+        told = connection.host.tracker.wire_error(connection.addressed(error), entity, connection.address)
+        connection.refuse(link, told)
 
     def _require(self, link: Link, path: str, right: Right) -> None:
         self._connection.claims.require(path, right)

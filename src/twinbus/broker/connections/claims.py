@@ -55,7 +55,8 @@ class ConnectionClaims:
                 return
         raise UnauthorizedError(
             f"Unauthorized access. '{right}' claim(s) are required to perform this operation. "
-            f"Resource: 'sb://{self._host.name}/{path}'."
+            f"Resource: 'sb://{self._host.name}/{path}'.",
+            *self._lack(),
         )
 
     def require_some(self, path: str) -> None:
@@ -69,8 +70,15 @@ class ConnectionClaims:
                 return
         raise UnauthorizedError(
             "Unauthorized access. A token is required to perform this operation. "
-            f"Resource: 'sb://{self._host.name}/{path}'."
+            f"Resource: 'sb://{self._host.name}/{path}'.",
+            *self._lack(),
         )
+
+    def _lack(self) -> tuple[str, str]:
+        """What a peer without a right lacks, and the policies of its tokens."""
+        if not self._by_audience:
+            return "MissingToken", ""
+        return "MissingRight", ", ".join(dict.fromkeys(claim.policy for claim in self._by_audience.values()))
 
     def wait_s(self) -> float | None:
         """Seconds until the first claim expires; None if none does."""

@@ -472,7 +472,8 @@ class BrokerConnection(asyncio.Protocol):
                 user.decode("utf-8", "replace"), password.decode("utf-8", "replace"), self.host.policies, self.host.dev
             )
             self.claims.add("", claim)
-        except UnauthorizedError:
+        except UnauthorizedError as error:
+            self.host.refusals.add(error.reason, self.address, policy=error.policy)
             pause_ms = self.host.wrong_keys.pause_ms(self.address)
             self.host.loop.call_later(pause_ms / 1000, self._refuse_key)
             return
@@ -555,7 +556,7 @@ class BrokerConnection(asyncio.Protocol):
         for number, link in enumerate(links, 1):
             error = self._attachment.expired(link) if self._attachment is not None else None
             if error is not None:
-                link.detach(self.host.tracker.wire_error(error))
+                link.detach(self.host.tracker.wire_error(error, address=self.address))
                 self._leave(link, orderly=True)
             if number % SLICE_EVENTS == 0:
                 self.flush_soon()

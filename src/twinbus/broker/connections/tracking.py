@@ -7,8 +7,9 @@ import uuid
 from datetime import UTC, datetime
 
 from twinbus.amqp.states import AmqpError
+from twinbus.broker.metering.refusals import Refusals
 from twinbus.clock import Clock
-from twinbus.errors import ArgumentError, InternalError, ProtocolError, ServiceError
+from twinbus.errors import ArgumentError, InternalError, ProtocolError, ServiceError, UnauthorizedError
 
 logger = logging.getLogger(__name__)
 
@@ -16,12 +17,15 @@ logger = logging.getLogger(__name__)
 class Tracker:
     """Creates wire errors for one namespace."""
 
-    def __init__(self, namespace: str, clock: Clock) -> None:
+    def __init__(self, namespace: str, clock: Clock, refusals: Refusals) -> None:
         self._namespace = namespace
         self._clock = clock
+        # Records clients that lack a right.
+        self.refusals = refusals
 
-    def wire_error(self, error: Exception, entity: str | None = None) -> AmqpError:
-        """Convert an error for a client; an unexpected one becomes an internal error, logged with its traceback."""
+    def wire_error(self, error: Exception, entity: str | None = None, address: str = "") -> AmqpError:
+        """Convert an error for the client at `address`; an unexpected one becomes an internal error, logged with its
+        traceback."""
         if isinstance(error, ServiceError):
             failure: ServiceError = error
         elif isinstance(error, ProtocolError):
@@ -31,6 +35,10 @@ class Tracker:
             failure = InternalError("The service was unable to process the request; please retry the operation.")
         text, tracking_id = self.text(failure.text, entity)
         logger.info("%s %s on %s/%s: %s", tracking_id, failure.condition, self._namespace, entity or "", failure.text)
+        if isinstance(failure, UnauthorizedError):
+            self.refusals.add(
+                failure.reason, address, policy=failure.policy, entity=entity or "", tracking_id=tracking_id
+            )
         return AmqpError(failure.condition, text, None)
 
     def text(self, text: str, entity: str | None = None) -> tuple[str, str]:

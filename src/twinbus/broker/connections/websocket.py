@@ -37,6 +37,7 @@ async def serve_websocket(
         compress=False,
         max_msg_size=WEBSOCKET_MESSAGE_BYTES_MAX,
     )
+    socket.headers["Server"] = "Twinbus"
     try:
         await socket.prepare(request)
     except ConnectionError:

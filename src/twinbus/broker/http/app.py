@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
@@ -52,7 +52,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HEALTH_PATH = "/health"
+Response = TypeVar("Response", bound=web.StreamResponse)
+
+# Ready for clients; the same; and running at all, which a supervisor asks before it restarts a process.
+HEALTH_PATHS = ("/health", "/health/ready", "/health/live")
 METRICS_PATH = "/metrics"
 CONSOLE_PREFIX = "/console"
 
@@ -148,9 +151,9 @@ class HttpApp:
         transport = request.transport
         self._relax(request.protocol)
         try:
-            return await self._answer(request)
+            return _anonymous(await self._answer(request))
         except _Refusal as refusal:
-            return refusal.response()
+            return _anonymous(refusal.response())
         finally:
             if isinstance(request.protocol, _Handler):
                 request.protocol.answered()
@@ -174,7 +177,7 @@ class HttpApp:
             assert isinstance(handler, _Handler)
             return await serve_websocket(self._host, request, handler.watch)
         # A queue may be called `health`; requests to the admin API carry an api-version.
-        if path == HEALTH_PATH and "api-version" not in request.query:
+        if path in HEALTH_PATHS and "api-version" not in request.query:
             return self._health(request)
         if path == METRICS_PATH and "api-version" not in request.query:
             return await self._metrics(request)
@@ -193,10 +196,11 @@ class HttpApp:
     def _health(self, request: web.BaseRequest) -> web.Response:
         if request.method not in ("GET", "HEAD"):
             raise _Refusal(405, "The health of the namespace can only be read.")
+        live = request.rel_url.raw_path.endswith("/live")
         failed = self._host.commits.failed
         state = "failed" if failed else "full" if self._host.store.full else "ok"
         body = json.dumps({"namespace": self._host.name, "store": state})
-        return web.Response(status=503 if failed else 200, text=body, content_type="application/json")
+        return web.Response(status=503 if failed and not live else 200, text=body, content_type="application/json")
 
     async def _metrics(self, request: web.BaseRequest) -> web.Response:
         if request.method not in ("GET", "HEAD"):
@@ -215,6 +219,7 @@ class HttpApp:
         body = await self._body(request)
         self._held_bytes -= len(body)
         answer = handle_faults(self._host, request.method, dict(request.query), request.headers, body)
+        self._note(request, "$faults", answer)
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
     async def _console(
@@ -243,6 +248,7 @@ class HttpApp:
         body = await self._body(request)
         try:
             answer = await self._admin_api.handle(request.method, path, dict(request.query), request.headers, body)
+            self._note(request, path.strip("/"), answer)
             outcome = OK if answer.status < 400 else f"http:{answer.status}"
             self._host.meter.entity("").counter(Kind.MANAGE, outcome).count += 1
         finally:
@@ -273,9 +279,22 @@ class HttpApp:
             answer = await self._rest.handle(place, request.method, query, request.headers, body, base, gone, write)
         finally:
             self._answering.pop(request.protocol, None)
+        self._note(request, place.entity, answer)
         if early and early[0].prepared:
             return early[0]
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    def _note(self, request: web.BaseRequest, entity: str, answer: AdminResponse) -> None:
+        """Record a caller that was not let in."""
+        error = answer.unauthorized
+        if error is not None:
+            self._host.refusals.add(
+                error.reason,
+                request.remote or "",
+                policy=error.policy,
+                entity=entity,
+                tracking_id=answer.tracking_id,
+            )
 
     async def _write(self, request: web.BaseRequest, response: web.Response) -> bool:
         """Write an answer; True if all of it reached the socket."""
@@ -286,7 +305,7 @@ class HttpApp:
         # With a limit of 0 the protocol stays paused until the last byte is written, so drain waits for that.
         transport.set_write_buffer_limits(0)
         try:
-            await response.prepare(request)
+            await _anonymous(response).prepare(request)
             await response.write_eof()
             return not transport.is_closing() and unwritten_bytes(transport) == 0
         except ConnectionError:
@@ -421,6 +440,13 @@ class _Refusal(Exception):
         # Do not read what else the peer sends.
         response.force_close()
         return response
+
+
+def _anonymous(response: Response) -> Response:
+    """Do not tell strangers which versions of which programs answer here."""
+    if not response.prepared:
+        response.headers["Server"] = "Twinbus"
+    return response
 
 
 def unwritten_bytes(transport: asyncio.WriteTransport) -> int:

@@ -295,7 +295,9 @@ class ControlLink:
                 session.settle(event.delivery_id, STATE_ACCEPTED)
                 return None
         except (ServiceError, ProtocolError) as error:
-            session.settle(event.delivery_id, state_rejected(host.tracker.wire_error(error)))
+            session.settle(
+                event.delivery_id, state_rejected(host.tracker.wire_error(error, address=self._connection.address))
+            )
             return None
         if transaction.held() is None and not transaction.takes_long:
             self._commit(transaction, event.delivery_id)

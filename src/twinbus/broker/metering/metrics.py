@@ -60,6 +60,12 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
     yield _family(
         "twinbus_info", "gauge", "Version and build of the broker.", [(_labels(version=__version__, build=build()), 1)]
     )
+    yield _family(
+        "twinbus_start_time_seconds",
+        "gauge",
+        "When the broker started, in Unix time.",
+        [(here, host.started_ms // 1000)],
+    )
     # Formatting labels is most of the work, so it is done once for all families.
     counters = [
         (_labels(namespace=host.name, entity=entity, kind=counter.kind.value, outcome=counter.outcome), counter)
@@ -82,6 +88,15 @@ def metric_families(host: NamespaceHost) -> Iterator[str]:
         "counter",
         "Operations in steps of 64 KB, as the service bills them.",
         [(labels, counter.units) for labels, counter in counters],
+    )
+    yield _family(
+        "twinbus_refusals_total",
+        "counter",
+        "Clients refused for their key, token or rights, by reason.",
+        [
+            (_labels(namespace=host.name, reason=reason), count)
+            for reason, count in sorted(host.refusals.counts.items())
+        ],
     )
     messages, sizes = _entities(host)
     yield _family("twinbus_messages", "gauge", "Messages by state; a locked message keeps its state.", messages)

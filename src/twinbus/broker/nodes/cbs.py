@@ -9,7 +9,7 @@ from twinbus.amqp.types import Int
 from twinbus.auth.claims import decide
 from twinbus.broker.links.addresses import parse
 from twinbus.broker.nodes.requests import Request
-from twinbus.errors import ArgumentError, DecodeError, PeerLimitError, ServiceError
+from twinbus.errors import ArgumentError, DecodeError, PeerLimitError, ServiceError, UnauthorizedError
 from twinbus.limits import TOKEN_PROPERTIES_BYTES_MAX, TOKENS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Cbs:
     def handle(self, request: Request) -> None:
         connection = self._connection
         host = connection.host
+        audience = str(request.properties.get("name", ""))
         try:
             if request.operation != "put-token":
                 raise ArgumentError(f"The operation '{request.operation[:64]}' is not known; $cbs takes put-token.")
-            audience = str(request.properties.get("name", ""))
             token = request.message.value
             if isinstance(token, bytes):
                 token = token.decode("utf-8", "replace")
@@ -56,7 +56,11 @@ class Cbs:
             self._check_entity(audience)
             connection.add_claim(audience, claim)
         except ServiceError as error:
-            text, _ = host.tracker.text(connection.addressed(error).text, "$cbs")
+            text, tracking_id = host.tracker.text(connection.addressed(error).text, "$cbs")
+            if isinstance(error, UnauthorizedError):
+                host.refusals.add(
+                    error.reason, connection.address, policy=error.policy, entity=audience, tracking_id=tracking_id
+                )
             self._answer(request, error.status, text)
             return
         self._answer(request, 202, "Accepted")

@@ -165,7 +165,7 @@ class EntityManagement:
             return ""
 
     def _fail(self, request: Request, error: ServiceError) -> None:
-        wire_error = self._host.tracker.wire_error(error, self._path)
+        wire_error = self._host.tracker.wire_error(error, self._path, self._connection.address)
         self._count(request, wire_error.condition, None)
         request.answer_management(error.status, wire_error.description, None, wire_error.condition)
 

@@ -49,16 +49,21 @@ class Caller:
         return self._may(path, Right.LISTEN)
 
     def _may(self, path: str, right: Right) -> bool:
+        return self._claim(path).allows(path, right)
+
+    def _claim(self, path: str) -> Claim:
         claim = self._decide(_OWN, path)
         if claim is None:
             raise AdminError(401, f"Missing authorization token. Resource: '/{path}'.", 40103)
-        return claim.allows(path, right)
+        return claim
 
     def need(self, path: str, right: Right) -> None:
         """Raise unless the caller has `right` on `path`."""
-        if not self._may(path, right):
+        claim = self._claim(path)
+        if not claim.allows(path, right):
             raise UnauthorizedError(
-                f"Unauthorized access. '{right}' claim(s) are required to perform this operation. Resource: '/{path}'."
+                f"Unauthorized access. '{right}' claim(s) are required to perform this operation. Resource: '/{path}'.",
+                policy=claim.policy,
             )
 
     def need_send(self, path: str, header: str) -> None:

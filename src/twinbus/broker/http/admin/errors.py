@@ -74,6 +74,13 @@ class AdminResponse:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)
     reason: str | None = None
+    # Why the caller was not let in, and the tracking id; None if it was.
+    unauthorized: UnauthorizedError | None = None
+    tracking_id: str = ""
+
+
+# Words for what a request lacks, by the service's number.
+_MISSING = {40103: "MissingToken", 40104: "MalformedToken"}
 
 
 def refusal(error: Exception, tracker: Tracker, path: str) -> AdminResponse:
@@ -85,7 +92,11 @@ def refusal(error: Exception, tracker: Tracker, path: str) -> AdminResponse:
     logger.info("%s admin request on /%s refused with %d: %s", tracking_id, path, status, text)
     body = f"<Error><Code>{status}</Code><Detail>{escaped(detail)}</Detail></Error>"
     headers = {"Content-Type": "application/xml; charset=utf-8", **headers}
-    return AdminResponse(status, headers, body.encode(), own.reason if own is not None else None)
+    unauthorized = error if isinstance(error, UnauthorizedError) else None
+    if status == 401 and unauthorized is None:
+        unauthorized = UnauthorizedError(text, _MISSING.get(sub_code, "Unauthorized"))
+    reason = own.reason if own is not None else None
+    return AdminResponse(status, headers, body.encode(), reason, unauthorized, tracking_id)
 
 
 def _meaning(error: Exception, path: str) -> tuple[int, int, str, dict[str, str]]:

@@ -6,22 +6,26 @@ Connections need Manage on the namespace, rates need Listen on the entity.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from twinbus.auth.policies import Right
 from twinbus.broker.http.console.entities import found_entity, number
 from twinbus.broker.nodes.activity import connections_page
 from twinbus.errors import ArgumentError
+from twinbus.limits import REFUSALS_SHOWN
 
 if TYPE_CHECKING:
     from twinbus.broker.http.console.visitor import Visitor
 
 
 def connections(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of AMQP connections, oldest first, with numbers above `after`."""
+    """A page of AMQP connections, oldest first, with numbers above `after`; and the clients refused last."""
     host = visitor.host(query.get("namespace", ""))
     visitor.need(host, "", Right.MANAGE)
-    return {"namespace": host.name, **connections_page(host, number(query, "after", 0))}
+    # Newest first: after a deployment with a wrong key, that is the one to see.
+    refused = [asdict(each) for each in reversed(host.refusals.latest)][:REFUSALS_SHOWN]
+    return {"namespace": host.name, "refused": refused, **connections_page(host, number(query, "after", 0))}
 
 
 def rates(visitor: Visitor, query: Mapping[str, str]) -> dict[str, Any]:

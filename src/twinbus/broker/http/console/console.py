@@ -238,10 +238,10 @@ class Console:
         policy, key = _credentials(fields)
         try:
             opened = self.logins.enter(target, policy, key)
-        except UnauthorizedError:
+        except UnauthorizedError as error:
+            target.refusals.add(error.reason, request.remote or "", policy=error.policy, entity="console")
             # Slow down guessing; a right key is never delayed.
             await asyncio.sleep(host.wrong_keys.pause_ms(request.remote or "") / 1000)
-            logger.warning("a login to the console of %s failed: wrong key or policy", target.name)
             raise Refused(401, f"The policy or the key is wrong for the namespace '{target.name}'.") from None
         cookie, login = self._open(self._cookie_of(request), target, opened)
         response = answer({"token": login.token})
@@ -290,7 +290,8 @@ class Console:
             target = self._hosts[name]
             opened = await self.sign_ins.finish(target, host, pending, request.query, address)
         except SignInFailed as error:
-            logger.warning("a sign-in to the console of %s failed: %s", name, error.text)
+            self._hosts[name].refusals.add("SignInFailed", address, entity="console")
+            logger.info("a sign-in to the console of %s failed: %s", name, error.text)
             response = self._tell(request, name, error.text)
         else:
             logger.info("an account signed in to the console of %s", name)

@@ -238,6 +238,6 @@ def _account(
         name = verifier.verify_identity(tokens.identity, client_id, pending.nonce, now_s, skew_s)
         rights, expires_s = verifier.verify(tokens.access, now_s, skew_s)
     except UnauthorizedError as error:
-        reason = _REASONS.get(error.text.partition(":")[0], _UNUSABLE)
+        reason = _REASONS.get(error.reason, _UNUSABLE)
         raise SignInFailed(reason.format(provider.title, host.name)) from None
     return AccountLogin(provider_text(name) or provider.title, rights, expires_s)
