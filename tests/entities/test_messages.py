@@ -116,9 +116,7 @@ def test_a_taken_message_is_told_from_one_that_is_removed() -> None:
     messages.untake(picked[1])
     assert picked[1].token == RETURNING
     messages.remove_taken(picked[:1], Facts())
-    assert (messages.removed(1), messages.removed(2)) == (True, False)
-    messages.forget_taken(picked[:1])
-    assert not messages.removed(1)
+    assert (messages.taken, picked[0].state) == ({}, GONE)
 
 
 @pytest.mark.parametrize("where", ["available", "locked", "taken", "scheduled", "deferred"])

@@ -458,3 +458,21 @@ def test_a_peek_far_into_a_session_does_not_walk_to_its_place() -> None:
 
     session.available.fresh = WatchedDeque(session.available.fresh)
     assert [each.seq for each in house.queue.peek_session("s", 1_990, 2, house.now)] == [1_990, 1_991]
+
+
+def test_a_peek_shows_messages_that_are_on_their_way() -> None:
+    house = House(requires_session=True)
+    house.send("a", "b", "c", "d", session_id="x")
+    session = house.accept("x")
+    first, second = session.acquire(2, house.now, house.facts)
+    house.queue.abandon(tag(first), house.now, house.facts)
+    house.queue.messages.pin(tag(second), house.now)
+    peeked = house.queue.peek_session("x", 0, 10, house.now)
+    assert house.names(peeked) == ["a", "b", "c", "d"]
+    house.queue.complete(tag(second), house.now, house.facts)
+    assert house.names(house.queue.peek_session("x", 0, 10, house.now)) == ["a", "c", "d"]
+    house.commit()
+    (taken,) = session.take(1, house.now, house.facts)
+    assert house.names(house.queue.peek_session("x", 0, 10, house.now)) == ["a", "c", "d"]
+    house.queue.remove_taken([taken], house.facts)
+    assert house.names(house.queue.peek_session("x", 0, 10, house.now)) == ["c", "d"]

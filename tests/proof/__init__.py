@@ -16,6 +16,7 @@ def _suites() -> dict[str, Suite]:
         fuzzing,
         orders,
         paces,
+        peeks,
         prefixes,
         simulation,
         soak,
@@ -32,6 +33,7 @@ def _suites() -> dict[str, Suite]:
         "models": simulation.MODELS,
         "transactions": simulation.TRANSACTIONS,
         "prefixes": prefixes.SUITE,
+        "peeks": peeks.SUITE,
         "decoders": decoders.SUITE,
         **({"fuzzing": fuzzing.SUITE} if fuzzing.SUPPORTED else {}),
     }

@@ -77,7 +77,10 @@ def test_every_finding_is_named(tmp_path: Path) -> None:
     report = check.verify(tmp_path, strict)
     assert not report.ok
     assert (report.bad_bodies, report.bad_body_numbers) == (2, [3, 4])
-    assert (report.dangling, report.dangling_keys) == (1, [(1, 5, 5)])
+    assert (report.dangling, report.dangling_keys, report.dangling_counts) == (1, [(1, 5, 5)], {1: 1})
+    lines = check.left_out(report)
+    assert "entity 1 still lists 1 message without a body" in lines
+    assert "message 5 of entity 1 has lost its body 5" in lines
     assert (report.orphans, report.orphan_numbers) == (2, [6, 7])
     assert (report.bad_index, report.bad_index_keys) == (1, [(1, 7)])
 

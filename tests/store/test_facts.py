@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.store.facts import Facts, Table, body_key, body_number, index_key, index_numbers
+from twinbus.store.facts import GONE_ROW, Facts, Table, body_key, body_number, index_key, index_numbers
 
 
 def test_keys_sort_as_numbers_do_and_read_back() -> None:
@@ -40,3 +40,14 @@ def test_a_delete_is_to_be_written(table: Table) -> None:
     facts = Facts()
     facts.delete(table, b"key")
     assert not facts.empty
+
+
+def test_what_facts_do_to_a_row_of_the_index() -> None:
+    facts = Facts()
+    facts.index[b"new"] = b"1"
+    facts.delete(Table.INDEX, b"old")
+    facts.delete(Table.BODIES, b"body")
+    assert [facts.index_row(key) for key in (b"new", b"old", b"body", b"other")] == [b"1", GONE_ROW, None, None]
+    facts.delete(Table.INDEX, b"new")
+    facts.index[b"old"] = b"2"
+    assert [facts.index_row(key) for key in (b"new", b"old")] == [GONE_ROW, b"2"]

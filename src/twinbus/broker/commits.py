@@ -123,6 +123,13 @@ class CommitLoop:
         facts = self.facts
         return len(facts.index) + len(facts.deletes) + len(facts.bodies) + len(facts.rows) >= COMMIT_ROWS_MAX
 
+    def index_row(self, key: bytes, stored: bytes) -> bytes:
+        """An index row on disk as it will be when everything that waits is durable; GONE_ROW if it will be deleted."""
+        value = self.facts.index_row(key)
+        if value is None and self._running is not None:
+            value = self._running.index_row(key)
+        return stored if value is None else value
+
     async def drain(self) -> None:
         """Wait until everything asked for is on disk and answered."""
         while not self.failed and (self._requested or self._running is not None or self._answering or self._waiting()):

@@ -5,11 +5,11 @@ All messages of one commit become visible in one call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from twinbus.store.facts import Facts
 
-from .message import QueuedMessage
+from .message import RETURNING, QueuedMessage
 
 
 class Arrivals:
@@ -48,6 +48,13 @@ class Arrivals:
         if self._messages is messages:
             self._facts = None
             self._messages = []
+
+    def returning(self) -> Iterator[QueuedMessage]:
+        """Those that were visible before."""
+        for messages in self._unseen.values():
+            for message in messages:
+                if message.token == RETURNING:
+                    yield message
 
     def close(self) -> list[list[QueuedMessage]]:
         """The entity is deleted, and its deletion is durable. Drop the reference to it; returns the messages that still

@@ -65,10 +65,6 @@ class Bodies:
         """Count further references to a body."""
         self.references[number] = self.references.get(number, 1) + more
 
-    def forget(self, number: int) -> None:
-        """Stop counting a body that no message refers to and that the next start deletes."""
-        self.references.pop(number, None)
-
     def shared(self, number: int) -> bool:
         return number in self.references
 

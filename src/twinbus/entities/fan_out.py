@@ -100,7 +100,7 @@ class FanOut:
             facts.delete(Table.META, self._mark)
 
     def undo(self) -> None:
-        """A step failed: forget the copies. The mark stays, so the next start deletes their rows."""
+        """A step failed: forget the copies. The mark stays, so the next start deletes their rows and bodies."""
         parts: dict[Callable[[Any], None], Queue] = {}
         for each in self._touched:
             parts |= {part.arrivals.durable: part for part in each.queue.parts}
@@ -111,8 +111,6 @@ class FanOut:
                 for message in messages:
                     part.messages.withdraw(message)
         self._last = Facts()
-        for original, _ in self._originals:
-            self._commons.bodies.forget(original.body_number)
 
     def show(self) -> Iterator[None]:
         """Make the batch visible, one subscription at a time. Call this when the last commit is durable."""

@@ -91,7 +91,7 @@ class Messages:
         self.locks: Locks[bytes, QueuedMessage] = Locks()
         # Locked messages that a transaction is about to settle, by their new token.
         self.pinned: dict[bytes, QueuedMessage] = {}
-        # Messages on their way to receive-and-delete receivers, by sequence number, until their removal is durable.
+        # Messages on their way to receive-and-delete receivers, by sequence number.
         self.taken: dict[int, QueuedMessage] = {}
         # Messages whose body cannot be read, by sequence number.
         self.damaged: dict[int, QueuedMessage] = {}
@@ -286,24 +286,15 @@ class Messages:
             message.session.returning -= 1
 
     def remove_taken(self, messages: list[QueuedMessage], facts: Facts) -> dict[MessageSession, None]:
-        """The receiver has them; return the sessions that can continue. `forget_taken` follows the commit."""
+        """The receiver has them; return the sessions that can continue."""
         told: dict[MessageSession, None] = {}
         for message in messages:
+            del self.taken[message.seq]
             if message.session is not None:
                 message.session.returning -= 1
                 told[message.session] = None
             self.remove(message, facts)
         return told
-
-    def forget_taken(self, messages: list[QueuedMessage]) -> None:
-        """The commit has deleted their rows. Until then, only `removed` told browsers that they are gone."""
-        for message in messages:
-            self.taken.pop(message.seq, None)
-
-    def removed(self, seq: int) -> bool:
-        """Whether a message was received and deleted while its row may still be on disk."""
-        message = self.taken.get(seq)
-        return message is not None and message.state == GONE
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
@@ -456,9 +447,7 @@ class Messages:
         yield from self.locks.held.values()
         yield from self.locks.older.values()
         yield from self.pinned.values()
-        for message in self.taken.values():
-            if message.state != GONE:
-                yield message
+        yield from self.taken.values()
         while self.deferred:
             yield self.deferred.popitem()[1]
         yield from self.schedule.drain()

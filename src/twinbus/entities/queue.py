@@ -364,7 +364,6 @@ class Queue:
         if self.gate.deleted:
             return
         told = self.messages.remove_taken(messages, facts)
-        facts.then.append((self.messages.forget_taken, messages))
         if told:
             self._announce(told)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from twinbus.errors import StoreCorruptError
 
-from .message import QueuedMessage, Relayed
+from .message import SCHEDULED, QueuedMessage, Relayed
 
 VERSION: Final = 1
 
@@ -155,6 +155,11 @@ def expired(value: bytes, now_ms: int) -> bool:
         return False
     expires_ms: int = NUMBER.unpack_from(value, _EXPIRES_OFFSET)[0]
     return 0 < expires_ms <= now_ms
+
+
+def scheduled(value: bytes) -> bool:
+    """Whether the message of a record is scheduled, without decoding the rest."""
+    return len(value) >= HEAD.size and value[1] & STATE_MASK == SCHEDULED
 
 
 def message_of(seq: int, record: Record) -> QueuedMessage:

@@ -136,8 +136,9 @@ class Leftovers:
 
     def _whole(self, index: Rows, pending: set[int]) -> Rows:
         for key, value in index:
-            if len(value) >= HEAD.size and (body := HEAD.unpack_from(value)[3]) in pending:
-                self._rows.append((Table.INDEX, key, body))
+            if len(value) >= HEAD.size and HEAD.unpack_from(value)[3] in pending:
+                # The bodies are swept after all rows, so no row ever lacks its body.
+                self._rows.append((Table.INDEX, key, 0))
             else:
                 yield key, value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
@@ -107,6 +107,10 @@ class MessageSession:
                     left -= 1
                     if left == 0:
                         break
+        if self.returning:
+            for message in _in_transit(self.queue):
+                if message.session is self and message.seq >= from_seq:
+                    found.append(message)
         return nsmallest(count, found, key=_seq)
 
     def put_aside(self, message: QueuedMessage) -> None:
@@ -124,6 +128,13 @@ class MessageSession:
 
     def __repr__(self) -> str:
         return f"<MessageSession {self.id!r} locked={self.locked} members={self.members}>"
+
+
+def _in_transit(queue: Queue) -> Iterator[QueuedMessage]:
+    """Messages that left a receiver and are not back yet, or are about to leave with one."""
+    yield from queue.arrivals.returning()
+    yield from queue.messages.pinned.values()
+    yield from queue.messages.taken.values()
 
 
 def _seq(message: QueuedMessage) -> int:

@@ -14,7 +14,7 @@ from twinbus.store.facts import Facts, Table
 from .bodies import Bodies
 from .records import ENTITY_KEY, META_DELETED
 
-# Table, key and, for an index row, the number of the body it points to (0 for other rows).
+# Table, key and the number of the body to release with an index row (0: none).
 Row = tuple[Table, bytes, int]
 
 
@@ -48,7 +48,7 @@ class Sweep:
                 continue
             table, key, body = row
             facts.delete(table, key)
-            if table == Table.INDEX:
+            if body:
                 self._bodies.release(body, facts)
             count += 1
         return False

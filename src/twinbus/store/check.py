@@ -73,6 +73,8 @@ class CheckReport:
     # Index rows whose body is missing, and their entity id, sequence number and body number.
     dangling: int = 0
     dangling_keys: list[tuple[int, int, int]] = field(default_factory=list)
+    # How many of them each entity has, by entity id.
+    dangling_counts: dict[int, int] = field(default_factory=dict)
     # Bodies that no index row refers to, and their numbers. They waste space but are harmless.
     orphans: int = 0
     orphan_numbers: list[int] = field(default_factory=list)
@@ -162,6 +164,10 @@ def left_out(report: CheckReport) -> list[str]:
         for entity, seq, body in report.damaged_keys
     ]
     lines += [f"message {seq} of {_place(report, entity)} cannot be decoded" for entity, seq in report.bad_index_keys]
+    lines += [
+        f"{_place(report, entity)} still lists {count:,} message{'s' if count > 1 else ''} without a body"
+        for entity, count in sorted(report.dangling_counts.items())
+    ]
     lines += [
         f"message {seq} of {_place(report, entity)} has lost its body {body}"
         for entity, seq, body in report.dangling_keys
@@ -343,6 +349,7 @@ def _verify(
             wanted.append(number)
         else:
             report.dangling += 1
+            report.dangling_counts[numbers[0]] = report.dangling_counts.get(numbers[0], 0) + 1
             note(report.dangling_keys, (*numbers, number))
     ascending = iter(sorted(wanted))
     want = next(ascending, None)

@@ -30,6 +30,9 @@ class Table(enum.IntEnum):
 # The value of a row that does not match its checksum; no record is this short.
 DAMAGED: Final = b"\xff"
 
+# The value of a row that is being deleted; no record is this short either.
+GONE_ROW: Final = b""
+
 _BODIES: Final = Table.BODIES
 _INDEX: Final = Table.INDEX
 
@@ -70,7 +73,7 @@ class Finding(NamedTuple):
 class Facts:
     """Everything one group commit writes, atomically."""
 
-    __slots__ = ("bodies", "deletes", "index", "rows", "then")
+    __slots__ = ("_gone", "_looked", "bodies", "deletes", "index", "rows", "then")
 
     def __init__(self) -> None:
         # New bodies by `body_key`, ascending unless a large batch was accepted in steps. The store adds the checksums.
@@ -84,6 +87,9 @@ class Facts:
         # Callbacks with their argument, called in order on the owner's thread once the commit is durable, not by the
         # store.
         self.then: list[tuple[Callable[[Any], None], Any]] = []
+        # Index rows among the first `_looked` deletes; filled only when somebody asks.
+        self._gone: set[bytes] = set()
+        self._looked = 0
 
     def delete(self, table: Table, key: bytes) -> None:
         """Delete a row of any table, including one that these same facts put."""
@@ -94,6 +100,18 @@ class Facts:
         else:
             self.rows.pop((table, key), None)
         self.deletes.append((table, key))
+
+    def index_row(self, key: bytes) -> bytes | None:
+        """What these facts do to an index row: its new value, GONE_ROW if they delete it, None if they leave it."""
+        value = self.index.get(key)
+        if value is not None:
+            return value
+        if self._looked < len(self.deletes):
+            for table, deleted in self.deletes[self._looked :]:
+                if table is _INDEX:
+                    self._gone.add(deleted)
+            self._looked = len(self.deletes)
+        return GONE_ROW if key in self._gone else None
 
     @property
     def empty(self) -> bool:
