@@ -9,8 +9,10 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,18 @@ from tests.docs.pages import ROOT
 from tests.docs.setting import free_port
 from tests.docs.test_words import complaint
 
-UNIT = ROOT / "examples" / "deploy" / "twinbus.service"
+DEPLOY = ROOT / "examples" / "deploy"
+UNIT = DEPLOY / "twinbus.service"
+SYPHON = DEPLOY / "twinbus-syphon.service"
+UNITS = pytest.mark.parametrize("service", [UNIT, SYPHON], ids=lambda path: path.name)
 WORKFLOW = ROOT / "examples" / "ci" / "github-actions.yml"
 
 
-def unit(section: str, key: str) -> str:
+def unit(section: str, key: str, service: Path = UNIT) -> str:
     parser = configparser.RawConfigParser(strict=False)
     # Systemd's keys have capitals, and may come again.
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(UNIT)
+    parser.read(service)
     return parser[section][key]
 
 
@@ -43,28 +48,30 @@ def systemd() -> None:
         pytest.skip(missing)
 
 
+@UNITS
 @pytest.mark.usefixtures("systemd")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_takes_the_unit(service: Path, tmp_path: Path) -> None:
     # What it starts must exist for systemd to be content; here it is where this tree's is.
-    text = UNIT.read_text().replace("/opt/twinbus/bin/twinbus", shutil.which("true") or "/bin/true")
-    (tmp_path / UNIT.name).write_text(text)
+    text = service.read_text().replace("/opt/twinbus/bin/twinbus", shutil.which("true") or "/bin/true")
+    (tmp_path / service.name).write_text(text)
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)],
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / service.name)],
         capture_output=True,
         text=True,
         timeout=50,
         check=False,
         env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"},
     )
-    said = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.stem in line]
+    said = [line for line in (done.stdout + done.stderr).splitlines() if service.stem in line]
     assert (done.returncode, said) == (0, []), done.stderr
 
 
+@UNITS
 @pytest.mark.usefixtures("systemd")
-def test_the_unit_leaves_little_exposed() -> None:
+def test_the_unit_leaves_little_exposed(service: Path) -> None:
     # Of 100, less is better; a unit with nothing set has 96.
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20", str(UNIT)],
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20", str(service)],
         capture_output=True,
         text=True,
         timeout=50,
@@ -89,31 +96,38 @@ def test_a_mistake_in_the_unit_would_be_found(tmp_path: Path) -> None:
 def test_the_command_of_the_unit_exists() -> None:
     command = unit("Service", "ExecStart")
     assert complaint(command.removeprefix("/opt/twinbus/bin/")) is None
-    ready = command.split("--ready-file ")[1]
-    assert ready in unit("Service", "ExecStartPost")
+    assert complaint(unit("Service", "ExecStart", SYPHON).removeprefix("/opt/twinbus/bin/")) is None
+    ready = command.split("--ready-file ")[1].split()[0]
     assert ready == f"/run/{unit('Service', 'RuntimeDirectory')}/ready.json"
     assert f"/var/lib/{unit('Service', 'StateDirectory')}" in command
 
 
-def test_the_commands_of_the_unit_start_a_broker_and_stop_it(tmp_path: Path) -> None:
+def test_the_command_of_the_unit_starts_a_broker_and_stops_it(tmp_path: Path) -> None:
     for name in ("etc/twinbus", "var/lib/twinbus", "run/twinbus"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "etc/twinbus/twinbus.toml").write_text("[namespaces.contoso]\n")
-
-    def here(key: str) -> list[str]:
-        command = unit("Service", key).replace("/opt/twinbus/bin/twinbus", f"{sys.executable} -m twinbus")
-        return shlex.split(re.sub(r"(?<= )/(etc|var/lib|run)/twinbus", rf"{tmp_path}/\1/twinbus", command))
-
-    with (tmp_path / "log").open("w") as log:
-        broker = subprocess.Popen(here("ExecStart"), stdout=log, stderr=log)
-    try:
-        subprocess.run(here("ExecStartPost"), timeout=30, check=True)
-        assert broker.poll() is None
-        assert "contoso" in (tmp_path / "run/twinbus/ready.json").read_text()
-    finally:
-        broker.terminate()
-        code = broker.wait(int(unit("Service", "TimeoutStopSec")))
-    assert code == 0, (tmp_path / "log").read_text()
+    sample = (DEPLOY / "twinbus.toml").read_text()
+    (tmp_path / "etc/twinbus/twinbus.toml").write_text(sample.replace("port = 5672", "port = 0"))
+    command = unit("Service", "ExecStart").replace("/opt/twinbus/bin/twinbus", f"{sys.executable} -m twinbus")
+    here = shlex.split(re.sub(r"(?<= )/(etc|var/lib|run)/twinbus", rf"{tmp_path}/\1/twinbus", command))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, (tmp_path / "log").open("w") as log:
+        # The path of a socket has at most 107 characters.
+        address = tempfile.mktemp(prefix="twinbus-notify-")
+        systemd.bind(address)
+        systemd.settimeout(120)
+        environment = {**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": "20000"}
+        broker = subprocess.Popen(here, stdout=log, stderr=log, env=environment)
+        try:
+            assert systemd.recv(1000) == b"READY=1\nSTATUS=serving contoso"
+            assert "contoso" in (tmp_path / "run/twinbus/ready.json").read_text()
+            assert {systemd.recv(1000) for _ in range(3)} == {b"WATCHDOG=1"}
+        finally:
+            broker.terminate()
+            code = broker.wait()
+            os.unlink(address)
+        assert code == 0, (tmp_path / "log").read_text()
+        said = [b""]
+        while said[-1] != b"STOPPING=1":
+            said.append(systemd.recv(1000))
 
 
 def steps() -> list[dict[str, Any]]:

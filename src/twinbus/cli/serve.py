@@ -2,7 +2,7 @@
 
 Rules:
 - The command line takes precedence over the configuration file.
-- The ready file appears once clients can connect, and is removed when the broker stops.
+- The ready file appears once clients can connect, and is removed when the broker stops. systemd is told as well.
 - SIGTERM and SIGINT shut down gracefully; a second signal does not wait.
 """
 
@@ -37,6 +37,7 @@ from twinbus.broker.configuration.toml import TomlConfig
 from twinbus.broker.security.keys import KEYS_FILE, write_private
 from twinbus.cli.folders import default_data
 from twinbus.cli.log import LogFormat, LogLevel, open_log
+from twinbus.cli.supervisor import Supervisor
 from twinbus.cli.view import redacted
 from twinbus.errors import ConfigError, StoreError
 
@@ -226,6 +227,7 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
 
     stop = asyncio.Event()
     _on_signals(stop)
+    supervisor = Supervisor()
     server = Server(config)
     spare_recovery()
     await server.start()
@@ -238,11 +240,13 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
         _announce(config, server.endpoints)
         for note in server.notes:
             typer.echo(note, err=True)
+        supervisor.ready(f"serving {', '.join(server.endpoints)}")
         # On a thread and after startup: creating certificates takes a moment, and nobody should wait for it.
         certificates = asyncio.get_running_loop().run_in_executor(None, _prepare_tls, server)
         await _first(stop, server.failed)
         await certificates
     finally:
+        supervisor.stopping()
         await _stopped(server)
     if server.failure is not None:
         raise StoreError(f"The broker stopped because its store failed: {server.failure}")
