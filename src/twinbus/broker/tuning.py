@@ -8,7 +8,7 @@ import sys
 
 # Collect young objects rarely (it takes about 5 ms): the message path makes no cycles, and a full collection over a
 # million queued messages would stop the loop for hundreds of milliseconds.
-GC_THRESHOLDS = (50_000, 200, 1_000)
+GC_THRESHOLDS = (10_000, 1_000, 1_000)
 
 # A commit thread returning from the disk waits at most this long for the interpreter lock; the default of 5 ms would be
 # the longer part of a commit.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.broker.peer import Peer, connected, text
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import Attached, Detached
+from twinbus.amqp.events import Attached, Closed, Detached
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, Declared, Rejected
 from twinbus.amqp.terminus import Coordinator, Source, Target
@@ -22,7 +23,9 @@ from twinbus.broker.connections.strangers import Strangers, WrongKeys
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import (
+    INPUT_STEP_FRAMES,
     STRANGER_FRAME_BYTES_MAX,
+    STRANGER_FRAMES_MAX,
     STRANGER_INPUT_BYTES_MAX,
     STRANGER_LINKS_MAX,
     STRANGER_SESSIONS_MAX,
@@ -90,6 +93,15 @@ def test_a_stranger_sends_little(broker: Broker, finished: bool) -> None:
             output = peer.engine.take_output()
             peer.socket.sendall(output[: STRANGER_INPUT_BYTES_MAX + 1])
         assert ended(peer)
+
+
+def test_a_stranger_sends_few_frames(broker: Broker) -> None:
+    """Empty ones are no way to stay either."""
+    with Peer(broker) as peer, contextlib.suppress(OSError):
+        peer.socket.sendall(bytes.fromhex("0000000802000000") * (STRANGER_FRAMES_MAX + INPUT_STEP_FRAMES))
+        error = peer.wait(Closed).error
+        assert error is not None
+        assert f"{STRANGER_FRAMES_MAX} frames" in (error.description or "")
 
 
 def test_a_stranger_has_few_links(broker: Broker) -> None:

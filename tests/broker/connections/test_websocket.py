@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import struct
@@ -20,7 +21,12 @@ from twinbus.amqp.states import Accepted
 from twinbus.broker.connections.websocket import ServerWebSocket
 from twinbus.broker.http import app as http_app
 from twinbus.entities.settings import QueueSettings
-from twinbus.limits import STRANGER_INPUT_BYTES_MAX, WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
+from twinbus.limits import (
+    STRANGER_FRAMES_MAX,
+    STRANGER_INPUT_BYTES_MAX,
+    WEBSOCKET_MESSAGE_BYTES_MAX,
+    WRITE_BUFFER_BYTES_MAX,
+)
 from twinbus.testing import Broker
 
 PATH = "/$servicebus/websocket"
@@ -230,6 +236,71 @@ def test_a_message_that_is_not_finished_holds_little_before_the_token() -> None:
             for _ in range(11):
                 stream.plain.sendall(bytes(size // 10))
         assert gone(strict)
+
+
+EMPTY = bytes((0x82, 0x80)) + bytes(4)
+
+
+def small(opcode: int) -> bytes:
+    """An empty frame."""
+    return bytes((opcode, 0x80)) + bytes(4)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [small(0x82) * 1_001, small(0x89) * 1_001, small(0x8A) * 1_001, small(0x02) + small(0x00) * 1_000],
+    ids=["empty", "ping", "pong", "continuation"],
+)
+def test_frames_cost_before_the_token_however_small(frames: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    assert len(frames) == 6 * (STRANGER_FRAMES_MAX + 1)
+    caplog.set_level(logging.INFO)
+    with Broker(dev=False) as strict, WebSocketStream(strict) as stream:
+        with suppress(OSError):
+            stream.plain.sendall(frames)
+        assert gone(strict)
+    assert "sent too much before its token" in caplog.text
+
+
+def test_frames_that_come_with_the_handshake_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with Broker(dev=False) as strict, connected(strict) as plain:
+        head = (
+            f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            "Sec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
+        )
+        with suppress(OSError):
+            plain.sendall(head.encode() + EMPTY * (STRANGER_FRAMES_MAX + 1))
+            while plain.recv(65_536):
+                pass
+    assert "sent too much before its token" in caplog.text
+
+
+def test_a_frame_without_a_mask_ends_the_connection(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with WebSocketStream(broker) as stream:
+        stream.plain.sendall(b"\x82\x00")
+        with suppress(OSError):
+            while stream.plain.recv(65_536):
+                pass
+    assert gone(broker)
+    assert "not masked" in caplog.text
+
+
+def test_a_client_may_send_any_number_of_frames(broker: Broker) -> None:
+    """Parsed a few at a time; a message in many pieces arrives whole, and every ping is answered."""
+    with Peer(broker, over=WebSocketStream(broker, piece_bytes=1)) as peer:
+        link = peer.sender("q")
+        peer.socket.plain.sendall(EMPTY * 5_000)
+        assert isinstance(peer.send(link, text("x" * 3_000)), Accepted)
+        delivery = peer.receive(peer.receiver("q", 1))
+        assert body_of(delivery) == "x" * 3_000
+        peer.settle(delivery)
+    with WebSocketStream(broker) as stream:
+        stream.plain.sendall(small(0x89) * 3_000)
+        for _ in range(3_000):
+            assert stream.websocket.recv_data(control_frame=True) == (websocket.ABNF.OPCODE_PONG, b"")
+    assert gone(broker)
 
 
 def test_nonsense_ends_the_connection(broker: Broker) -> None:

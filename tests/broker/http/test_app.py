@@ -8,6 +8,7 @@ import logging
 import select
 import socket
 import ssl
+import threading
 import uuid
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from contextlib import suppress
 import pytest
 
 from tests.broker.http.rest.test_api import ask
-from tests.broker.peer import Peer, connected, text
+from tests.broker.peer import Peer, connected, decoded, text
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.states import Accepted
 from twinbus.broker.http import app
@@ -126,6 +127,53 @@ def begun(broker: Broker, data: bytes) -> socket.socket:
     made = connected(broker)
     made.sendall(data)
     return made
+
+
+def answers(stream: socket.socket, count: int) -> bytes:
+    """Read until so many answers have come, or the broker hangs up."""
+    stream.settimeout(60)
+    got = b""
+    while got.count(b"HTTP/1.1 ") < count and (piece := stream.recv(1 << 20)):
+        got += piece
+    return got
+
+
+def test_many_requests_in_one_read_are_parsed_in_pieces(broker: Broker) -> None:
+    """Thousands of them are answered one after the other, and each has its turn of the loop."""
+    count = 3_000
+    with connected(broker) as stream:
+        request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        sender = threading.Thread(target=stream.sendall, args=(request * count,))
+        sender.start()
+        assert answers(stream, count).count(b"HTTP/1.1 200 OK") == count
+        sender.join()
+
+
+@pytest.mark.parametrize("piece", [1, 7, 3_000])
+def test_a_body_in_chunks_of_any_size_arrives(broker: Broker, piece: int) -> None:
+    body = bytes(range(256)) * 80
+    with connected(broker) as stream:
+        stream.sendall(b"POST /q/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        parts = (body[at : at + piece] for at in range(0, len(body), piece))
+        stream.sendall(b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n")
+        assert b" 201 " in answers(stream, 1)
+    with Peer(broker) as peer:
+        assert b"".join(decoded(peer.receive(peer.receiver("q", 1))).data or []) == body
+
+
+def test_what_follows_an_upgrade_that_does_not_happen_is_dropped(broker: Broker) -> None:
+    upgrade = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    with connected(broker) as stream:
+        stream.sendall(upgrade)
+        assert answers(stream, 1).startswith(b"HTTP/1.1 200")
+        stream.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answers(stream, 1).startswith(b"HTTP/1.1 200"), "a connection that was not upgraded goes on"
+    with connected(broker) as stream:
+        with suppress(OSError):
+            stream.sendall(upgrade + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000)
+        with suppress(OSError):
+            assert answers(stream, 2_001).count(b"HTTP/1.1 ") == 1
+    assert ask(broker, "GET", "/health").status == 200
 
 
 def test_a_head_without_an_end_is_cut(broker: Broker) -> None:

@@ -43,6 +43,7 @@ from twinbus.broker.slices import Work
 from twinbus.errors import (
     ConnectionForcedError,
     EntityNotFoundError,
+    PeerLimitError,
     ServiceError,
     UnauthorizedError,
 )
@@ -54,6 +55,7 @@ from twinbus.limits import (
     PARTIAL_BYTES_MAX,
     SLICE_EVENTS,
     STRANGER_FRAME_BYTES_MAX,
+    STRANGER_FRAMES_MAX,
     STRANGER_INPUT_BYTES_MAX,
     STRANGER_LINKS_MAX,
     STRANGER_SESSIONS_MAX,
@@ -88,7 +90,9 @@ class BrokerConnection(asyncio.Protocol):
         self.opened_ms = 0
         # How many more bytes a peer without a token may send; None once it has one or needs none.
         self._stranger_bytes: int | None = None
-        # The same, of the stream below a WebSocket.
+        # About how many more frames: counted only where many come at once.
+        self._stranger_frames = STRANGER_FRAMES_MAX
+        # The same bytes, of the stream below a WebSocket.
         self._raw_bytes: int | None = None
         self.memory = Memory(host.memory)
         self.engine.frames_max = INPUT_STEP_FRAMES
@@ -161,7 +165,7 @@ class BrokerConnection(asyncio.Protocol):
         self.address = str(peer[0]) if peer else ""
         if not self.host.dev:
             self._confine()
-        self._patience = Patience(self.host.loop, self._transport, self.engine, self._cut)
+        self._patience = Patience(self.host.loop, self._transport, self.engine, self.cut)
         self._set_deadline(HANDSHAKE_TIMEOUT_MS)
         self.engine.heard(self.host.clock.steady_ms())
 
@@ -172,12 +176,13 @@ class BrokerConnection(asyncio.Protocol):
             return
         self._receive(data)
 
-    def count_raw(self, count: int) -> None:
-        """Count WebSocket bytes: before the token, an incomplete message may not exceed the limit either."""
+    def count_raw(self, count: int, frames: int) -> None:
+        """Count a WebSocket's bytes and frames so far: before the token, an incomplete message may not exceed the limit
+        either, and empty frames cost as much as others."""
         if self._raw_bytes is not None:
             self._raw_bytes -= count
-            if self._raw_bytes < 0:
-                self._cut("sent too much before its token")
+            if self._raw_bytes < 0 or frames > STRANGER_FRAMES_MAX:
+                self.cut("sent too much before its token")
 
     def _stream(self) -> FaultyStream:
         if self._faulty is None:
@@ -189,19 +194,19 @@ class BrokerConnection(asyncio.Protocol):
         if self._stranger_bytes is not None:
             self._stranger_bytes -= len(data)
             if self._stranger_bytes < 0:
-                self._cut("sent too much before its token")
+                self.cut("sent too much before its token")
                 return
         engine.heard(self.host.clock.steady_ms())
         if self._behind:
             self._unparsed += data
             return
         try:
-            self._handle(engine.receive(data))
+            self._handle(self._parsed(data))
             while engine.more and not self._behind:
                 if self.host.slices.over():
                     self._fall_behind(None, [])
                 else:
-                    self._handle(engine.receive(b""))
+                    self._handle(self._parsed(b""))
         except Exception as error:
             self.close(self.host.tracker.wire_error(error))
         # Most input is answered only after its commit. A detach may make room for consumers without any output.
@@ -211,6 +216,15 @@ class BrokerConnection(asyncio.Protocol):
             self._patience.half(engine.held_bytes, len(data))
         if self.host.commits.crowded:
             self.host.hold_back(self)
+
+    def _parsed(self, data: bytes) -> list[AmqpEvent]:
+        """The next events; raises if a stranger sends too many frames, because empty ones cost as much as others."""
+        events = self.engine.receive(data)
+        if self.engine.more and self._stranger_bytes is not None:
+            self._stranger_frames -= INPUT_STEP_FRAMES
+            if self._stranger_frames <= 0:
+                raise PeerLimitError(f"more than {STRANGER_FRAMES_MAX} frames came before a token was accepted")
+        return events
 
     def _handle(self, events: list[AmqpEvent]) -> None:
         if self._behind:
@@ -237,7 +251,7 @@ class BrokerConnection(asyncio.Protocol):
             while backlog or self._unparsed or self.engine.more:
                 if not backlog:
                     piece, self._unparsed = self._unparsed, b""
-                    backlog.extend(self.engine.receive(piece))
+                    backlog.extend(self._parsed(piece))
                 events = [backlog.popleft() for _ in range(min(len(backlog), SLICE_EVENTS))]
                 while events:
                     done, work = route(events, self._handlers)
@@ -408,6 +422,11 @@ class BrokerConnection(asyncio.Protocol):
         self._leave_links(orderly=True)
         self.flush()
 
+    @property
+    def gone(self) -> bool:
+        """Whether its socket is closed or closing."""
+        return self._transport is None or self._transport.is_closing()
+
     def describe(self) -> dict[str, Any]:
         """What an administrator sees of the connection."""
         return describe_connection(self, self._transport, self._links)
@@ -417,7 +436,8 @@ class BrokerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _cut(self, what: str) -> None:
+    def cut(self, what: str) -> None:
+        """Drop the socket, with a reason for the log."""
         logger.info("a client %s: its connection is cut", what)
         if self._transport is not None:
             drop_unsent(self._transport)
@@ -520,7 +540,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def evict(self) -> None:
         """Disconnect: others are waiting to present a token, and this peer had its chance."""
-        self._cut("put no token, and others wait")
+        self.cut("put no token, and others wait")
 
     def add_claim(self, audience: str, claim: Claim) -> None:
         self.claims.add(audience, claim)

@@ -1,7 +1,7 @@
 """The broker's side of AMQP over WebSocket: the same connection as on plain sockets.
 
 When the connection pauses reading, TCP flow control slows the client down. The connection drops a peer that never
-reads.
+reads. Frames are counted below the WebSocket library, so that empty ones and pings have their price, too.
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from twinbus.broker.connections.connection import BrokerConnection
+from twinbus.broker.connections.frame_scan import FrameScan, UnmaskedFrameError
 from twinbus.broker.connections.patience import unsent_bytes
-from twinbus.limits import SHUTDOWN_TIMEOUT_MS, WEBSOCKET_MESSAGE_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH
+from twinbus.limits import (
+    INPUT_STEP_FRAMES,
+    SHUTDOWN_TIMEOUT_MS,
+    WEBSOCKET_MESSAGE_BYTES_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+)
 from twinbus.websocket import SUBPROTOCOLS, WebSocketTransport
 
 if TYPE_CHECKING:
@@ -24,8 +30,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+# Tells where the next piece of some data ends that begins at an offset; at that offset if nothing may follow.
+Guard = Callable[[bytes, int], int]
+
+
 async def serve_websocket(
-    host: NamespaceHost, request: web.BaseRequest, watch: Callable[[Callable[[int], None] | None], None]
+    host: NamespaceHost, request: web.BaseRequest, watch: Callable[[Guard | None], None]
 ) -> web.StreamResponse:
     """Serve one client from handshake to close."""
     offered = request.headers.get("Sec-WebSocket-Protocol", "")
@@ -35,6 +45,8 @@ async def serve_websocket(
         protocols=SUBPROTOCOLS,
         timeout=SHUTDOWN_TIMEOUT_MS / 1000,
         compress=False,
+        # We answer pings, because the library would answer any number of them in one turn of the loop.
+        autoping=False,
         max_msg_size=WEBSOCKET_MESSAGE_BYTES_MAX,
     )
     socket.headers["Server"] = "Twinbus"
@@ -50,7 +62,7 @@ async def serve_websocket(
     transport = ServerWebSocket(socket, stream, connection)
     writer = host.loop.create_task(transport.write_messages())
     connection.connection_made(transport)
-    watch(connection.count_raw)
+    watch(guard_of(connection))
     try:
         await transport.read_messages()
     except ConnectionError:
@@ -65,6 +77,22 @@ async def serve_websocket(
             writer.cancel()
             stream.abort()
     return socket
+
+
+def guard_of(connection: BrokerConnection) -> Guard:
+    """Counts a connection's frames a few at a time, and disconnects a peer that does not mask them."""
+    scan = FrameScan()
+
+    def end_of(data: bytes, at: int) -> int:
+        try:
+            end = scan.end_of(data, at, INPUT_STEP_FRAMES)
+        except UnmaskedFrameError:
+            connection.cut("sent a frame that is not masked")
+            return at
+        connection.count_raw(end - at, scan.frames)
+        return at if connection.gone else end
+
+    return end_of
 
 
 class ServerWebSocket(WebSocketTransport):
@@ -110,11 +138,18 @@ class ServerWebSocket(WebSocketTransport):
             message = await self._response.receive()
             if message.type is WSMsgType.BINARY:
                 self._connection.data_received(message.data)
+            elif message.type is WSMsgType.PING:
+                await self._response.pong(message.data)
+            elif message.type is WSMsgType.PONG:
+                pass
             elif message.type is WSMsgType.TEXT:
                 await self._response.close(code=WSCloseCode.UNSUPPORTED_DATA, message=b"AMQP is binary")
                 return
             else:
                 return
+            # Waiting messages are received without a turn of the loop in between.
+            if self._connection.host.slices.over():
+                await asyncio.sleep(0)
 
     async def write_messages(self) -> None:
         try:

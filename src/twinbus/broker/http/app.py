@@ -22,12 +22,13 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from twinbus.broker.configuration.config import is_loopback
-from twinbus.broker.connections.websocket import serve_websocket
+from twinbus.broker.connections.websocket import Guard, serve_websocket
 from twinbus.broker.http.admin.api import AdminApi
 from twinbus.broker.http.admin.errors import AdminResponse
 from twinbus.broker.http.admin.faults import FAULTS_PATH, handle_faults
 from twinbus.broker.http.rest.api import RestApi, RestPlace, place_of
 from twinbus.broker.metering.metrics import CONTENT_TYPE, may_see_metrics, metric_families
+from twinbus.broker.slices import Slices, Work
 from twinbus.entities.account import Account
 from twinbus.ledger.words import OK, Kind
 from twinbus.limits import (
@@ -42,6 +43,7 @@ from twinbus.limits import (
     HTTP_HEADS_BYTES_MAX,
     HTTP_IDLE_TIMEOUT_MS,
     HTTP_LINE_BYTES_MAX,
+    HTTP_STEP_BYTES,
     SHUTDOWN_TIMEOUT_MS,
 )
 from twinbus.websocket import WEBSOCKET_PATH
@@ -69,6 +71,7 @@ class HttpApp:
         self._server = _Server(
             self._handle,
             self._lost,
+            host.slices,
             access_log=None,
             # Ours is shorter, and starts with the answer.
             keepalive_timeout=2 * HTTP_IDLE_TIMEOUT_MS / 1000,
@@ -336,6 +339,9 @@ class HttpApp:
                         if oldest is protocol:
                             raise _Refusal(503, "Too many requests are being read: try again.")
                         self._evict(oldest)
+                    if self._host.slices.over():
+                        # A body may come in chunks of one byte, and waiting ones are read without a turn of the loop.
+                        await asyncio.sleep(0)
         except BaseException as error:
             self._held_bytes -= len(body)
             if isinstance(error, TimeoutError):
@@ -353,22 +359,86 @@ class HttpApp:
 
 
 class _Handler(web.RequestHandler):
-    """aiohttp's side of one connection; it does not echo input that it could not parse."""
+    """aiohttp's side of one connection; it does not echo input that it could not parse.
 
-    __slots__ = ("_head", "_on_bytes", "_serving")
+    Input is parsed a piece at a time: one read may hold thousands of requests, chunks or frames.
+    """
 
-    def __init__(self, manager: web.Server, heads: Account, **options: Any) -> None:
+    __slots__ = ("_at", "_guard", "_head", "_later", "_serving", "_slices", "_stepping", "_upgrading")
+
+    def __init__(self, manager: web.Server, heads: Account, slices: Slices, **options: Any) -> None:
         super().__init__(manager, **options)
+        self._slices = slices
+        # Input that is not parsed yet, and where it begins.
+        self._later = b""
+        self._at = 0
+        # Whether the work that parses it has been started and not ended.
+        self._stepping = False
+        # Set while input waits for the answer to a request to upgrade.
+        self._upgrading = False
         # Bytes of an incomplete request head.
         self._head = Account(HTTP_HEAD_BYTES_MAX, heads)
         # Whether a request with a complete head has not been answered yet.
         self._serving = False
-        # Called with the number of WebSocket bytes, which may belong to an incomplete message.
-        self._on_bytes: Callable[[int], None] | None = None
+        # Divides the stream of a WebSocket.
+        self._guard: Guard | None = None
 
     def data_received(self, data: bytes) -> None:
-        if self._on_bytes is not None:
-            self._on_bytes(len(data))
+        if not data:
+            # The library continues with what it has.
+            self._parse(data)
+        elif self._later:
+            # The library resumes reading by itself now and then.
+            self._later = self._later[self._at :] + data
+            self._at = 0
+            self._pause()
+        elif self._advance(data, 0):
+            self._pause()
+            self._go_on()
+
+    def resume_reading(self, *options: Any, **named: Any) -> None:
+        super().resume_reading(*options, **named)
+        if self._later:
+            # Not at once: whoever has made room is at work.
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Parse what waits, in slices."""
+        if self._later and not self._stepping:
+            self._stepping = True
+            self._slices.start(self._steps())
+
+    def _steps(self) -> Work:
+        # While the library has enough it keeps what it is given, and would parse all of that at once later.
+        while self._later and not self._upgrading and not self._reading_paused and self.transport is not None:
+            if not self._advance(self._later, self._at):
+                self._resume()
+            yield None
+        self._stepping = False
+
+    def _advance(self, data: bytes, at: int) -> bool:
+        """Parse the next piece of some data, and keep the rest; False if there is none."""
+        end = len(data)
+        if self._guard is None:
+            end = min(at + HTTP_STEP_BYTES, end)
+        elif (allowed := self._guard(data, at)) == at:
+            # The peer is disconnected.
+            self._drop_input()
+            return False
+        else:
+            end = allowed
+        self._parse(data if end - at == len(data) else data[at:end])
+        if self._guard is None and self._message_tail:
+            # What follows a request to upgrade belongs to the guard, or to nobody.
+            self._later, self._at, self._upgrading = self._message_tail + data[end:], 0, True
+            self._message_tail = b""
+        elif end < len(data):
+            self._later, self._at = data, end
+        else:
+            self._drop_input()
+        return bool(self._later)
+
+    def _parse(self, data: bytes) -> None:
         requests = self._request_count
         super().data_received(data)
         self._serving = self._serving or self._request_count != requests
@@ -379,18 +449,40 @@ class _Handler(web.RequestHandler):
             logger.info("an HTTP client does not finish the head of its request: it is cut")
             self.transport.abort()
 
+    def _pause(self) -> None:
+        if self.transport is not None and self.transport.is_reading():
+            self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        held = self._reading_paused or getattr(self, "_buffer_paused", False)
+        if self.transport is not None and not held and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _drop_input(self) -> None:
+        self._later, self._at, self._upgrading = b"", 0, False
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self._head.close()
-        self._on_bytes = None
+        self._guard = None
+        self._drop_input()
         super().connection_lost(exc)
 
     def answered(self) -> None:
         """The next data starts another request, unless one has already arrived."""
         self._serving = bool(self._messages)
+        if self._upgrading:
+            # Nothing was upgraded, and what came behind the request is in no protocol that we know.
+            self._drop_input()
+            self.close()
 
-    def watch(self, on_bytes: Callable[[int], None] | None) -> None:
-        """Report the number of bytes received from now on; None stops it."""
-        self._on_bytes = on_bytes
+    def watch(self, guard: Guard | None) -> None:
+        """Divide the stream of a WebSocket from now on; None ends it."""
+        self._guard = guard
+        if guard is None:
+            self._drop_input()
+        elif self._upgrading:
+            self._upgrading = False
+            self._go_on()
 
     def handle_error(
         self,
@@ -413,14 +505,16 @@ class _Server(web.Server):
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         on_lost: Callable[[web.RequestHandler], None],
+        slices: Slices,
         **options: Any,
     ) -> None:
         super().__init__(handler, **options)
+        self._slices = slices
         self._on_lost = on_lost
         self._heads = Account(HTTP_HEADS_BYTES_MAX)
 
     def __call__(self) -> web.RequestHandler:
-        return _Handler(self, self._heads, loop=self._loop, **self._kwargs)
+        return _Handler(self, self._heads, self._slices, loop=self._loop, **self._kwargs)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
