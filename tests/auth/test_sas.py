@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from twinbus.auth.policies import ALL_RIGHTS, Policies, Policy, rights_of
 from twinbus.auth.sas import SKEW_S, parse, sign, verify
-from twinbus.errors import ArgumentError, UnauthorizedError
+from twinbus.errors import UnauthorizedError
 from twinbus.limits import TOKEN_BYTES_MAX
 
 NOW_S = 1_700_000_000
@@ -110,7 +110,7 @@ def test_a_tampered_token_is_refused(data: st.DataObject) -> None:
     parts_before = parse(token)
     try:
         parsed, policy = verify(changed, POLICIES.find, NOW_S)
-    except (UnauthorizedError, ArgumentError):
+    except UnauthorizedError:
         return
     # What still passes must be the same token in another spelling (case of the key name or of a hex digit in `sig`).
     assert policy is ROOT
@@ -146,7 +146,7 @@ def test_an_unknown_key_name_reads_like_a_wrong_key() -> None:
     ],
 )
 def test_a_malformed_token_says_why(token: str, problem: str) -> None:
-    with pytest.raises(ArgumentError, match=problem):
+    with pytest.raises(UnauthorizedError, match=problem):
         parse(token)
 
 
@@ -155,7 +155,7 @@ def test_parsing_ends_in_a_token_or_an_argument_error(text: str) -> None:
     for token in (text, "SharedAccessSignature " + text, "SharedAccessSignature sr=" + text + "&sig=s&se=1&skn=n"):
         try:
             verify(token, POLICIES.find, NOW_S)
-        except (ArgumentError, UnauthorizedError):
+        except UnauthorizedError:
             continue
         pytest.fail("a random token was accepted")
 

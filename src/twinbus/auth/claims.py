@@ -15,7 +15,7 @@ from twinbus.auth.jwt import JwtVerifier
 from twinbus.auth.policies import ALL_RIGHTS, Policies, Right
 from twinbus.auth.sas import SKEW_S, is_sas, verify
 from twinbus.auth.scope import covers, normalised, path_of
-from twinbus.errors import ArgumentError, bad_token
+from twinbus.errors import bad_token
 from twinbus.limits import TOKEN_BYTES_MAX
 
 # Expiry of a claim that never expires: the last second of the year 9999, so that comparisons just work.
@@ -57,13 +57,13 @@ def decide(
 ) -> Claim:
     """Return the claim that `token_text`, put for `audience`, grants.
 
-    Raises UnauthorizedError for a wrong signature, an expired or foreign token, or a kind of token not accepted here,
-    and ArgumentError for text that is not a token.
+    Raises UnauthorizedError for a wrong signature, an expired or foreign token, a kind of token not accepted here, and
+    text that is not a token: the service answers 401 to that too, and clients map 400 to an error of their own.
     """
     if not token_text:
-        raise ArgumentError("MalformedToken: The token is empty.")
+        raise bad_token("MalformedToken", "The token is empty.")
     if len(token_text) > TOKEN_BYTES_MAX:
-        raise ArgumentError(f"MalformedToken: The token is longer than {TOKEN_BYTES_MAX} characters.")
+        raise bad_token("MalformedToken", f"The token is longer than {TOKEN_BYTES_MAX} characters.")
     if dev:
         return EVERYTHING
     if is_sas(token_text):
@@ -78,7 +78,7 @@ def decide(
             )
         rights, expires_s = jwt.verify(token_text, now_s, skew_s)
         return Claim(path_of(audience), rights, expires_s)
-    raise ArgumentError("MalformedToken: The token is neither a shared access signature nor a JSON web token.")
+    raise bad_token("MalformedToken", "The token is neither a shared access signature nor a JSON web token.")
 
 
 def decide_key(key_name: str, key: str, policies: Policies, dev: bool = False) -> Claim:

@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, unquote, unquote_plus
 
 from twinbus.auth.policies import Policy
 from twinbus.auth.scope import path_of
-from twinbus.errors import ArgumentError, UnauthorizedError, bad_token
+from twinbus.errors import UnauthorizedError, bad_token
 from twinbus.limits import TOKEN_BYTES_MAX, TOKEN_EXPIRY_GRACE_MS
 
 PREFIX = "SharedAccessSignature "
@@ -65,23 +65,23 @@ def sign(resource: str, key_name: str, key: str, expiry_s: int) -> str:
 
 
 def parse(token: str) -> SasToken:
-    """Parse a token; ArgumentError names the part that is missing or wrong."""
+    """Parse a token; UnauthorizedError names the part that is missing or wrong."""
     if len(token) > TOKEN_BYTES_MAX:
-        raise ArgumentError(f"MalformedToken: The token is longer than {TOKEN_BYTES_MAX} characters.")
+        raise bad_token("MalformedToken", f"The token is longer than {TOKEN_BYTES_MAX} characters.")
     if not is_sas(token):
-        raise ArgumentError("MalformedToken: The token does not start with 'SharedAccessSignature '.")
+        raise bad_token("MalformedToken", "The token does not start with 'SharedAccessSignature '.")
     parts: dict[str, str] = {}
     for item in token[len(PREFIX) :].strip().split("&"):
         name, _, value = item.partition("=")
         if name in parts:
-            raise ArgumentError(f"MalformedToken: The token has '{name[:20]}' twice.")
+            raise bad_token("MalformedToken", f"The token has '{name[:20]}' twice.")
         parts[name] = value
     for name in ("sr", "sig", "se", "skn"):
         if not parts.get(name):
-            raise ArgumentError(f"MalformedToken: The token has no '{name}'.")
+            raise bad_token("MalformedToken", f"The token has no '{name}'.")
     expiry = parts["se"]
     if not (expiry.isascii() and expiry.isdigit() and len(expiry) <= _EXPIRY_DIGITS_MAX):
-        raise ArgumentError("MalformedToken: 'se' is not a number of seconds since 1970.")
+        raise bad_token("MalformedToken", "'se' is not a number of seconds since 1970.")
     # Not unquote_plus: '+' is a base64 digit, and some clients do not escape it.
     return SasToken(parts["sr"], unquote(parts["sig"]), expiry, unquote_plus(parts["skn"]))
 
