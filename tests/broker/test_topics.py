@@ -16,7 +16,7 @@ from twinbus.amqp.events import Detached, Disposed
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import Accepted, Rejected, state_transactional
 from twinbus.amqp.terminus import Coordinator
-from twinbus.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
+from twinbus.amqp.types import Described, Float32, Int, Short, Symbol, Timestamp, UInt, ULong
 from twinbus.broker.configuration.file import load_config
 from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
@@ -314,6 +314,31 @@ def test_rules_come_in_pages_that_end(broker: Broker, peer: Peer) -> None:
     assert [each.value[2] for each in rules(peer, 0, 4)] == ["$Default", "r0", "r1", "r2"]
     assert [each.value[2] for each in rules(peer, 4, 4)] == ["r3", "r4"]
     assert rules(peer, 6, 4) == []
+
+
+def test_values_of_a_rule_keep_their_types(broker: Broker, peer: Peer) -> None:
+    broker.create_subscription("t", "s")
+    values = {
+        "int": Int(5),
+        "long": 5,
+        "short": Short(5),
+        "ulong": ULong(2**64 - 1),
+        "float": Float32(0.5),
+        "double": 2.0,
+        "time": Timestamp(1_700_000_000_123),
+        "text": "x",
+        "yes": True,
+    }
+    described = {"rule-name": "r", "rule-description": {"correlation-filter": {"properties": values}}}
+    assert peer.call("t/Subscriptions/s/$management", "com.microsoft:add-rule", described)[0] == 200
+    for life in (1, 2):
+        with Peer(broker) as other:
+            found = rules(other)[1].value[0].value[-1]
+        assert found == values, life
+        assert {name: type(value) for name, value in found.items()} == {
+            name: type(value) for name, value in values.items()
+        }, life
+        broker.restart()
 
 
 def test_rules_take_effect_and_go(broker: Broker, peer: Peer) -> None:

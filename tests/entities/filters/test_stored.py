@@ -13,6 +13,7 @@ import pytest
 from filter_view import view
 
 from twinbus.entities.filters import FalseFilter, Needs, Properties, SqlFilter, TrueFilter, filter_from_json
+from twinbus.entities.filters.numbers import Int8, Int16, Int32, Single, UInt8, UInt16, UInt32, UInt64
 from twinbus.errors import ArgumentError, FilterEvaluationError
 
 VALUES: list[Any] = [
@@ -20,6 +21,15 @@ VALUES: list[Any] = [
     True,
     5,
     2**63 - 1,
+    Int8(-5),
+    Int16(5),
+    Int32(5),
+    UInt8(5),
+    UInt16(5),
+    UInt32(5),
+    UInt64(2**64 - 1),
+    Single(0.5),
+    Single(math.inf),
     0.5,
     math.inf,
     Decimal("1.50"),
@@ -41,6 +51,14 @@ def test_values_read_back_as_they_were(value: Any) -> None:
     assert hash(again) == hash(one)
     assert type(again.parameters["@p"]) is type(value)
     assert again.matches(view({"x": value}))
+
+
+def test_a_number_without_a_type_is_an_int_if_it_fits() -> None:
+    # Rules stored by earlier versions have no types.
+    for number, kind in ((5, Int32), (-(2**31), Int32), (2**31, int)):
+        again = filter_from_json({"type": "sql", "expression": "x = @p", "parameters": {"@p": number}})
+        assert isinstance(again, SqlFilter)
+        assert type(again.parameters["@p"]) is kind
 
 
 def test_the_fixed_ones() -> None:

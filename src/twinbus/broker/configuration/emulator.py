@@ -19,6 +19,7 @@ from twinbus.broker.configuration.config import (
     check_unique,
 )
 from twinbus.broker.configuration.section import Section
+from twinbus.entities.filters.numbers import sized
 from twinbus.entities.setting import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.entities.settings import SETTINGS_OF, QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings, check_name
@@ -165,5 +166,5 @@ def plain_values(values: object, where: str) -> dict[str, str | int | float | bo
         value = section.get(name)
         if not isinstance(value, str | int | float | bool):
             raise ConfigError(f"{section.place(name)} must be a text, a number, true or false.")
-        found[name] = value
+        found[name] = sized(value) if type(value) is int else value
     return found

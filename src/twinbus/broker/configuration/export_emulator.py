@@ -13,6 +13,7 @@ from twinbus.broker.configuration.export_tree import (
     is_born_with,
 )
 from twinbus.durations import format_ms
+from twinbus.entities.filters.stored import bare
 from twinbus.entities.setting import DURATION, NUMBER, QUEUE, SUBSCRIPTION, TOPIC, Setting
 from twinbus.entities.settings import SETTINGS_OF
 
@@ -100,7 +101,8 @@ def _rule(place: str, rule: Item, warnings: list[str]) -> Item:
     properties: Item
     if chosen["type"] == "correlation":
         fields: Item = {name: chosen[field] for field, name in _CORRELATION.items() if field in chosen}
-        values = {name: value for name, value in chosen["properties"].items() if not isinstance(value, dict)}
+        values = {name: bare(value) for name, value in chosen["properties"].items()}
+        values = {name: value for name, value in values.items() if not isinstance(value, dict)}
         for name in chosen["properties"].keys() - values.keys():
             warnings.append(f"{place}/{rule['name']}: the value of property {name!r} has no form in JSON.")
         if values:

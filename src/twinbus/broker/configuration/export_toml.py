@@ -17,6 +17,7 @@ from twinbus.broker.configuration.export_tree import (
     is_born_with,
 )
 from twinbus.durations import format_ms
+from twinbus.entities.filters.stored import bare
 from twinbus.entities.setting import DURATION, QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.entities.settings import SETTINGS_OF
 from twinbus.limits import UNLIMITED_MS
@@ -70,7 +71,8 @@ def _rule(place: str, rule: Item, warnings: list[str]) -> Item:
         fields = {name: value for name, value in chosen.items() if name not in ("type", "properties", "label")}
         if "label" in chosen:
             fields["subject"] = chosen["label"]
-        values = {name: value for name, value in chosen["properties"].items() if not isinstance(value, dict)}
+        values = {name: bare(value) for name, value in chosen["properties"].items()}
+        values = {name: value for name, value in values.items() if not isinstance(value, dict)}
         for name in sorted(chosen["properties"].keys() - values.keys()):
             warnings.append(f"{place}/{rule['name']}: the value of property {name!r} has no form in TOML.")
         shown["correlation"] = {**fields, **({"properties": values} if values else {})}

@@ -17,12 +17,13 @@ from typing import Any
 from twinbus.amqp.codec import decode, encode
 from twinbus.amqp.reader import decode_section, locate, plain_text
 from twinbus.amqp.sections import CREATION
-from twinbus.amqp.types import Described, Float32, Symbol, Timestamp
+from twinbus.amqp.types import Byte, Described, Float32, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from twinbus.broker.messages.changes import ANNOTATIONS, FIELDS, REMOVED, SYSTEM, changed
 from twinbus.broker.messages.stored_head import DURABLE_ABSENT, DURABLE_MASK, HEAD, HEAD_BYTES, PRIORITY_ABSENT
 from twinbus.entities.changes import check_size
 from twinbus.entities.filters import REMOVED as GONE
 from twinbus.entities.filters import Changes, Properties, fold
+from twinbus.entities.filters.numbers import Int8, Int16, Int32, Single, UInt8, UInt16, UInt32, UInt64
 from twinbus.entities.message import NewMessage, QueuedMessage, Relayed
 from twinbus.errors import ArgumentError, EncodeError, FilterEvaluationError, ProtocolError, StoreError
 
@@ -32,6 +33,18 @@ URI = Symbol("com.microsoft:uri")
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _YEAR_ONE = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
+# Numbers on the wire, and as rules keep them.
+_KEPT: dict[type, type] = {
+    Byte: Int8,
+    Short: Int16,
+    Int: Int32,
+    UByte: UInt8,
+    UShort: UInt16,
+    UInt: UInt32,
+    ULong: UInt64,
+    Float32: Single,
+}
+_WIRE: dict[type, type] = {kept: wire for wire, kept in _KEPT.items()}
 # Ticks of 100 ns in a microsecond.
 _TICKS = 10
 
@@ -321,8 +334,22 @@ def rule_value(value: Any) -> Any:
     return value
 
 
+def given_value(value: Any) -> Any:
+    """A wire value as a rule keeps it, with the type it has on the wire."""
+    if isinstance(value, Timestamp):
+        try:
+            return _EPOCH + datetime.timedelta(milliseconds=int(value))
+        except OverflowError:
+            return int(value)
+    kept = _KEPT.get(type(value))
+    return rule_value(value) if kept is None else kept(value)
+
+
 def wire_value(value: Any) -> Any:
     """A rule's value as an AMQP value."""
+    wire = _WIRE.get(type(value))
+    if wire is not None:
+        return wire(value)
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, datetime.datetime):

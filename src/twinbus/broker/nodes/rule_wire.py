@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from twinbus.amqp.types import Described, Int, Timestamp, ULong
-from twinbus.broker.messages.message_view import rule_value, wire_value
+from twinbus.broker.messages.message_view import given_value, wire_value
 from twinbus.entities.filters import CorrelationFilter, FalseFilter, Filter, SqlAction, SqlFilter, TrueFilter
 from twinbus.entities.rule import Rule
 from twinbus.errors import ArgumentError
@@ -62,7 +62,7 @@ def _filter_of(description: dict[Any, Any]) -> Filter:
     # Some clients write an empty string for a field that may be anything.
     return CorrelationFilter(
         **{field: correlation.get(key) or None for key, field in _FIELDS},
-        properties={str(name): rule_value(value) for name, value in properties.items()},
+        properties={str(name): given_value(value) for name, value in properties.items()},
     )
 
 

@@ -1,7 +1,7 @@
 """Values stored with a rule (parameters, correlation properties): which are allowed, and their JSON form.
 
 JSON types are written directly; others as `{"type": ..., "value": ...}` with the value as text. Every value reads back
-equal and of the same kind.
+equal and of the same type. A bare whole number is an int if it fits, otherwise a long.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from twinbus.errors import ArgumentError
 from twinbus.limits import APPLICATION_PROPERTY_BYTES_MAX, RULE_VALUES_MAX
 
+from .numbers import NAMES, TYPES, Single, sized
 from .values import BINARY, BOOLEAN, DECIMAL, IDENTIFIER, NUMBER, OTHER, SPAN, TEXT, TIME, kind_of
 
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
@@ -35,6 +36,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     "binary": bytes.fromhex,
     "datetime": datetime.datetime.fromisoformat,
     "microseconds": lambda text: datetime.timedelta(microseconds=int(text)),
+    **TYPES,
 }
 
 
@@ -77,7 +79,11 @@ def _write(value: Any) -> Any:
     if kind == BOOLEAN:
         return value
     if isinstance(value, int):
-        return int(value)
+        # Subclasses that only others know are longs.
+        name = NAMES.get(type(value), "long")
+        return int(value) if type(sized(value)) is TYPES[name] else {"type": name, "value": str(int(value))}
+    if type(value) is Single:
+        return {"type": "float", "value": repr(float(value))}
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     name, writer = _WRITERS[kind]
@@ -85,4 +91,14 @@ def _write(value: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
-    return _READERS[value["type"]](value["value"]) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return _READERS[value["type"]](value["value"])
+    return sized(value) if type(value) is int else value
+
+
+def bare(value: Any) -> Any:
+    """The number in a value's JSON form, without its type; any other form unchanged."""
+    if isinstance(value, dict) and value["type"] in TYPES:
+        number: int | float = _READERS[value["type"]](value["value"])
+        return float(number) if isinstance(number, float) else int(number)
+    return value

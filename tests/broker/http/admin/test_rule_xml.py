@@ -22,6 +22,7 @@ from twinbus.broker.http.admin.value_xml import duration_text, values_in, values
 from twinbus.broker.http.admin.xml_in import description_in
 from twinbus.broker.http.admin.xml_out import SERVICE, description
 from twinbus.entities.filters import CorrelationFilter, FalseFilter, Filter, SqlAction, SqlFilter, TrueFilter
+from twinbus.entities.filters.numbers import Int8, Int16, Int32, Single, UInt8, UInt16, UInt32, UInt64
 from twinbus.errors import ArgumentError
 
 SITE = Site("localhost:5300", "contoso", "2024-05")
@@ -102,7 +103,7 @@ def test_the_sdk_and_we_understand_each_other(rule_filter: Filter, action: SqlAc
 
 def test_a_rule_is_this_text() -> None:
     """Literally, because one client finds types by prefixes and their positions."""
-    text = rule_content("r", SqlFilter("a = @p", {"@p": 5}), None, 0)
+    text = rule_content("r", SqlFilter("a = @p", {"@p": Int32(5)}), None, 0)
     assert text == description(
         "RuleDescription",
         '<Filter i:type="SqlFilter"><SqlExpression>a = @p</SqlExpression><CompatibilityLevel>20</CompatibilityLevel>'
@@ -228,3 +229,33 @@ def test_namespace_counts() -> None:
     assert values_in(ElementTree.fromstring(f'<R xmlns="{SERVICE}"/>'), "Properties") == {}
     assert duration_text(datetime.timedelta(days=2)) == "P2D"
     assert duration_text(datetime.timedelta(0)) == "PT0S"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Int32(5), "int"),
+        (5, "long"),
+        (2**40, "long"),
+        (Int8(-5), "byte"),
+        (Int16(5), "short"),
+        (UInt8(5), "unsignedByte"),
+        (UInt16(5), "unsignedShort"),
+        (UInt32(5), "unsignedInt"),
+        (UInt64(2**64 - 1), "unsignedLong"),
+        (1.0, "double"),
+        (Single(0.5), "float"),
+    ],
+)
+def test_a_number_keeps_its_type(value: Any, kind: str) -> None:
+    written = values_out("Properties", {"n": value})
+    assert f'i:type="d6p1:{kind}"' in written
+    parent = ElementTree.fromstring(description("Holder", written))
+    again = values_in(parent, "Properties")["n"]
+    assert (type(again), again) == (type(value), value)
+
+
+def test_a_number_too_large_for_its_type_is_a_long() -> None:
+    written = values_out("Properties", {"n": Int32(5)}).replace(">5<", ">5000000000<")
+    again = values_in(ElementTree.fromstring(description("Holder", written)), "Properties")["n"]
+    assert (type(again), again) == (int, 5_000_000_000)

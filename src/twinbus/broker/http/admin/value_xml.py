@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus.broker.http.admin.xml_in import child_of, flag_in, type_of
 from twinbus.broker.http.admin.xml_out import SCHEMA, SERVICE, element, escaped, flag
 from twinbus.durations import format_us, iso_ms
+from twinbus.entities.filters.numbers import Int8, Int16, Int32, Single, UInt8, UInt16, UInt32, UInt64, sized
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -27,7 +28,27 @@ if TYPE_CHECKING:
 _PAIR = "KeyValueOfstringanyType"
 # .NET's namespace for GUIDs; plain XML Schema has none.
 _SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
-_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+# XML Schema's names of the numbers.
+_NUMBERS: dict[type, str] = {
+    int: "long",
+    Int8: "byte",
+    Int16: "short",
+    Int32: "int",
+    UInt8: "unsignedByte",
+    UInt16: "unsignedShort",
+    UInt32: "unsignedInt",
+    UInt64: "unsignedLong",
+    Single: "float",
+}
+_RANGES: dict[type, tuple[int, int]] = {
+    Int8: (-(2**7), 2**7 - 1),
+    Int16: (-(2**15), 2**15 - 1),
+    Int32: (-(2**31), 2**31 - 1),
+    UInt8: (0, 2**8 - 1),
+    UInt16: (0, 2**16 - 1),
+    UInt32: (0, 2**32 - 1),
+    UInt64: (0, 2**64 - 1),
+}
 # As many digits as 64 bits need.
 _WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -49,9 +70,9 @@ def _written(value: Any) -> tuple[str, str, str]:
     if isinstance(value, bool):
         return "boolean", flag(value), SCHEMA
     if isinstance(value, int):
-        return "int" if _INT_MIN <= value <= _INT_MAX else "long", str(int(value)), SCHEMA
+        return _NUMBERS.get(type(value), "long"), str(int(value)), SCHEMA
     if isinstance(value, float):
-        return "double", _double_text(value), SCHEMA
+        return _NUMBERS.get(type(value), "double"), _double_text(value), SCHEMA
     if isinstance(value, Decimal):
         return "decimal", format(value, "f"), SCHEMA
     if isinstance(value, datetime.datetime):
@@ -118,6 +139,12 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _whole_of(kind: type[int]) -> Callable[[str], int]:
+    """Read a number of that type, or a long if it does not fit: clients have been lax about it."""
+    low, high = _RANGES.get(kind, (0, -1))
+    return lambda text: kind(number) if low <= (number := _whole(text)) <= high else number
+
+
 def _double(text: str) -> float:
     return float({"INF": "inf", "-INF": "-inf", "NaN": "nan"}.get(text, text))
 
@@ -131,13 +158,11 @@ def _span(text: str) -> datetime.timedelta:
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(
-        ("int", "long", "short", "byte", "unsignedByte", "unsignedShort", "unsignedInt", "unsignedLong", "integer"),
-        _whole,
-    ),
+    **{name: _whole_of(kind) for kind, name in _NUMBERS.items() if issubclass(kind, int)},
+    "integer": lambda text: sized(_whole(text)),
     "boolean": lambda text: flag_in("A value", text),
     "double": _double,
-    "float": _double,
+    "float": lambda text: Single(_double(text)),
     "decimal": Decimal,
     "dateTime": datetime.datetime.fromisoformat,
     "duration": _span,
