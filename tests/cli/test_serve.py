@@ -176,6 +176,13 @@ def told(*arguments: str, file: TomlConfig | None = None, dev: bool = True) -> l
     return [(each.name, each.ports) for each in config.namespaces]
 
 
+def test_the_tier_is_that_of_the_command_line_or_the_file() -> None:
+    file = TomlConfig([NamespaceConfig("north", sku="Premium"), NamespaceConfig("south")])
+    for sku, wanted in ((None, ["Premium", "Standard"]), ("Premium", ["Premium"] * 2), ("Standard", ["Standard"] * 2)):
+        config = merged(file, namespaces=[], data=Path("data"), host=None, dev=True, allow_plaintext=False, sku=sku)
+        assert [each.sku for each in config.namespaces] == wanted
+
+
 def test_dev_alone_is_the_emulator() -> None:
     assert told() == [("sbemulatorns", [5672, 5300])]
     assert told("contoso") == [("contoso", [0])]

@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,11 @@ from twinbus.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from twinbus.broker.server import NamespaceEndpoint, Server
+
+
+class Sku(StrEnum):
+    STANDARD = "Standard"
+    PREMIUM = "Premium"
 
 
 def serve(
@@ -89,6 +95,10 @@ def serve(
     admin_port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Additional administration port (usually 5300).")
     ] = None,
+    sku: Annotated[
+        Sku | None,
+        typer.Option(case_sensitive=False, help="Tier of the namespaces [that of the file, or Standard]."),
+    ] = None,
     allow_faults: Annotated[
         bool, typer.Option("--allow-faults", help="Allow `twinbus fault` to inject faults.")
     ] = False,
@@ -128,6 +138,7 @@ def serve(
         tls_key=tls_key,
         tls_names=tls_name or [],
         classic_ports={"amqp_port": amqp_port, "amqps_port": amqps_port, "admin_port": admin_port},
+        sku=None if sku is None else sku.value,
     )
     told.check()
     if ready_file is not None:
@@ -156,6 +167,7 @@ def merged(
     tls_key: Path | None = None,
     tls_names: Sequence[str] = (),
     classic_ports: Mapping[str, int | None] | None = None,
+    sku: str | None = None,
 ) -> BrokerConfig:
     """Merge the command line over the file's settings."""
     served = {each.name.lower(): each for each in file.namespaces}
@@ -182,6 +194,7 @@ def merged(
             each,
             **{**wanted, "port": 0 if each.port in taken & each.optional_ports else each.port},  # type: ignore[arg-type]
             optional_ports=each.optional_ports - taken,
+            sku=sku or each.sku,
         )
         for each in served.values()
     ]
