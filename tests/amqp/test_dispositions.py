@@ -23,6 +23,7 @@ from twinbus.amqp import (
     ULong,
 )
 from twinbus.amqp.frames import frame
+from twinbus.amqp.states import STATE_ACCEPTED
 
 from .pair import frames_in, of
 from .raw import attach, begin, disposition, flow, opened, put
@@ -238,3 +239,44 @@ def test_ranges_find_deliveries_sent_after_a_gap_was_seen() -> None:
     (event,) = put(engine, disposition(0, [True, UInt(70_050), UInt(70_120), True, YES]))
     assert isinstance(event, Disposed)
     assert [number for number, _, _ in event.deliveries] == list(range(70_099, 70_121))
+
+
+def told(engine: Connection) -> list[list[Any]]:
+    """First, last and settled of the dispositions written."""
+    return [frame.fields[1:4] for frame in frames_in(engine.take_output()) if frame.name == "disposition"]
+
+
+@pytest.mark.parametrize("last", [70_000, 70_001, 70_050])
+def test_a_kept_delivery_can_be_disposed_of_again(last: int) -> None:
+    engine = ready()
+    (event,) = put(engine, disposition(0, [True, FIRST, UInt(70_001), False, YES]))
+    assert isinstance(event, Disposed)
+    session, link = event.session, event.deliveries[0][1]
+    for number, _, tag in event.deliveries:
+        session.keep(number, tag, STATE_ACCEPTED)
+    session.flush()
+    assert told(engine) == [[70_000, 70_000, False], [70_001, 70_001, False]]
+    assert (link.unsettled_count, len(session.kept)) == (3, 2)
+    (again,) = put(engine, disposition(0, [True, FIRST, UInt(last), True, Described(ULong(0x26), [])]))
+    assert isinstance(again, Disposed)
+    assert sorted(number for number, _, _ in again.deliveries) == list(range(70_000, min(last, 70_002) + 1))
+    assert link.unsettled_count == 3 - len(again.deliveries)
+    # Only what the peer still holds is settled.
+    for number in (70_000, 70_001):
+        session.settle_kept(number, STATE_ACCEPTED)
+    session.flush()
+    assert told(engine) == ([[70_001, 70_001, True]] if last == 70_000 else [])
+    assert link.unsettled_count == len(session.unsettled)
+
+
+def test_kept_deliveries_go_with_their_link() -> None:
+    engine = ready()
+    (event,) = put(engine, disposition(0, [True, FIRST, None, False, YES]))
+    assert isinstance(event, Disposed)
+    number, link, tag = event.deliveries[0]
+    event.session.keep(number, tag, STATE_ACCEPTED)
+    engine.take_output()
+    link.detach()
+    event.session.settle_kept(number, STATE_ACCEPTED)
+    event.session.flush()
+    assert told(engine) == []

@@ -38,7 +38,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, copying
     """Both ways to send a copy: in one transaction, and without transactions."""
     if request.param == "accepted first":
 
-        async def without(client: Any) -> None:
+        async def without(client: Any, sender: Any) -> None:
             return None
 
         monkeypatch.setattr("twinbus.cli.moving.transactions_of", without)

@@ -40,12 +40,11 @@ def test_a_lock_and_a_state_keep_it_too() -> None:
     sessions = made()
     session = sessions.accept("a", 100)
     assert session is not None
-    sessions.set_state(4, session, b"state", 50, Facts())
+    sessions.set_state("a", b"state", 50, Facts())
     sessions.unlock(session)
     sessions.drop_if_unused(session)
     assert sessions.by_id == {"a": session}
-    sessions.set_state(4, session, b"", 60, Facts())
-    sessions.drop_if_unused(session)
+    sessions.put_state("a", b"", 60, Facts())
     assert sessions.by_id == {}
 
 
@@ -104,15 +103,15 @@ def test_a_lock_is_held_until_its_end_and_can_be_renewed() -> None:
 
 def test_a_state_has_a_row_and_a_size() -> None:
     sessions = made()
-    session = sessions.accept("a", 100)
-    assert session is not None
+    assert sessions.accept("a", 100) is not None
     facts = Facts()
-    sessions.set_state(4, session, b"state", 50, facts)
-    assert list(facts.rows) == [(Table.SESSIONS, session_key(4, "a"))]
+    key = session_key(sessions._queue.entity_id, "a")
+    sessions.set_state("a", b"state", 50, facts)
+    assert list(facts.rows) == [(Table.SESSIONS, key)]
     assert sessions.state("a") == b"state"
-    assert [row[1] for row in sessions._state_rows(4)] == [session_key(4, "a")]
+    assert [row[1] for row in sessions._state_rows(sessions._queue.entity_id)] == [key]
     with pytest.raises(ArgumentError, match="The session state has"):
-        sessions.set_state(4, session, bytes(SESSION_STATE_BYTES_MAX + 1), 60, facts)
+        sessions.set_state("a", bytes(SESSION_STATE_BYTES_MAX + 1), 60, facts)
     assert sessions.state("a") == b"state"
-    sessions.set_state(4, session, None, 70, facts)
-    assert facts.deletes == [(Table.SESSIONS, session_key(4, "a"))]
+    sessions.set_state("a", None, 70, facts)
+    assert facts.deletes == [(Table.SESSIONS, key)]

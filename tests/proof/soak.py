@@ -207,14 +207,14 @@ class Load:
         await self.taken("news/subscriptions/red", 10)
 
     async def moved(self) -> None:
-        transactions = await self.client.transactions()
         sender = await self.client.sender("plain")
         await sender.send_many(self.messages(3))
         receiver = await self.client.receiver("plain")
         taken = await receiver.receive_batch(3, WAIT_S)
         other = await self.client.sender("other")
         payload = Message(b"moved").encode()
-        await transactions.move(receiver, other, [(message, payload) for message in taken])
+        transactions = await self.client.transactions(other)
+        await transactions.move(receiver, [(message, payload) for message in taken])
         await self.taken("other", 10)
 
     async def duplicates(self) -> None:

@@ -126,9 +126,11 @@ def dispose_of(
         if serial_difference(last, first) < 0:
             raise InvalidFieldError("disposition.last comes before disposition.first")
         deliveries = unsettled_between(session, first, last)
+    if session.kept:
+        deliveries += _kept_between(session, first, last)
     if settled:
         for number, link, _ in deliveries:
-            del unsettled[number]
+            unsettled.pop(number, None)
             link.unsettled_count -= 1
     else:
         # Move them out of `unsettled`, so that a repeated disposition has no effect.
@@ -136,7 +138,7 @@ def dispose_of(
         if len(deliveries) != serial_difference(last, first) + 1:
             answer_unknown(session, first, last, deliveries)
         for number, link, _ in deliveries:
-            del unsettled[number]
+            unsettled.pop(number, None)
             disposing[number] = link
     if deliveries:
         events.append(Disposed(session, deliveries, state, settled))
@@ -183,6 +185,22 @@ def unsettled_between(session: Session, first: int, last: int) -> list[tuple[int
     if missed > _MISSED_MAX:
         session.searched = [number for number, entry in unsettled.items() if entry[0].phase == ATTACHED]
         session.searched_to = (session.next_delivery_id - 1) & MASK
+    return found
+
+
+def _kept_between(session: Session, first: int, last: int) -> list[tuple[int, Link, bytes]]:
+    """Take the kept deliveries from `first` to `last`; looks at as few ids as it can."""
+    kept = session.kept
+    count = serial_difference(last, first) + 1
+    if count <= len(kept):
+        numbers = [number for step in range(count) if (number := (first + step) & MASK) in kept]
+    else:
+        numbers = [number for number in kept if 0 <= serial_difference(number, first) < count]
+    found: list[tuple[int, Link, bytes]] = []
+    for number in numbers:
+        link, tag = kept.pop(number)
+        if link.phase == ATTACHED:
+            found.append((number, link, tag))
     return found
 
 

@@ -184,7 +184,7 @@ class Link:
             if self.credit > 0:
                 session.stalled[self] = None
             return 0
-        room = session.unsettled_max - len(session.unsettled) - len(session.disposing)
+        room = session.unsettled_max - len(session.unsettled) - len(session.disposing) - len(session.kept)
         window = session.remote_window
         count = self.credit
         if window < count:

@@ -59,10 +59,12 @@ class Session:
         self.unsettled_max = UNSETTLED_DELIVERIES_MAX
         # Outgoing deliveries the peer has disposed of and we have yet to answer: id to link.
         self.disposing: dict[int, Link] = {}
+        # Outgoing deliveries we have answered without settling: the peer may dispose of them again. Id to link and tag.
+        self.kept: dict[int, tuple[Link, bytes]] = {}
         # `unsettled_between` has searched all ids up to this one and found these unsettled.
         self.searched_to = 0
         self.searched: list[int] = []
-        # Entries in `unsettled` and `disposing` whose links are gone.
+        # Entries in `unsettled`, `disposing` and `kept` whose links are gone.
         self.stale_count = 0
         # Links by the peer's handle, from its attach until its detach.
         self.links: dict[int, Link] = {}
@@ -193,6 +195,22 @@ class Session:
             else:
                 link.unsettled_count -= 1
         self.answer_range(first, last, state)
+
+    def keep(self, delivery_id: int, tag: bytes, state: bytes) -> None:
+        """Answer the peer's disposition without settling the delivery, which stays in its hands."""
+        link = self.disposing.pop(delivery_id, None)
+        if link is None or self.phase >= ENDING:
+            return
+        self.kept[delivery_id] = (link, tag)
+        self._write_range_out()
+        self.connection.write(frames.disposition_frame(self.channel, False, delivery_id, delivery_id, False, state))
+
+    def settle_kept(self, delivery_id: int, state: bytes) -> None:
+        """Settle a kept delivery, unless the peer has disposed of it since."""
+        entry = self.kept.pop(delivery_id, None)
+        if entry is not None and entry[0].phase == ATTACHED:
+            entry[0].unsettled_count -= 1
+            self.answer_range(delivery_id, delivery_id, state)
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session with all its links."""
@@ -453,6 +471,7 @@ class Session:
         self.own_links = {}
         self.unsettled = {}
         self.disposing = {}
+        self.kept = {}
         self.searched = []
         if self.waiting:
             frames_behind = sum(type(entry) is tuple and not entry[1] for entry in self.waiting)
@@ -477,8 +496,9 @@ class Session:
         self.stalled.pop(link, None)
         self.stale_count += link.unsettled_count
         link.unsettled_count = 0
-        if self.stale_count * 2 >= len(self.unsettled) + len(self.disposing):
+        if self.stale_count * 2 >= len(self.unsettled) + len(self.disposing) + len(self.kept):
             self.unsettled = {key: entry for key, entry in self.unsettled.items() if entry[0].phase <= ATTACHED}
+            self.kept = {key: entry for key, entry in self.kept.items() if entry[0].phase <= ATTACHED}
             self.disposing = {key: owner for key, owner in self.disposing.items() if owner.phase <= ATTACHED}
             self.stale_count = 0
 

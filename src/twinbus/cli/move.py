@@ -165,7 +165,7 @@ async def _moved(
     result = MoveResult()
     async with target.client() as client, (other or target).client() as far:
         sender = await (client if other is None else far).sender(to)
-        transactions = None if other is not None or target.azure else await moving.transactions_of(client)
+        transactions = None if other is not None or target.azure else await moving.transactions_of(client, sender)
         result.atomic = transactions is not None
         with work.ProgressCounter(f"moving to {to}", goal) as counter:
             async for receiver in _receivers(client, path, stop):

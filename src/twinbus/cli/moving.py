@@ -47,9 +47,9 @@ def ids_of(target: TargetNamespace, destination: str, new_ids: bool | None) -> b
     return bool(new_ids)
 
 
-async def transactions_of(client: BusClient) -> Transactions | None:
+async def transactions_of(client: BusClient, sender: Sender) -> Transactions | None:
     try:
-        return await client.transactions()
+        return await client.transactions(sender)
     except ServiceError:
         return None  # the service has no transactions
 
@@ -67,7 +67,7 @@ async def moved(
     error: ServiceError | None = None
     try:
         if transactions is not None:
-            await transactions.move(receiver, sender, ready)
+            await transactions.move(receiver, ready)
             done = {message.sequence_number for message, _ in ready}
         else:
             outcomes = await sender.send_many([payload for _, payload in ready])

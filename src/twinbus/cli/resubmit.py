@@ -218,7 +218,7 @@ async def _copied_back(
         return
     receiver = await client.receiver(dead)
     sender = await client.sender(destination)
-    transactions = await moving.transactions_of(client) if atomic else None
+    transactions = await moving.transactions_of(client, sender) if atomic else None
     result.atomic = transactions is not None
     with work.ProgressCounter(f"resubmitting to {destination}", len(wanted)) as counter:
         await _move(receiver, sender, transactions, wanted, rewritten, result, counter, stop)

@@ -220,9 +220,9 @@ class BusClient:
         self._endpoints.add(receiver)
         return receiver
 
-    async def transactions(self) -> Transactions:
-        """Open the control link for transactions across this client's links; ServiceError if they are unsupported."""
-        transactions = Transactions(await self.connection())
+    async def transactions(self, sender: Sender) -> Transactions:
+        """Open the control link for transactions of `sender` and one receiver; ServiceError if they are unsupported."""
+        transactions = Transactions(await self.connection(), sender)
         await transactions.open(self._timeout_ms)
         self._endpoints.add(transactions)
         return transactions

@@ -143,12 +143,16 @@ class BusConnection:
 
     def begin(self, owner: Endpoint) -> Session:
         """Begin a session for `owner`, which receives all its events."""
-        if self.error is not None:
-            raise type(self.error)(*self.error.args)
+        self.join(owner)
         session = self.engine.begin()
         session.context = owner
-        self._owners[owner] = None
         return session
+
+    def join(self, owner: Endpoint) -> None:
+        """Tell `owner` when the connection is lost; it has links in another owner's session."""
+        if self.error is not None:
+            raise type(self.error)(*self.error.args)
+        self._owners[owner] = None
 
     def forget(self, owner: Endpoint) -> None:
         self._owners.pop(owner, None)
@@ -231,7 +235,10 @@ class BusConnection:
             if isinstance(event, Transfer):
                 event.link.context.on_transfer(event)
             elif isinstance(event, Disposed):
-                event.session.context.on_disposed(event)
+                owner = event.session.context
+                owner.on_disposed(event)
+                for guest in owner.guests:
+                    guest.on_disposed(event)
             elif isinstance(event, Outcome):
                 event.session.context.on_outcome(event)
             elif isinstance(event, Credit):

@@ -16,12 +16,21 @@ if TYPE_CHECKING:
 
 
 class Endpoint:
-    """The owner of one link, or of a request-response pair of links, in its own session."""
+    """The owner of one link, or of a request-response pair of links, in its own session or in that of a host."""
 
-    def __init__(self, connection: BusConnection, path: str) -> None:
+    def __init__(self, connection: BusConnection, path: str, host: Endpoint | None = None) -> None:
         self.connection = connection
         self.path = path
-        self.session = connection.begin(self)
+        # The owner of the session; None if it is this endpoint.
+        self._host = host
+        # Endpoints with links in this session, which end with it.
+        self.guests: list[Endpoint] = []
+        if host is None:
+            self.session = connection.begin(self)
+        else:
+            connection.join(self)
+            host.guests.append(self)
+            self.session = host.session
         # Why the endpoint is unusable; None while it works.
         self.error: ServiceError | None = None
         # Attaches that the peer has not answered.
@@ -77,8 +86,12 @@ class Endpoint:
         return type(error)(*error.args)
 
     def _leave(self) -> None:
-        """End the session, and with it all links, without waiting."""
-        self.session.end()
+        """End the session, and with it all links, without waiting; a guest only says goodbye."""
+        if self._host is None:
+            self.session.end()
+            self._end_guests(LinkDetachedError(f"The link to {self.path!r} is closed."))
+        else:
+            self._host.guests = [each for each in self._host.guests if each is not self]
         self.connection.forget(self)
         self.connection.wire.flush_soon()
 
@@ -99,6 +112,12 @@ class Endpoint:
         except TimeoutError:
             pass
         self._leave()
+
+    def _end_guests(self, error: ServiceError) -> None:
+        guests, self.guests = self.guests, []
+        for guest in guests:
+            guest.fail(error)
+            self.connection.forget(guest)
 
     def fail(self, error: ServiceError) -> None:
         """Mark the endpoint as unusable; subclasses inform those who wait."""
@@ -130,7 +149,9 @@ class Endpoint:
         self._leave()
 
     def on_ended(self, error: AmqpError | None) -> None:
-        self.fail(lost(error, f"The session of the link to {self.path!r} ended."))
+        reason = lost(error, f"The session of the link to {self.path!r} ended.")
+        self.fail(reason)
+        self._end_guests(reason)
         self.connection.forget(self)
 
     def on_lost(self, error: ServiceError) -> None:

@@ -1,7 +1,7 @@
 """Move messages atomically: the copies are sent and the originals completed together, or neither.
 
 Two rules. A transaction takes effect when its discharge is accepted, not before. Any failure rolls it back, so the
-originals stay where they were, locked by their receiver.
+originals stay where they were, locked by their receiver, which is on the same connection.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ MOVED_MAX = TRANSACTION_MESSAGES_MAX // 2
 
 
 class Transactions(Endpoint):
-    """The control link of a connection; the senders and receivers must be on the same connection."""
+    """A control link in the session of a sender: a transaction that is to span entities must share their session."""
 
-    def __init__(self, connection: BusConnection) -> None:
-        super().__init__(connection, "$coordinator")
+    def __init__(self, connection: BusConnection, sender: Sender) -> None:
+        super().__init__(connection, "$coordinator", sender)
+        self._sender = sender
         # Unanswered requests by delivery id.
         self._asked: dict[int, asyncio.Future[State | None]] = {}
         self._number = 0
@@ -58,7 +59,7 @@ class Transactions(Endpoint):
         """Wait until the link is attached; raise ServiceError if the peer has no transactions."""
         await self._come_up(timeout_ms)
 
-    async def move(self, receiver: Receiver, sender: Sender, moved: Sequence[tuple[ReceivedMessage, bytes]]) -> None:
+    async def move(self, receiver: Receiver, moved: Sequence[tuple[ReceivedMessage, bytes]]) -> None:
         """Send each payload and complete its message, atomically; on ServiceError nothing was done."""
         if len(moved) > MOVED_MAX:
             raise ValueError(f"a transaction moves at most {MOVED_MAX} messages, not {len(moved)}")
@@ -69,7 +70,7 @@ class Transactions(Endpoint):
         try:
             async with asyncio.timeout(CLIENT_TIMEOUT_MS / 1000):
                 state = state_transactional(declared.txn_id, None)
-                _check(await sender.send_many([payload for _, payload in moved], state=state))
+                _check(await self._sender.send_many([payload for _, payload in moved], state=state))
                 # Settle only after all sends are accepted: messages settled in a failed transaction stay locked.
                 state = state_transactional(declared.txn_id, STATE_ACCEPTED)
                 _check(await receiver.settle_nowait([message for message, _ in moved], state))

@@ -501,8 +501,7 @@ class Queue:
 
     def set_session_state(self, session_id: str, state: bytes | None, now_ms: int, facts: Facts) -> None:
         """Set the state; None or an empty state removes it."""
-        session = self.held_session(session_id, now_ms)
-        self._need_sessions().set_state(self.entity_id, session, state, now_ms, facts)
+        self._need_sessions().set_state(session_id, state, now_ms, facts)
         self.accessed_ms = now_ms
 
     def list_sessions(self, updated_after_ms: int | None, skip: int, top: int) -> list[str]:

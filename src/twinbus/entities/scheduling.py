@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.errors import MessageNotFoundError
@@ -58,12 +58,18 @@ def place(
     return numbers
 
 
-def cancel_scheduled(entity: Queue | Topic, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
-    """Remove scheduled messages: all of them or none."""
+def check_cancel(entity: Queue | Topic, sequence_numbers: Iterable[int]) -> None:
+    """Raise what `cancel_scheduled` would raise."""
     scheduled = entity.messages.schedule
     for seq in sequence_numbers:
         if seq not in scheduled.messages:
             raise MessageNotFoundError(f"No scheduled message has the sequence number {seq}.")
+
+
+def cancel_scheduled(entity: Queue | Topic, sequence_numbers: Sequence[int], now_ms: int, facts: Facts) -> None:
+    """Remove scheduled messages: all of them or none."""
+    check_cancel(entity, sequence_numbers)
+    scheduled = entity.messages.schedule
     entity.accessed_ms = now_ms
     for seq in dict.fromkeys(sequence_numbers):
         message = scheduled.remove(seq)

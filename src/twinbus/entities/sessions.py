@@ -179,19 +179,29 @@ class Sessions:
             raise SessionLockLostError(LOCK_LOST_TEXT)
         return session.state
 
-    def set_state(
-        self, entity_id: int, session: MessageSession, state: bytes | None, now_ms: int, facts: Facts
-    ) -> None:
-        """Set the state; None or an empty state removes it."""
+    def check_state(self, session_id: str, state: bytes | None, now_ms: int) -> None:
+        """Raise if the holder of the session cannot give it this state."""
+        session = self.held(session_id, now_ms)
         state = state or None
         if state is not None and len(state) > SESSION_STATE_BYTES_MAX:
             raise ArgumentError(f"The session state has {len(state)} bytes, the limit is {SESSION_STATE_BYTES_MAX}.")
-        if not self._states.take(_held_bytes(state) - _held_bytes(session.state)):
+        if not self._states.room(_held_bytes(state) - _held_bytes(session.state)):
             raise QuotaExceededError(
                 f"The session states of '{self._queue.path}', or of all entities, take as many bytes as they may. "
                 "Clear the states of sessions that are over."
             )
-        key = session_key(entity_id, session.id)
+
+    def set_state(self, session_id: str, state: bytes | None, now_ms: int, facts: Facts) -> None:
+        """Set the state of a held session; None or an empty state removes it."""
+        self.check_state(session_id, state, now_ms)
+        self.put_state(session_id, state, now_ms, facts)
+
+    def put_state(self, session_id: str, state: bytes | None, now_ms: int, facts: Facts) -> None:
+        """Set a checked state, also if the lock has expired since; None or an empty state removes it."""
+        session = self.open(session_id)
+        state = state or None
+        self._states.hold(_held_bytes(state) - _held_bytes(session.state))
+        key = session_key(self._queue.entity_id, session.id)
         if state is None:
             if session.state is not None:
                 facts.delete(Table.SESSIONS, key)
@@ -200,6 +210,7 @@ class Sessions:
         session.state = state
         session.updated_ms = now_ms
         self._mark_state(session)
+        self.drop_if_unused(session)
 
     def restore_state(self, session_id: str, updated_ms: int, state: bytes) -> None:
         session = self.open(session_id)

@@ -11,6 +11,7 @@ from tests.entities.rules_house import new, tag
 from tests.entities.topic_house import TopicHouse, post
 from twinbus.amqp.states import Accepted, Modified, Rejected
 from twinbus.broker.links.long_commit import LongCommit
+from twinbus.broker.links.pending_changes import PendingChanges
 from twinbus.entities.queue import Queue
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import MessageLockLostError
@@ -42,6 +43,7 @@ def begun(made: TopicHouse) -> LongCommit:
         {token: (made.queue, state) for token, state in zip(tokens, states, strict=True)},
         {made.topic: [post(f"m{number}") for number in range(120)], other: [post("sent"), post("sent")]},
         schedules,
+        PendingChanges(),
         made.now,
     )
 
@@ -120,7 +122,9 @@ def completing(made: TopicHouse, queue: Queue) -> LongCommit:
     """Complete all messages of a queue, and send to a topic."""
     tokens = [tag(message) for message in queue.acquire(5, made.now, made.facts)]
     settlements = {token: (queue, Accepted()) for token in tokens}
-    return LongCommit(settlements, {made.topic: [post(f"m{number}") for number in range(120)]}, {}, made.now)
+    return LongCommit(
+        settlements, {made.topic: [post(f"m{number}") for number in range(120)]}, {}, PendingChanges(), made.now
+    )
 
 
 def test_a_crash_after_others_completed_their_copies_loses_nothing() -> None:
@@ -140,7 +144,7 @@ def test_pinned_locks_neither_expire_nor_settle_otherwise() -> None:
     made, a, _ = shared()
     tokens = [tag(message) for message in a.acquire(5, made.now, made.facts)]
     settlements = {token: (a, Accepted()) for token in tokens}
-    work = LongCommit(settlements, {made.topic: [post("m")]}, {}, made.now)
+    work = LongCommit(settlements, {made.topic: [post("m")]}, {}, PendingChanges(), made.now)
     for token in tokens:
         with pytest.raises(MessageLockLostError):
             a.complete(token, made.now, made.facts)
@@ -164,7 +168,9 @@ def test_a_session_waits_for_a_message_that_may_return() -> None:
     (first,) = session.acquire(1, made.now, made.facts)
     heard: list[str] = []
     session.on_available = lambda session: heard.append(session.id)
-    work = LongCommit({tag(first): (queue, Modified(True, False, None))}, {made.topic: [post("m")]}, {}, made.now)
+    work = LongCommit(
+        {tag(first): (queue, Modified(True, False, None))}, {made.topic: [post("m")]}, {}, PendingChanges(), made.now
+    )
     for _ in work.steps(lambda: made.facts):
         made.commit()
         assert session.acquire(1, made.now, made.facts) == []

@@ -9,22 +9,26 @@ import pytest
 
 from tests.broker.commit_disk import Disk
 from tests.broker.peer import Peer, body_of, decoded, text
-from twinbus.amqp.events import Disposed, Transfer
+from twinbus.amqp.events import Disposed, Outcome, Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
 from twinbus.amqp.states import (
+    ACCEPTED,
     STATE_ACCEPTED,
+    STATE_RELEASED,
     Accepted,
     AmqpError,
     Declared,
     Rejected,
     State,
     TransactionalState,
+    state_modified,
     state_rejected,
     state_transactional,
 )
 from twinbus.amqp.terminus import Coordinator, Source, Target
 from twinbus.amqp.types import ARRAY_OF_LONG, ARRAY_OF_UUID, Array, Described, Symbol, Timestamp, ULong
+from twinbus.broker.server import Server
 from twinbus.clock import SteppedClock
 from twinbus.entities.settings import QueueSettings
 from twinbus.limits import TRANSACTION_MESSAGES_MAX
@@ -38,7 +42,13 @@ def clock() -> SteppedClock:
 
 @pytest.fixture
 def broker(clock: SteppedClock) -> Iterator[Broker]:
-    queues = ["a", "b", QueueSettings(path="off", status="SendDisabled"), QueueSettings(path="small", max_megabytes=1)]
+    queues = [
+        "a",
+        "b",
+        QueueSettings(path="s", requires_session=True),
+        QueueSettings(path="off", status="SendDisabled"),
+        QueueSettings(path="small", max_megabytes=1),
+    ]
     with Broker(queues=queues, clock=clock) as broker:
         yield broker
 
@@ -114,24 +124,27 @@ def test_rollback_does_nothing(broker: Broker) -> None:
         assert counts(broker) == (1, 0)
 
 
-def schedule_in(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> AmqpMessage:
-    """The answer to a schedule request inside a transaction."""
-    return decoded(peer.receive(asked_to_schedule(peer, txn_id, queue, message)))
-
-
-def asked_to_schedule(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> Link:
-    """The link on which the answer to a schedule request comes."""
+def asked_in(peer: Peer, txn_id: bytes, queue: str, operation: str, body: dict[str, object]) -> Link:
+    """The link on which the answer to a management request inside a transaction comes."""
     node, name = f"{queue}/$management", str(uuid.uuid4())
     receiver = peer.session.attach_receiver(name, source=Source(node), target=Target(name))
     peer._answered(receiver)
     receiver.flow(1)
     request = AmqpMessage()
     request.message_id, request.reply_to = str(uuid.uuid4()), name
-    request.application_properties = {"operation": "com.microsoft:schedule-message"}
-    request.value = {"messages": [{"message-id": str(message.message_id), "message": message.encode()}]}
+    request.application_properties = {"operation": f"com.microsoft:{operation}"}
+    request.value = body
     request.has_value = True
     assert isinstance(send_in(peer, peer.sender(node), txn_id, request), TransactionalState)
     return receiver
+
+
+def ask_in(peer: Peer, txn_id: bytes, queue: str, operation: str, body: dict[str, object]) -> AmqpMessage:
+    return decoded(peer.receive(asked_in(peer, txn_id, queue, operation, body)))
+
+
+def scheduling(message: AmqpMessage) -> dict[str, object]:
+    return {"messages": [{"message-id": str(message.message_id), "message": message.encode()}]}
 
 
 def test_a_scheduled_number_is_told_when_no_crash_can_give_it_to_another_message(
@@ -142,10 +155,19 @@ def test_a_scheduled_number_is_told_when_no_crash_can_give_it_to_another_message
     with Peer(broker) as peer:
         txn_id = declare(peer, control(peer))
         disk.free.clear()
-        receiver = asked_to_schedule(peer, txn_id, "a", text("later", message_annotations=due))
+        asked = scheduling(text("later", message_annotations=due))
+        receiver = asked_in(peer, txn_id, "a", "schedule-message", asked)
         assert peer.quiet(Transfer)
         disk.free.set()
         assert decoded(peer.receive(receiver)).value["sequence-numbers"] == [1]
+
+
+def status_in(peer: Peer, txn_id: bytes, queue: str, operation: str, body: dict[str, object]) -> int:
+    return int((ask_in(peer, txn_id, queue, operation, body).application_properties or {})["statusCode"])
+
+
+def schedule_in(peer: Peer, txn_id: bytes, queue: str, message: AmqpMessage) -> AmqpMessage:
+    return ask_in(peer, txn_id, queue, "schedule-message", scheduling(message))
 
 
 @pytest.mark.parametrize("fail", [False, True])
@@ -180,6 +202,118 @@ def scheduled(broker: Broker) -> list[int]:
     return broker.call(lambda server: sorted(server.hosts["contoso"].entities.queue("a").messages.schedule.messages))
 
 
+@pytest.mark.parametrize("fail", [False, True])
+def test_cancelling_is_part_of_a_transaction(broker: Broker, clock: SteppedClock, fail: bool) -> None:
+    due = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(clock.now_ms() + 30_000)}
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("later", message_annotations=due))
+        (number,) = scheduled(broker)
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        body: dict[str, object] = {"sequence-numbers": Array([number], ARRAY_OF_LONG)}
+        assert status_in(peer, txn_id, "a", "cancel-scheduled-message", body) == 200
+        assert status_in(peer, txn_id, "a", "cancel-scheduled-message", body) == 404
+        assert scheduled(broker) == [number]
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=fail), Accepted)
+        assert scheduled(broker) == ([number] if fail else [])
+    broker.restart()
+    assert scheduled(broker) == ([number] if fail else [])
+
+
+def test_a_schedule_that_came_due_rolls_its_cancellation_back(broker: Broker, clock: SteppedClock) -> None:
+    due = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(clock.now_ms() + 30_000)}
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("later", message_annotations=due))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        body: dict[str, object] = {"sequence-numbers": Array(scheduled(broker), ARRAY_OF_LONG)}
+        assert status_in(peer, txn_id, "a", "cancel-scheduled-message", body) == 200
+        send_in(peer, peer.sender("b"), txn_id, text("instead"))
+        clock.step(seconds=31)
+        assert body_of(peer.receive(peer.receiver("a", 1))) == "later"
+        answer = discharge(peer, coordinator, txn_id)
+        assert isinstance(answer, Rejected)
+        assert counts(broker) == (1, 0)
+
+
+def session_state(broker: Broker) -> bytes | None:
+    def state(server: Server) -> bytes | None:
+        sessions = server.hosts["contoso"].entities.queue("s").sessions
+        session = None if sessions is None else sessions.by_id.get("one")
+        return None if session is None else session.state
+
+    return broker.call(state)
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_session_state_is_part_of_a_transaction(broker: Broker, fail: bool) -> None:
+    with Peer(broker) as peer:
+        peer.send(peer.sender("s"), text("step", group_id="one"))
+        delivery = peer.receive(peer.receiver("s", 1, session_filter="one"))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        for state in (b"1", b"2"):
+            body: dict[str, object] = {"session-id": "one", "session-state": state}
+            assert status_in(peer, txn_id, "s", "set-session-state", body) == 200
+        peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED))
+        assert session_state(broker) is None
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=fail), Accepted)
+        assert session_state(broker) == (None if fail else b"2")
+    broker.restart()
+    assert session_state(broker) == (None if fail else b"2")
+
+
+def test_a_session_lost_before_the_commit_keeps_its_state(broker: Broker, clock: SteppedClock) -> None:
+    with Peer(broker) as peer:
+        peer.receiver("s", session_filter="one")
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        body: dict[str, object] = {"session-id": "one", "session-state": b"1"}
+        assert status_in(peer, txn_id, "s", "set-session-state", body) == 200
+        clock.step(seconds=61)
+        assert isinstance(discharge(peer, coordinator, txn_id), Rejected)
+        assert session_state(broker) is None
+
+
+def test_requests_that_only_read_or_renew_may_come_in_a_transaction(broker: Broker) -> None:
+    # The .NET client puts every request inside a TransactionScope into the transaction.
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        peer.send(peer.sender("a"), text("aside"))
+        receiver = peer.receiver("a", 2)
+        delivery, aside = peer.receive(receiver), peer.receive(receiver)
+        peer.settle(aside, state_modified(None, True, None))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        token = uuid.UUID(bytes_le=delivery.tag)
+        numbers = Array([2], ARRAY_OF_LONG)
+        asked: list[tuple[str, dict[str, object], int]] = [
+            ("peek-message", {"from-sequence-number": 0, "message-count": 1}, 200),
+            ("renew-lock", {"lock-tokens": Array([token], ARRAY_OF_UUID)}, 200),
+            ("receive-by-sequence-number", {"sequence-numbers": numbers, "receiver-settle-mode": 1}, 200),
+            ("receive-by-sequence-number", {"sequence-numbers": numbers, "receiver-settle-mode": 0}, 501),
+            ("batch-delete-messages", {"message-count": 1}, 501),
+        ]
+        for operation, body, wanted in asked:
+            assert status_in(peer, txn_id, "a", operation, body) == wanted, operation
+
+
+def test_dead_lettering_in_a_transaction_is_echoed_without_the_error(broker: Broker) -> None:
+    # The .NET client takes a rejection with an error for a failure.
+    reason = {"DeadLetterReason": "why"}
+    outcome = state_rejected(AmqpError("com.microsoft:dead-letter", "", reason))
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        delivery = peer.receive(peer.receiver("a", 1))
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        echo = peer.settle(delivery, state_transactional(txn_id, outcome))
+        assert echo == TransactionalState(txn_id, Rejected(None))
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        letter = decoded(peer.receive(peer.receiver("a/$DeadLetterQueue", 1)))
+        assert (letter.application_properties or {})["DeadLetterReason"] == "why"
+
+
 def test_rollback_frees_a_message_that_its_receiver_settled(broker: Broker) -> None:
     # JMS settles inside its transaction and forgets the delivery: only the broker can give it back.
     with Peer(broker) as peer:
@@ -194,6 +328,96 @@ def test_rollback_frees_a_message_that_its_receiver_settled(broker: Broker) -> N
         receiver.flow(1)
         again = decoded(peer.receive(receiver))
         assert again.delivery_count == 1
+
+
+def test_only_links_of_one_session_may_use_several_entities(broker: Broker) -> None:
+    # The service does the same: clients that enable transactions across entities have one session for everything.
+    broker.create_topic("t")
+    broker.create_subscription("t", "all")
+    with Peer(broker) as peer:
+        coordinator = control(peer)
+        inside = peer.sender("b")
+        peer.session = peer.begin()
+        peer.send(peer.sender("t"), text("copied"))
+        copy = peer.receive(peer.receiver("t/Subscriptions/all", 1))
+        outside, topic = peer.sender("a"), peer.sender("t")
+        body: dict[str, object] = {"message-count": 1}
+        txn_id = declare(peer, coordinator)
+        # Any entity from inside, and one from outside: a topic and its subscriptions are one.
+        assert isinstance(send_in(peer, inside, txn_id, text("in")), TransactionalState)
+        assert isinstance(send_in(peer, topic, txn_id, text("again")), TransactionalState)
+        peer.settle(copy, state_transactional(txn_id, STATE_ACCEPTED))
+        refused = send_in(peer, outside, txn_id, text("out"))
+        assert isinstance(refused, Rejected)
+        assert refused.error is not None
+        assert refused.error.condition == "amqp:not-allowed"
+        assert refused.error.description.startswith("Local transactions cannot span multiple top-level entities")
+        settle: dict[str, object] = {"sequence-numbers": Array([1], ARRAY_OF_LONG)}
+        assert status_in(peer, txn_id, "a", "cancel-scheduled-message", settle) == 400
+        assert status_in(peer, txn_id, "a", "peek-message", body) in (200, 204)
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        assert counts(broker) == (0, 1)
+
+
+def test_rollback_leaves_an_unsettled_delivery_to_its_receiver(broker: Broker) -> None:
+    # As the specification says: the delivery is still acquired, and the receiver decides again.
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        receiver = peer.receiver("a", 1)
+        delivery = peer.receive(receiver)
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        number = delivery.delivery_id
+        delivery.link.session.dispose(number, number, state_transactional(txn_id, STATE_ACCEPTED), False)
+        answer = peer.wait(Outcome, lambda event: event.first == number)
+        assert (answer.settled, answer.state) == (False, TransactionalState(txn_id, ACCEPTED))
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=True), Accepted)
+        receiver.flow(1)
+        assert peer.quiet(Transfer)
+        delivery.link.session.dispose(number, number, STATE_RELEASED, True)
+        again = peer.receive(receiver)
+        assert body_of(again) == "in"
+        # And again, this time to complete it in a transaction that commits.
+        txn_id, number = declare(peer, coordinator), again.delivery_id
+        delivery.link.session.dispose(number, number, state_transactional(txn_id, STATE_ACCEPTED), False)
+        assert not peer.wait(Outcome, lambda event: event.first == number).settled
+        assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
+        last = peer.wait(Outcome, lambda event: event.first == number)
+        assert (last.settled, last.state) == (True, ACCEPTED)
+        assert counts(broker) == (0, 0)
+        assert not peer.session.unsettled
+
+
+def test_a_receipt_for_the_answer_does_not_give_the_message_away(broker: Broker) -> None:
+    # The Java client settles the delivery when the answer has come, still inside the transaction.
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        receiver = peer.receiver("a", 1)
+        delivery = peer.receive(receiver)
+        coordinator = control(peer)
+        txn_id = declare(peer, coordinator)
+        state, number = state_transactional(txn_id, STATE_ACCEPTED), delivery.delivery_id
+        for settled in (False, True):
+            delivery.link.session.dispose(number, number, state, settled)
+        assert isinstance(discharge(peer, coordinator, txn_id, fail=True), Accepted)
+        receiver.flow(1)
+        assert peer.quiet(Transfer)
+        settle = {
+            "disposition-status": "completed",
+            "lock-tokens": Array([uuid.UUID(bytes_le=delivery.tag)], ARRAY_OF_UUID),
+        }
+        assert peer.call("a/$management", "com.microsoft:update-disposition", settle)[0] == 200
+
+
+def test_a_receiver_that_vanishes_in_a_transaction_frees_its_messages(broker: Broker) -> None:
+    with Peer(broker) as peer:
+        peer.send(peer.sender("a"), text("in"))
+        delivery = peer.receive(peer.receiver("a", 1))
+        txn_id = declare(peer, control(peer))
+        assert peer.settle(delivery, state_transactional(txn_id, STATE_ACCEPTED)) is not None
+        peer.socket.close()
+        with Peer(broker) as other:
+            assert body_of(other.receive(other.receiver("a", 1))) == "in"
 
 
 def test_a_control_link_that_goes_frees_what_was_settled(broker: Broker) -> None:
@@ -296,20 +520,6 @@ def test_dead_letter_of_a_dead_letter_does_not_half_commit(broker: Broker) -> No
         assert counts(broker) == (0, 0)
 
 
-def request_in(peer: Peer, txn_id: bytes, operation: str, body: dict[str, object]) -> int:
-    """A management request inside a transaction; returns its status."""
-    name = str(uuid.uuid4())
-    replies = peer.session.attach_receiver(name, source=Source("a/$management"), target=Target(name))
-    peer._answered(replies)
-    replies.flow(1)
-    request = AmqpMessage()
-    request.message_id, request.reply_to = str(uuid.uuid4()), name
-    request.application_properties = {"operation": f"com.microsoft:{operation}"}
-    request.value, request.has_value = body, True
-    assert isinstance(send_in(peer, peer.sender("a/$management"), txn_id, request), TransactionalState)
-    return int((decoded(peer.receive(replies)).application_properties or {})["statusCode"])
-
-
 @pytest.mark.parametrize("fail", [False, True])
 def test_settlement_by_request_is_part_of_it(broker: Broker, fail: bool) -> None:
     with Peer(broker) as peer:
@@ -317,10 +527,9 @@ def test_settlement_by_request_is_part_of_it(broker: Broker, fail: bool) -> None
         token = uuid.UUID(bytes_le=peer.receive(peer.receiver("a", 1)).tag)
         coordinator = control(peer)
         txn_id = declare(peer, coordinator)
-        settle = {"disposition-status": "completed", "lock-tokens": Array([token], ARRAY_OF_UUID)}
-        assert request_in(peer, txn_id, "update-disposition", settle) == 200
+        settle: dict[str, object] = {"disposition-status": "completed", "lock-tokens": Array([token], ARRAY_OF_UUID)}
+        assert status_in(peer, txn_id, "a", "update-disposition", settle) == 200
         assert counts(broker) == (1, 0)
-        assert request_in(peer, txn_id, "peek-message", {"message-count": 1}) == 501
         assert isinstance(discharge(peer, coordinator, txn_id, fail=fail), Accepted)
         assert counts(broker) == ((1, 0) if fail else (0, 0))
 

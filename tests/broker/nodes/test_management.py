@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.links.test_transactions import control, declare, discharge, request_in
+from tests.broker.links.test_transactions import control, declare, discharge, status_in
 from tests.broker.peer import Peer, text
 from twinbus.amqp.states import Accepted
 from twinbus.amqp.types import ARRAY_OF_UUID, Array
@@ -142,13 +142,13 @@ def test_inside_a_transaction(broker: Broker, status: str) -> None:
         coordinator = control(peer)
         txn_id = declare(peer, coordinator)
         # A rejected request is not part of the transaction, not even its valid tokens.
-        assert request_in(peer, txn_id, "update-disposition", body(status, [tokens[0], UNKNOWN, tokens[1]])) == 410
+        assert status_in(peer, txn_id, "a", "update-disposition", body(status, [tokens[0], UNKNOWN, tokens[1]])) == 410
         assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
         assert state_of(broker) == UNTOUCHED
 
         txn_id = declare(peer, coordinator)
-        assert request_in(peer, txn_id, "update-disposition", body(status, [*tokens, tokens[0]])) == 200
-        assert request_in(peer, txn_id, "update-disposition", body(status, tokens[:1])) == 410
+        assert status_in(peer, txn_id, "a", "update-disposition", body(status, [*tokens, tokens[0]])) == 200
+        assert status_in(peer, txn_id, "a", "update-disposition", body(status, tokens[:1])) == 410
         assert state_of(broker) == UNTOUCHED
         assert isinstance(discharge(peer, coordinator, txn_id), Accepted)
         assert state_of(broker) == DONE[status]

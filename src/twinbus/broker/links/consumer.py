@@ -11,11 +11,10 @@ from twinbus.amqp.states import (
     AmqpError,
     State,
     TransactionalState,
-    encode_state,
     state_rejected,
 )
 from twinbus.broker.links.session_answers import SessionAnswers
-from twinbus.broker.links.settlement import kind_of, settle
+from twinbus.broker.links.settlement import echo, kind_of, settle
 from twinbus.broker.messages.damage import UNREADABLE, put_aside, whole
 from twinbus.broker.messages.stored import render
 from twinbus.broker.slices import Work
@@ -219,15 +218,20 @@ class Consumer:
                 if not settled:
                     self._answers.complete(delivery_id, facts)
             elif isinstance(state, TransactionalState):
-                transaction = self.connection.transactions.get(state.txn_id)
+                transaction = self.connection.transactions.join(state.txn_id, self.link.session, self.queue)
+                if settled and transaction.settles(tag):
+                    return  # the Java client's receipt for our answer; the lock is still the receiver's
                 transaction.settle(self.queue, tag, state.outcome, now_ms, forgotten=settled)
                 if not settled:
-                    self._answer((delivery_id, encode_state(state)))
+                    # The delivery stays in the receiver's hands: after a rollback it may settle it differently.
+                    self.link.session.keep(delivery_id, tag, echo(state))
+                    transaction.keep(self.link.session, delivery_id, echo(state.outcome))
+                    self.connection.flush_soon()
             else:
-                echo = settle(self.queue, tag, state, now_ms, facts)
+                answer = settle(self.queue, tag, state, now_ms, facts)
                 self._meter.counter(kind_of(state)).count += 1
                 if not settled:
-                    facts.then.append((self._answer, (delivery_id, echo)))
+                    facts.then.append((self._answer, (delivery_id, answer)))
         except ServiceError as error:
             wire_error = self._host.tracker.wire_error(error, self.queue.path)
             self._meter.counter(kind_of(state), wire_error.condition).count += 1
@@ -285,7 +289,9 @@ class Consumer:
         elif self.session is not None:
             self.queue.release_session(self.session, now_ms, facts)
         elif not orderly and self.link.delivery_count:
-            tags = [tag for link, tag in self.link.session.unsettled.values() if link is self.link]
+            session = self.link.session
+            held = (*session.unsettled.values(), *session.kept.values())
+            tags = [tag for link, tag in held if link is self.link]
             host.slices.start(self._drop(tags))
         host.commits.request_if_needed()
 

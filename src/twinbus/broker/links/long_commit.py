@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from twinbus.amqp.states import State
+from twinbus.broker.links.pending_changes import PendingChanges
 from twinbus.broker.links.settlement import check_all, settle_checked
 from twinbus.entities.message import NewMessage, QueuedMessage
 from twinbus.entities.queue import Queue
@@ -25,18 +26,20 @@ from twinbus.store.facts import Facts
 class LongCommit:
     """One transaction on its way to the disk."""
 
-    __slots__ = ("_batches", "_now_ms", "_pinned", "_schedules", "_sends", "topics")
+    __slots__ = ("_batches", "_changes", "_now_ms", "_pinned", "_schedules", "_sends", "topics")
 
     def __init__(
         self,
         settlements: Mapping[bytes, tuple[Queue, State | None]],
         sends: Mapping[Queue | Topic, list[NewMessage]],
         schedules: Mapping[Queue | Topic, Mapping[NewMessage, int]],
+        changes: PendingChanges,
         now_ms: int,
     ) -> None:
         self._now_ms = now_ms
         self._sends = sends
         self._schedules = schedules
+        self._changes = changes
         check_all(settlements, now_ms)
         self.topics = [target for target in dict.fromkeys((*sends, *schedules)) if isinstance(target, Topic)]
         self._batches = [topic.hand_out(sends.get(topic, []), now_ms) for topic in self.topics]
@@ -64,6 +67,7 @@ class LongCommit:
             if not target.deleted:
                 accept = target.keep if isinstance(target, Topic) else target.accept
                 place(target, accept, list(numbered), now_ms, facts, list(numbered.values()))
+        self._changes.put_states(now_ms, facts)
 
     def show(self) -> Iterator[None]:
         """Make the copies visible. Call this when the last commit is durable."""

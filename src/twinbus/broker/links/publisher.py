@@ -164,7 +164,8 @@ class Publisher:
         state = event.state
         if not isinstance(state, TransactionalState):
             raise ArgumentError("A transfer's state can only name a transaction.")
-        self._connection.transactions.get(state.txn_id).send(self.queue, messages)
+        transaction = self._connection.transactions.join(state.txn_id, self.link.session, self.queue)
+        transaction.send(self.queue, messages)
         if not event.settled:
             self.link.session.settle(event.delivery_id, state_transactional(state.txn_id, STATE_ACCEPTED))
             self._connection.flush_soon()

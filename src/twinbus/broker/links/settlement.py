@@ -7,6 +7,8 @@
 | modified with undeliverable-here    | defer                | modified |
 | rejected                            | dead-letter          | rejected, without an error |
 | released                            | release              | released |
+
+In a transaction the echo is the same, inside the transactional state.
 """
 
 from __future__ import annotations
@@ -16,9 +18,7 @@ from typing import Any
 
 from twinbus.amqp.codec import encode
 from twinbus.amqp.states import (
-    STATE_ACCEPTED,
     STATE_REJECTED_NO_ERROR,
-    STATE_RELEASED,
     Accepted,
     Modified,
     Rejected,
@@ -26,6 +26,7 @@ from twinbus.amqp.states import (
     State,
     TransactionalState,
     encode_state,
+    state_transactional,
 )
 from twinbus.broker.messages.changes import SYSTEM
 from twinbus.entities.changes import check_size, counted_bytes
@@ -42,29 +43,38 @@ _NO_OUTCOME_TEXT = "A settlement needs an outcome: accepted, rejected, released 
 def settle(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
     """Apply the outcome to the message locked by `token`; return the state to echo once the facts are durable."""
     _check_room(queue, held_bytes(state))
-    return settle_checked(queue, token, state, now_ms, facts)
+    settle_checked(queue, token, state, now_ms, facts)
+    return echo(state)
 
 
-def settle_checked(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> bytes:
-    """The same for an outcome that there is room for."""
+def echo(state: State | None) -> bytes:
+    """The state to answer with. A client takes a rejection with an error for a failure, so the error is left out."""
+    if isinstance(state, Rejected):
+        return STATE_REJECTED_NO_ERROR
+    if isinstance(state, TransactionalState):
+        return state_transactional(state.txn_id, echo(state.outcome))
+    if state is None:
+        raise ArgumentError(_NO_OUTCOME_TEXT)
+    return encode_state(state)
+
+
+def settle_checked(queue: Queue, token: bytes, state: State | None, now_ms: int, facts: Facts) -> None:
+    """Apply an outcome that there is room for."""
     if isinstance(state, Accepted):
         queue.complete(token, now_ms, facts)
-        return STATE_ACCEPTED
-    if isinstance(state, Released):
+    elif isinstance(state, Released):
         queue.release(token, now_ms, facts)
-        return STATE_RELEASED
-    if isinstance(state, Modified):
+    elif isinstance(state, Modified):
         changed = changes(state.annotations)
         if state.undeliverable_here:
             queue.defer(token, now_ms, facts, changed)
         else:
             queue.abandon(token, now_ms, facts, changed)
-        return encode_state(state)
-    if isinstance(state, Rejected):
+    elif isinstance(state, Rejected):
         reason, description, changed = _last_words(state)
         queue.dead_letter(token, now_ms, facts, reason, description, changed)
-        return STATE_REJECTED_NO_ERROR
-    raise ArgumentError(_NO_OUTCOME_TEXT)
+    else:
+        raise ArgumentError(_NO_OUTCOME_TEXT)
 
 
 def settle_all(settlements: Mapping[bytes, tuple[Queue, State | None]], now_ms: int, facts: Facts) -> None:

@@ -1,8 +1,9 @@
 """Transactions: sends and settlements on several entities that happen together or not at all.
 
 Work is checked when it arrives and done when the transaction is discharged: everything is checked again, then
-everything goes into one commit. A message settled in a transaction stays locked until then; if its receiver has
-forgotten the delivery, the message is returned when the transaction fails. A transaction belongs to its control link:
+everything goes into one commit. A message settled in a transaction stays locked until then, and its delivery stays
+unsettled, so that its receiver can settle it again after a rollback. If the receiver has forgotten the delivery, the
+message is returned when the transaction fails. A transaction belongs to its control link:
 when that link detaches, the transaction is rolled back.
 """
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus.amqp.events import Transfer
 from twinbus.amqp.link import Link
 from twinbus.amqp.message import AmqpMessage
+from twinbus.amqp.session import Session
 from twinbus.amqp.states import (
     STATE_ACCEPTED,
     AmqpError,
@@ -24,6 +26,7 @@ from twinbus.amqp.states import (
 )
 from twinbus.amqp.types import Described
 from twinbus.broker.links.long_commit import LongCommit
+from twinbus.broker.links.pending_changes import PendingChanges
 from twinbus.broker.links.settlement import check, held_bytes, kind_of, settle_all
 from twinbus.broker.metering.meter import Meter
 from twinbus.broker.sending import durable
@@ -36,6 +39,7 @@ from twinbus.errors import (
     ArgumentError,
     InternalError,
     MessageLockLostError,
+    NotAllowedError,
     ProtocolError,
     QuotaExceededError,
     ServerBusyError,
@@ -45,6 +49,7 @@ from twinbus.errors import (
 )
 from twinbus.ledger.words import Kind
 from twinbus.limits import (
+    FAN_OUT_COPIES_MAX,
     STRANGER_TRANSACTIONS_MAX,
     TRANSACTION_MESSAGES_MAX,
     TRANSACTION_MS_MAX,
@@ -66,8 +71,14 @@ _CODES: dict[Any, int] = {
 
 
 TOO_LATE_TEXT = f"The transaction took longer than {TRANSACTION_MS_MAX // 1000} s and was rolled back."
+SPAN_TEXT = (
+    "Local transactions cannot span multiple top-level entities such as queue or topic. Enable transactions across "
+    "entities in the client, or attach all links in the session of the control link."
+)
 # The deadline of a finished transaction: earlier than any time.
 _OVER_MS = -1
+# The AMQP session, the delivery's id on it, and the state to settle it with.
+KeptDelivery = tuple[Session, int, bytes]
 # Memory of a message or a settlement besides its bytes.
 _WORK_BYTES = 512
 
@@ -77,8 +88,11 @@ class Transaction:
 
     __slots__ = (
         "_account",
+        "_changes",
+        "_elsewhere",
         "_forgotten",
         "_held_bytes",
+        "_kept",
         "_schedules",
         "_sends",
         "_settlements",
@@ -97,12 +111,24 @@ class Transaction:
         self._schedules: dict[Queue | Topic, dict[NewMessage, int]] = {}
         # Lock tokens that the receiver has settled for good, so nobody can use them after a rollback.
         self._forgotten: list[bytes] = []
+        # Deliveries that were answered but not settled, and the answer when the transaction commits.
+        self._kept: list[KeptDelivery] = []
         self._settlements: dict[bytes, tuple[Queue, State | None]] = {}
+        self._changes = PendingChanges()
+        # The one entity that links of other sessions than the control link's may use; None until one does.
+        self._elsewhere: Queue | Topic | None = None
         self._size = 0
         # When it is rolled back unless discharged; on the steady clock.
         self.deadline_ms = deadline_ms
         # Fires at the deadline; None until set.
         self.timer: asyncio.TimerHandle | None = None
+
+    def stay_within(self, entity: Queue | Topic) -> None:
+        """A link of another session uses this entity: raise if such links have used another one."""
+        if self._elsewhere is None:
+            self._elsewhere = entity
+        elif self._elsewhere is not entity:
+            raise NotAllowedError(SPAN_TEXT)
 
     def send(self, queue: Queue | Topic, messages: list[NewMessage]) -> None:
         """Add messages to send. What the entity would reject now is rejected now."""
@@ -141,6 +167,32 @@ class Transaction:
         for token in tokens:
             self._settlements[token] = (queue, state)
 
+    def settles(self, token: bytes) -> bool:
+        """Whether it settles this message."""
+        return token in self._settlements
+
+    def keep(self, session: Session, delivery_id: int, answer: bytes) -> None:
+        """Remember a delivery that is settled with this answer once the transaction has committed."""
+        self._kept.append((session, delivery_id, answer))
+
+    @property
+    def kept(self) -> list[KeptDelivery]:
+        return self._kept
+
+    def set_session_state(self, queue: Queue, session_id: str, state: bytes | None, now_ms: int) -> None:
+        """Set a session's state at the commit; its holder must still hold it then."""
+        self._check_size(1)
+        self._changes.set_state(queue, session_id, state, now_ms)
+        self._take(len(state or b"") + _WORK_BYTES)
+        self._size += 1
+
+    def cancel(self, queue: Queue | Topic, numbers: list[int]) -> None:
+        """Cancel scheduled messages at the commit; none of them may have become due by then."""
+        self._check_size(len(numbers))
+        self._changes.cancel(queue, numbers)
+        self._take(len(numbers) * _WORK_BYTES)
+        self._size += len(numbers)
+
     @property
     def takes_long(self) -> bool:
         """Whether a topic makes so many copies that `begin_commit` must be used."""
@@ -148,21 +200,27 @@ class Transaction:
 
     def begin_commit(self, now_ms: int, steady_ms: int) -> LongCommit:
         """Start a commit in steps, or raise without having done anything."""
-        self._check(steady_ms)
-        return LongCommit(self._settlements, self._sends, self._schedules, now_ms)
+        self._check(now_ms, steady_ms)
+        if self._changes.cancels:
+            # A cancelled message could become due between the steps.
+            raise NotAllowedError(f"A transaction with more than {FAN_OUT_COPIES_MAX} copies cannot cancel schedules.")
+        return LongCommit(self._settlements, self._sends, self._schedules, self._changes, now_ms)
 
     def commit(self, now_ms: int, steady_ms: int, facts: Facts) -> None:
         """Do everything, or raise without having done anything."""
-        self._check(steady_ms)
+        self._check(now_ms, steady_ms)
         settle_all(self._settlements, now_ms, facts)
+        self._changes.cancel_all(now_ms, facts)
         for target, messages in self._sends.items():
             target.send(messages, now_ms, facts)
         for target, numbered in self._schedules.items():
             target.schedule(list(numbered), now_ms, facts, list(numbered.values()))
+        self._changes.put_states(now_ms, facts)
 
-    def _check(self, steady_ms: int) -> None:
+    def _check(self, now_ms: int, steady_ms: int) -> None:
         if steady_ms > self.deadline_ms:
             raise ArgumentError(TOO_LATE_TEXT)
+        self._changes.check(now_ms)
         for target in (*self._sends, *self._schedules):
             target.check_send(self._waiting(target))
 
@@ -192,6 +250,8 @@ class Transaction:
         self._sends = {}
         self._schedules = {}
         self._settlements = {}
+        self._kept = []
+        self._changes = PendingChanges()
 
     def expire(self, now_ms: int, facts: Facts) -> None:
         """Roll back, because nobody discharged it in time; remember only that it existed."""
@@ -249,6 +309,17 @@ class ConnectionTransactions:
                 "The transaction is not known: it was discharged, or its control link is gone."
             )
         return found[1]
+
+    def join(self, txn_id: bytes, session: Session, entity: Queue | Topic) -> Transaction:
+        """The transaction for work on an entity, by a link of `session`.
+
+        As in the service, only links in the session of the control link may use several queues and topics: that is how
+        clients enable transactions across entities.
+        """
+        transaction = self.get(txn_id)
+        if session is not self._open[txn_id][0].session:
+            transaction.stay_within(top_level(entity))
+        return transaction
 
     def discharge(self, txn_id: bytes) -> Transaction:
         """Remove a transaction, to commit it or roll it back."""
@@ -366,13 +437,18 @@ class ControlLink:
     def _answer_after(self, transaction: Transaction, delivery_id: int, facts: Facts) -> None:
         host = self._connection.host
         transaction.count(host.meter)
+        facts.then.append((self._committed, (delivery_id, transaction.kept)))
         _end(transaction)
-        facts.then.append((self._committed, delivery_id))
         host.commits.request()
 
-    def _committed(self, delivery_id: int) -> None:
+    def _committed(self, answer: tuple[int, list[KeptDelivery]]) -> None:
+        delivery_id, kept = answer
+        for session, number, state in kept:
+            session.settle_kept(number, state)
         self._link.session.settle(delivery_id, STATE_ACCEPTED)
         self._connection.flush_soon()
+        if kept and self._connection.crowded:
+            self._connection.make_room()
 
     def on_detached(self, orderly: bool) -> None:
         self._roll_back(self._connection.transactions.abandon(self._link))
@@ -394,6 +470,14 @@ class ControlLink:
 
     def on_disposed(self, delivery_id: int, tag: bytes, state: State | None, settled: bool) -> None:
         """Never called: the peer sends on this link."""
+
+
+def top_level(entity: Queue | Topic) -> Queue | Topic:
+    """The queue or topic that an entity belongs to."""
+    if isinstance(entity, Topic):
+        return entity
+    queue = entity if entity.owner is None else entity.owner
+    return queue if queue.subscription is None else queue.subscription.topic
 
 
 def _end(transaction: Transaction) -> None:

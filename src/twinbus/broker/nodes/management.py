@@ -54,6 +54,7 @@ from twinbus.limits import (
 
 if TYPE_CHECKING:
     from twinbus.broker.connections.connection import BrokerConnection
+    from twinbus.broker.links.transactions import Transaction
 
 _PREFIX = "com.microsoft:"
 # The only operation on an entity that the service does not have.
@@ -138,7 +139,7 @@ class EntityManagement:
             raise UnsupportedError(f"The operation '{name[:64]}' is not known to this node.")
         # Some clients put a token for the node, others for its entity. Both cover the node's path.
         self._connection.claims.require(f"{self._path}/{MANAGEMENT}", right)
-        if request.txn_id is not None and known not in ("update-disposition", "schedule-message"):
+        if request.txn_id is not None and not _fits_transactions(known, request):
             raise UnsupportedError(f"The operation '{name[:64]}' cannot be part of a transaction.")
         if not isinstance(queue, Topic):
             done = method(self, queue, request)
@@ -173,6 +174,9 @@ class EntityManagement:
         """Answer 200 with `body` once the effect is on disk."""
         self._host.commits.facts.then.append((_succeed, (request, body, self._connection)))
 
+    def _transaction(self, txn_id: bytes, entity: Queue | Topic, request: Request) -> Transaction:
+        return self._connection.transactions.join(txn_id, request.session, entity)
+
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def schedule(self, queue: Queue | Topic, request: Request) -> Sizes:
@@ -192,7 +196,7 @@ class EntityManagement:
                 raise ArgumentError("A message to schedule needs the annotation x-opt-scheduled-enqueue-time.")
             messages.append(message)
         if request.txn_id is not None:
-            transaction = self._connection.transactions.get(request.txn_id)
+            transaction = self._transaction(request.txn_id, queue, request)
             numbers = transaction.schedule(queue, messages, host.commits.facts)
             # After a commit: until then, a crash would give the numbers to other messages.
             self._after_commit(request, {"sequence-numbers": Array(numbers, ARRAY_OF_LONG)})
@@ -203,6 +207,10 @@ class EntityManagement:
 
     def cancel(self, queue: Queue | Topic, request: Request) -> Sizes:
         numbers = _numbers(request)
+        if request.txn_id is not None:
+            self._transaction(request.txn_id, queue, request).cancel(queue, numbers)
+            request.answer_management(200, "OK", {})
+            return []
         queue.cancel(numbers, self._host.clock.now_ms(), self._host.commits.facts)
         self._after_commit(request, {})
         return [0] * len(numbers)
@@ -325,7 +333,7 @@ class EntityManagement:
         state = _outcome_of(request.arguments)
         tokens = _tokens(request)
         if request.txn_id is not None:
-            self._connection.transactions.get(request.txn_id).settle_all(queue, tokens, state, now_ms)
+            self._transaction(request.txn_id, queue, request).settle_all(queue, tokens, state, now_ms)
             request.answer_management(200, "OK", {})
             return []
         settle_all(dict.fromkeys(tokens, (queue, state)), now_ms, self._host.commits.facts)
@@ -379,6 +387,11 @@ class EntityManagement:
         state = request.arguments.get("session-state")
         if state is not None and not isinstance(state, bytes):
             raise ArgumentError("session-state must be binary or null.")
+        if request.txn_id is not None:
+            transaction = self._transaction(request.txn_id, queue, request)
+            transaction.set_session_state(queue, _session_id(request), state, self._host.clock.now_ms())
+            request.answer_management(200, "OK", {})
+            return
         queue.set_session_state(_session_id(request), state, self._host.clock.now_ms(), self._host.commits.facts)
         self._after_commit(request, {})
 
@@ -411,6 +424,17 @@ class EntityManagement:
         if not queue.settings.requires_session:
             raise NotAllowedError(f"The entity '{queue.path}' does not have sessions.")
         return queue.held_session(str(session_id), self._host.clock.now_ms())
+
+
+def _fits_transactions(operation: str, request: Request) -> bool:
+    """Whether a request may come inside a transaction.
+
+    The .NET client puts every request made inside a scope into the transaction, also those that only read or renew.
+    Like a receiver's deliveries, these are not part of it. A deletion would have to be.
+    """
+    if operation == "receive-by-sequence-number":
+        return int(request.arguments.get("receiver-settle-mode") or 0) == 1
+    return operation in _DONE_AT_COMMIT or operation in _DONE_AT_ONCE
 
 
 def _succeed(answer: tuple[Request, dict[str, Any], BrokerConnection]) -> None:
@@ -507,6 +531,19 @@ _OPERATIONS: dict[str, tuple[Right, _Operation]] = {
     "remove-rule": (Right.MANAGE, EntityManagement.remove_rule),
     "enumerate-rules": (Right.LISTEN, EntityManagement.enumerate_rules),
 }
+
+# Operations that a transaction holds back until its commit, and those that it does not contain but permits.
+_DONE_AT_COMMIT = frozenset(("update-disposition", "schedule-message", "cancel-scheduled-message", "set-session-state"))
+_DONE_AT_ONCE = frozenset(
+    (
+        "peek-message",
+        "renew-lock",
+        "renew-session-lock",
+        "get-session-state",
+        "get-message-sessions",
+        "enumerate-rules",
+    )
+)
 
 # Operations of a topic, with the same rights: nothing can be received, but scheduled messages can be peeked.
 _TOPIC_OPERATIONS: dict[str, Callable[[EntityManagement, Topic, Request], Sizes | None]] = {

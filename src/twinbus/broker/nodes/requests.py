@@ -43,7 +43,7 @@ _NAMESAKES_MAX = 16
 class Request:
     """One request and how to answer it."""
 
-    __slots__ = ("_connection", "_node", "_session", "arguments", "message", "operation", "properties", "txn_id")
+    __slots__ = ("_connection", "_node", "arguments", "message", "operation", "properties", "session", "txn_id")
 
     def __init__(
         self, connection: BrokerConnection, link: Link, node: str, message: AmqpMessage, txn_id: bytes | None = None
@@ -52,7 +52,7 @@ class Request:
         # The address of the node: `$cbs`, or an entity's path with `/$management`.
         self._node = node
         # The AMQP session of the request link, where the reply link is looked for first.
-        self._session = link.session
+        self.session = link.session
         self.message = message
         # Application properties; never None.
         self.properties: dict[Any, Any] = message.application_properties or {}
@@ -69,7 +69,7 @@ class Request:
 
     def answer(self, properties: dict[str, Any], body: Any, delivered: Delivered | None = None) -> None:
         """Answer; `delivered` is called with whether the answer was written to the socket."""
-        reply = self._connection.replies.find(self._node, self.message.reply_to, self._session)
+        reply = self._connection.replies.find(self._node, self.message.reply_to, self.session)
         if reply is None:
             # The client closed its reply link: nobody waits for the answer.
             if delivered is not None:
