@@ -29,6 +29,7 @@ from twinbus.limits import (
     STRANGER_INPUT_BYTES_MAX,
     STRANGER_LINKS_MAX,
     STRANGER_SESSIONS_MAX,
+    STRANGER_TRANSACTIONS_MAX,
     TOKEN_MESSAGE_BYTES_MAX,
     TOKEN_PROPERTIES_BYTES_MAX,
     WRONG_KEY_PAUSE_MS,
@@ -169,14 +170,17 @@ def test_without_a_key_nobody_learns_what_exists(broker: Broker) -> None:
         assert len({error.description.partition(" Resource")[0] for error in errors}) == 1
 
 
-def test_a_transaction_may_be_declared_before_the_token_and_does_nothing(broker: Broker) -> None:
-    # The Java client's createTransaction() is the first thing on its connection: the token comes with the first sender.
+def test_transactions_may_be_declared_before_the_token_and_do_nothing(broker: Broker) -> None:
+    # Java's createTransaction() is the first thing on its connection, as are .NET's scopes, any number of them at once:
+    # the token comes with the first sender.
     with Peer(broker) as peer:
         link = peer.session.attach_sender("c", source=Source("s"), target=Coordinator())
         peer._answered(link)
         declare = AmqpMessage()
         declare.value, declare.has_value = Described(ULong(0x31), [None]), True
-        assert isinstance(peer.send(link, declare), Declared)
+        for _ in range(STRANGER_TRANSACTIONS_MAX):
+            assert isinstance(peer.send(link, declare), Declared)
+        assert isinstance(peer.send(link, declare), Rejected)
         assert peer.refusal(lambda: peer.sender("q")).condition == "amqp:unauthorized-access"
 
 
