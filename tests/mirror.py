@@ -66,7 +66,7 @@ TESTED_BY: dict[str, str] = {
     "entities/test_expiry.py": "due",
     "entities/test_queue.py": "receiving refusals",
     "entities/test_schedule.py": "scheduling",
-    "entities/test_topic.py": "selection topic_settings",
+    "entities/test_topic.py": "topic_settings",
     "entities/test_settings.py": "setting",
     "entities/test_namespace.py": "effects entity_ids sweep",
     "entities/test_restore.py": "audit findings",

@@ -237,6 +237,7 @@ HTTP_STEP_BYTES: Final = 4 * 1024  # parsed at a time; as small as a request or 
 BATCH_STEP_BYTES: Final = 8 * 1024  # larger batches are read in steps
 SLICE_EVENTS: Final = 16  # frames of one client between two checks of the time
 COMMIT_ROWS_MAX: Final = 4_000  # rows waiting for a commit; above this, long-running work waits
+ANSWERS_WAITING_MAX: Final = 1_000  # calls after commits; above this, long-running work waits, too
 GATHER_MS: Final = 8  # that a commit waits for more while clients are behind
 SELECTOR_STEP_MESSAGES: Final = 16  # messages that a selector looks at between two checks of the time
 SELECTED_MESSAGES_MAX: Final = 4_096  # matches that a selector remembers; meanwhile it looks at no more messages
@@ -247,6 +248,8 @@ COMPACT_EVERY: Final = 1_024  # ... after this many more have left; a small inde
 ACQUIRE_BYTES_MAX: Final = 4 * 1024**2
 SEND_STEP_MESSAGES: Final = 250  # messages per send to a queue; larger batches are accepted in steps
 FAN_OUT_COPIES_MAX: Final = 1_000  # copies of one send to a topic made at once; more are made in steps
+SELECT_US_MAX: Final = 4_000  # estimated work of the rules for one send to a topic; more is done in steps
+COPY_US: Final = 8  # by which ticks compare the work of rules with that of copies
 FORWARD_COPIES_MAX: Final = 250  # a message forwarded to a topic counts once per matching subscription
 
 # --- ledger and metrics -----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,12 @@ from twinbus.broker.server import Server
 from twinbus.broker.slices import Slices, Work
 from twinbus.client import Message
 from twinbus.client.batch import encode_batch
+from twinbus.entities.filters import SqlFilter
 from twinbus.entities.message import NewMessage
+from twinbus.entities.rule import Rule
 from twinbus.entities.settings import QueueSettings
-from twinbus.limits import COMMIT_ROWS_MAX, SLICE_EVENTS, SLICE_MS
+from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
+from twinbus.limits import ANSWERS_WAITING_MAX, COMMIT_ROWS_MAX, SLICE_EVENTS, SLICE_MS
 from twinbus.store.facts import Facts, Table
 from twinbus.testing import Broker
 
@@ -75,6 +78,24 @@ async def test_pieces_of_work_take_steps_in_turn_and_the_loop_has_its_own_betwee
     assert max(runs) <= STEPS
     tail = [name for name in seen if name != "bystander"][STEPS : 2 * STEPS]
     assert set(tail) == {"a", "b"}
+
+
+async def test_a_step_that_asks_does_not_prolong_its_slice() -> None:
+    made = slices(Disk())
+    turn = 0
+    seen: list[int] = []
+
+    def work() -> Work:
+        for _ in range(40):
+            seen.append(turn)
+            if made.over():
+                yield None
+
+    made.start(work())
+    while len(seen) < 40:
+        turn += 1
+        await asyncio.sleep(0)
+    assert max(Counter(seen).values()) <= STEPS
 
 
 async def test_work_waits_while_a_commit_has_enough_rows() -> None:
@@ -261,6 +282,57 @@ def test_requests_in_one_write_take_several_turns(broker: Broker, monkeypatch: p
     assert turns.most <= STEPS
 
 
+def test_rules_with_much_to_search_take_several_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(broker)
+    rules = 60
+
+    def create(server: Server) -> None:
+        host = server.hosts["contoso"]
+        host.create_topic(TopicSettings(path="judged"))
+        host.create_subscription(SubscriptionSettings(topic="judged", name="s"))
+        for number in range(rules):
+            condition = SqlFilter(f"p LIKE '%{'a_' * 20}{number}%' AND '{'x' * 800}' = '{'x' * 100}'")
+            host.add_rule("judged", "s", Rule(str(number), condition, None, 0))
+        host.remove_rule("judged", "s", "$Default")
+
+    broker.call(create)
+    monkeypatch.setattr(SqlFilter, "matches", turns.counting(SqlFilter.matches))
+    with Peer(broker) as peer:
+        message = text("x")
+        message.application_properties = {"p": "ab" * 15_000}
+        payload = encode_batch([message.encode()] * 3)
+        link = peer.sender("judged")
+        link.send(payload, tag=b"batch", settled=False, message_format=BATCH_FORMAT)
+        peer.wait(Disposed)
+    assert len(turns.done) == 3 * rules
+    assert turns.most <= STEPS + 1
+
+
+def test_sends_to_a_wide_topic_take_several_turns(broker: Broker) -> None:
+    def create(server: Server) -> None:
+        host = server.hosts["contoso"]
+        host.create_topic(TopicSettings(path="wide"))
+        for number in range(40):
+            host.create_subscription(SubscriptionSettings(topic="wide", name=str(number)))
+
+    def numbered(server: Server) -> int:
+        return server.hosts["contoso"].entities.topic("wide").numbers.last
+
+    broker.call(create)
+    turns = Turns(broker, numbered)
+    with Peer(broker) as peer:
+        link = peer.sender("wide")
+        count = 60
+        for number in range(count):
+            link.send(text("x").encode(), tag=str(number).encode(), settled=False)
+        peer.flush()
+        while count:
+            count -= len(peer.wait(Disposed).deliveries)
+    turns.look()
+    assert len(turns.done) == 60
+    assert turns.most <= STEPS
+
+
 def test_a_large_batch_is_read_in_several_turns(broker: Broker) -> None:
     turns = Turns(broker)
 
@@ -330,6 +402,36 @@ def test_a_receiver_that_vanishes_gives_back_in_several_turns(broker: Broker) ->
 # --- commits and time -----------------------------------------------------------------------------------------------
 
 
+async def test_long_work_waits_while_many_answers_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it makes more of them than go out, and everybody behind them waits longer and longer."""
+    host = opened(tmp_path)
+    host.start()
+    await host.commits.drain()
+    monkeypatch.setattr(commits.time, "perf_counter", ticking())
+    answered = 0
+    seen: list[int] = []
+
+    def answer(_: None) -> None:
+        nonlocal answered
+        answered += 1
+
+    def work() -> Work:
+        for _ in range(10):
+            seen.append(answered)
+            yield None
+
+    for _ in range(2 * ANSWERS_WAITING_MAX):
+        host.commits.facts.then.append((answer, None))
+    host.create_queue(QueueSettings(path="q"))
+    while not answered:
+        await asyncio.sleep(0)
+    host.slices.start(work())
+    while len(seen) < 10:
+        await asyncio.sleep(0)
+    assert seen[0] > ANSWERS_WAITING_MAX
+    await host.stop()
+
+
 async def test_answers_go_out_in_order_over_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = opened(tmp_path)
     host.start()
@@ -391,6 +493,7 @@ async def test_time_does_no_more_while_a_commit_has_enough_rows(tmp_path: Path) 
 def test_a_commit_is_full_by_rows_of_every_kind() -> None:
     loop = CommitLoop.__new__(CommitLoop)
     loop.facts = Facts()
+    loop._answers = deque()
     for number in range(COMMIT_ROWS_MAX // 2):
         loop.facts.delete(Table.INDEX, number.to_bytes(12, "big"))
     assert not loop.full

@@ -21,6 +21,8 @@ def in_code(number: str, unit: str, name: str) -> float:
     value = float(number.replace(",", ""))
     if re.search(r"_MS(_|$)", name):
         return value * MS[unit]
+    if re.search(r"_US(_|$)", name):
+        return value * MS[unit] * 1_000
     if re.search(r"_S(_|$)", name):
         return value * MS[unit] / 1_000
     if re.search(r"(^|_)BYTES(_|$)", name):

@@ -318,6 +318,46 @@ def test_messages_that_return_meanwhile_keep_their_place() -> None:
 
 
 def test_only_many_copies_are_handed_out_in_steps() -> None:
-    made = house()
+    made = TopicHouse()
+    for name in SUBSCRIPTIONS:
+        made.subscribe(name)
     assert not made.topic.hands_out_long([post("a")] * (FAN_OUT_COPIES_MAX // 4))
     assert made.topic.hands_out_long([post("a")] * (FAN_OUT_COPIES_MAX // 4 + 1))
+    # A rule with an action may make a copy of its own.
+    made.add_rule("all", "more", "1 = 1", "SET seen = 1")
+    assert made.topic.hands_out_long([post("a")] * (FAN_OUT_COPIES_MAX // 4))
+
+
+def test_much_work_for_the_rules_is_done_in_steps() -> None:
+    made = TopicHouse()
+    made.subscribe("s", "p LIKE '%a_b%'")
+    short, long = post("a", p="x" * 100), post("a", p="x" * 30_000, size=30_100)
+    assert not made.topic.hands_out_long([short] * 50)
+    assert not made.topic.hands_out_long([long])
+    # A large body is nothing to a rule.
+    assert not made.topic.hands_out_long([post("a", size=10**8)] * 10)
+    for number in range(300):
+        made.add_rule("s", str(number), f"p LIKE '%a_{number}%'")
+    assert not made.topic.hands_out_long([short])
+    assert made.topic.hands_out_long([short] * 50)
+    assert made.topic.hands_out_long([long])
+    for number in range(300):
+        made.subscription("s").remove_rule(str(number), made.now, made.facts)
+    assert not made.topic.hands_out_long([long])
+
+
+def test_stored_rules_are_compiled_in_steps_with_the_first_message() -> None:
+    made = TopicHouse()
+    made.subscribe("s")
+    for number in range(100):
+        made.add_rule("s", str(number), f"color = 'blue' AND number = {number}")
+    assert not made.topic.hands_out_long([post("a")])
+    made.crash()
+    assert made.topic.hands_out_long([post("a")])
+    work = made.topic.hand_out([post("a")], made.now)
+    assert len(list(work.steps(lambda: made.facts))) >= 100
+    finish(made, work)
+    made.topic.let_go(made.now)
+    # The subscription takes everything, so that nobody evaluates them; they are compiled all the same.
+    assert not made.topic.hands_out_long([post("a")])
+    assert made.finish(made.sub("s")) == ["a"]

@@ -11,7 +11,7 @@ from twinbus.entities.queue import Queue
 from twinbus.entities.settings import QueueSettings
 from twinbus.entities.topic_settings import SubscriptionSettings, TopicSettings
 from twinbus.errors import ArgumentError
-from twinbus.limits import FORWARD_COPIES_MAX
+from twinbus.limits import FORWARD_COPIES_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Table
 
 
@@ -390,3 +390,20 @@ def test_a_deleted_queue_takes_its_transfer_dead_letters_along() -> None:
     house.sweep()
     assert house.bodies == 0
     assert house.tables.rows[Table.INDEX] == {}
+
+
+def test_a_tick_makes_a_bounded_number_of_copies_whoever_forwards() -> None:
+    house = TopicHouse()
+    for number in range(100):
+        house.subscribe(f"s{number}")
+    queues = [house.create(f"source{number}", forward_to="t") for number in range(3)]
+    for queue in queues:
+        queue.send([post(str(number)) for number in range(20)], house.now, house.facts)
+    house.commit()
+    most = 0
+    while (at_ms := house.namespace.next_deadline()) is not None and at_ms <= house.now:
+        house.namespace.tick(house.now, house.facts)
+        most = max(most, len(house.facts.index))
+        house.commit()
+    assert len(house.finish(house.sub("s7"))) == 60
+    assert most <= TICK_MESSAGES_MAX + 3 * 100

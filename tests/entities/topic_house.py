@@ -50,6 +50,9 @@ class JsonView:
     def readable(self) -> bool:
         return True
 
+    def looked_bytes(self) -> int:
+        return len(json.dumps(self._properties))
+
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
         self._system |= {"SequenceNumber": seq, "EnqueuedTimeUtc": enqueued_ms, "ExpiresAtUtc": expires_ms}
 

@@ -22,6 +22,7 @@ from typing import Any
 from twinbus.broker.metering.histogram import Histogram
 from twinbus.errors import StoreError
 from twinbus.limits import (
+    ANSWERS_WAITING_MAX,
     COMMIT_ROWS_MAX,
     GATHER_MS,
     PENDING_BYTES_MAX,
@@ -119,9 +120,11 @@ class CommitLoop:
 
     @property
     def full(self) -> bool:
-        """Whether as many rows wait as one commit should write; large jobs pause until that commit has begun."""
+        """Whether as many rows wait as one commit should write, or as many calls as one commit should cause; large jobs
+        pause until that commit has begun, or until those calls are made."""
         facts = self.facts
-        return len(facts.index) + len(facts.deletes) + len(facts.bodies) + len(facts.rows) >= COMMIT_ROWS_MAX
+        rows = len(facts.index) + len(facts.deletes) + len(facts.bodies) + len(facts.rows)
+        return rows >= COMMIT_ROWS_MAX or len(self._answers) >= ANSWERS_WAITING_MAX
 
     def index_row(self, key: bytes, stored: bytes) -> bytes:
         """An index row on disk as it will be when everything that waits is durable; GONE_ROW if it will be deleted."""
@@ -247,6 +250,7 @@ class CommitLoop:
     def _answer_on(self) -> None:
         """Make the calls that are due, one slice per turn of the loop."""
         answers = self._answers
+        was_full = len(answers) >= ANSWERS_WAITING_MAX
         ends_s = time.perf_counter() + SLICE_MS / 1000
         while answers:
             for _ in range(min(len(answers), _ANSWERS)):
@@ -255,6 +259,9 @@ class CommitLoop:
                     call(argument)
                 except Exception:
                     logger.exception("answering after a commit failed")
+            if was_full and len(answers) < ANSWERS_WAITING_MAX and self.on_relief is not None:
+                was_full = False
+                self.on_relief()
             if answers and time.perf_counter() >= ends_s and self._loop is not None:
                 self._loop.call_soon(self._answer_on)
                 return

@@ -102,7 +102,7 @@ class Slices:
         self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        self._scheduled = False
+        # It stays scheduled until the end: a step that asks whether the slice is over must not begin another one.
         works = self._works
         self._ends_s = self._now_s() + SLICE_MS / 1000
         while works and not self._commits.full:
@@ -110,8 +110,10 @@ class Slices:
             if self._step(work):
                 works.append(work)
             if self._now_s() >= self._ends_s:
+                self._scheduled = False
                 self.wake()
                 return
+        self._scheduled = False
         if works:
             self._commits.hurry()
 

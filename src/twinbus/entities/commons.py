@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Commons:
     """Body numbers, lock tokens, deadlines, rows left by deleted entities, and the index of entities."""
 
-    __slots__ = ("accounts", "alarms", "bodies", "by_id", "sweep", "targets", "tokens", "views")
+    __slots__ = ("accounts", "alarms", "bodies", "by_id", "sweep", "targets", "tick_work", "tokens", "views")
 
     def __init__(
         self, tokens: Callable[[], bytes], bodies: Bodies, views: Views, accounts: Accounts | None = None
@@ -36,5 +36,7 @@ class Commons:
         self.sweep = Sweep(bodies)
         # Every entity and dead-letter queue by entity id.
         self.by_id: dict[int, Queue | Topic] = {}
+        # Copies that ticks have made so far, and work of rules that counts like copies.
+        self.tick_work = 0
         # Queues and topics by lower-case path: the possible forwarding targets.
         self.targets: dict[str, Queue | Topic] = {}

@@ -170,7 +170,8 @@ class FanOut:
             return {choice.subscription: ([choice] * len(originals), originals) for choice in shared}
         plan: dict[Subscription, _Copies] = {subscription: ([], []) for subscription in topic.subscriptions}
         for original, view in originals:
-            chosen = [choice for choice in topic.selection.select(view) if choice.subscription in plan]
+            selected = yield from topic.selection.select_in_steps(view)
+            chosen = [choice for choice in selected if choice.subscription in plan]
             for choice in chosen:
                 choices, taken = plan[choice.subscription]
                 choices.append(choice)

@@ -18,13 +18,15 @@ from twinbus.errors import (
     QuotaExceededError,
     ServiceError,
 )
-from twinbus.limits import FORWARD_COPIES_MAX, FORWARD_HOPS_MAX
+from twinbus.limits import COPY_US, FORWARD_COPIES_MAX, FORWARD_HOPS_MAX, SELECT_US_MAX, TICK_MESSAGES_MAX
 from twinbus.store.facts import Facts
 
 from .commons import Commons
 from .message import ACTIVE, QueuedMessage, Relayed
 from .moves import dead_letter, pick
 from .refusals import not_found
+from .selection import Choosing
+from .topic import Topic
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -56,15 +58,38 @@ def forward_due(queue: Queue, path: str, commons: Commons, now_ms: int, facts: F
     if target is not None and target.held is not None:
         return 0  # a topic in the middle of a large batch: later
     while copies < FORWARD_COPIES_MAX:
+        chosen: Choosing | None = None
+        first = queue.messages.available.first()
+        if first is not None and isinstance(target, Topic) and target.selection.looks:
+            view = commons.views.of_stored(first)
+            cost_us = target.selection.cost_us(1, view.looked_bytes())
+            if cost_us > SELECT_US_MAX and first.state == ACTIVE:
+                chosen = target.choose(queue, first, _expires_ms(queue, first), view, now_ms, facts)
+                if chosen is None:
+                    # More in the next tick.
+                    copies = TICK_MESSAGES_MAX
+                    break
+            copies += cost_us // COPY_US
         picked = pick(queue, queue.messages.available, 1, now_ms, facts)
         if not picked:
             break
-        copies += _forward(queue, picked[0], path, commons, now_ms, facts)
+        if chosen is not None and picked[0] is not first:
+            chosen = None  # it has expired
+        copies += _forward(queue, picked[0], path, commons, now_ms, facts, chosen)
         forwarded += 1
+    commons.tick_work += copies
     return forwarded
 
 
-def _forward(queue: Queue, message: QueuedMessage, path: str, commons: Commons, now_ms: int, facts: Facts) -> int:
+def _forward(
+    queue: Queue,
+    message: QueuedMessage,
+    path: str,
+    commons: Commons,
+    now_ms: int,
+    facts: Facts,
+    chosen: Choosing | None,
+) -> int:
     """Forward or dead-letter one message; return how many copies that made."""
     carried = _carried(queue, message, now_ms)
     if carried.hops > FORWARD_HOPS_MAX:
@@ -81,6 +106,8 @@ def _forward(queue: Queue, message: QueuedMessage, path: str, commons: Commons, 
         dead_letter(queue, message, _transfer(queue), _reason(error), error.text, facts)
         return 1
     queue.messages.hand_over(message, facts)
+    if isinstance(target, Topic):
+        return max(target.relay(carried, view, now_ms, facts, chosen), 1)
     return max(target.relay(carried, view, now_ms, facts), 1)
 
 
@@ -89,16 +116,14 @@ def _carried(queue: Queue, message: QueuedMessage, now_ms: int) -> Relayed:
     origin_seq, hops, source = message.seq, 1, None
     if isinstance(message, Relayed):
         origin_seq, hops, source = message.origin_seq, message.hops + 1, message.dead_letter_source
-    expires_ms = message.expires_ms
     if queue.owner is not None:
-        # It may have expired long ago: that can be why it was dead-lettered.
-        source, expires_ms = queue.owner.path, None
+        source = queue.owner.path
     return Relayed(
         0,
         message.body_number,
         message.size,
         now_ms,
-        expires_ms,
+        _expires_ms(queue, message),
         ACTIVE,
         0,
         None,
@@ -107,6 +132,11 @@ def _carried(queue: Queue, message: QueuedMessage, now_ms: int) -> Relayed:
         hops,
         source,
     )
+
+
+def _expires_ms(queue: Queue, message: QueuedMessage) -> int | None:
+    """When it expires at the target. A dead letter may have expired long ago: that can be why it is one."""
+    return None if queue.owner is not None else message.expires_ms
 
 
 def _transfer(queue: Queue) -> Queue:

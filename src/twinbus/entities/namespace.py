@@ -257,8 +257,9 @@ class Namespace:
                 effects.append(Effect(EffectKind.IDLE_DELETED, entity, 1))
                 budget -= 1
                 continue
+            before = self._commons.tick_work
             done = entity.tick(now_ms, facts)
-            budget -= 1 + sum(effect.count for effect in done)
+            budget -= 1 + max(sum(effect.count for effect in done), self._commons.tick_work - before)
             effects.extend(done)
         return effects
 

@@ -48,6 +48,11 @@ class Schedule:
                 found.append(message)
         return found
 
+    def first_due(self, now_ms: int) -> QueuedMessage | None:
+        """The earliest due message, without removing it."""
+        at_ms = self.deadline_ms()
+        return self.messages[self._heap[0][1]] if at_ms is not None and at_ms <= now_ms else None
+
     def deadline_ms(self) -> int | None:
         while self._heap and self._heap[0][1] not in self.messages:
             heappop(self._heap)

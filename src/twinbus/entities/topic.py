@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import FilterEvaluationError, QuotaExceededError, ServerBusyError
-from twinbus.limits import FAN_OUT_COPIES_MAX, SUBSCRIPTIONS_PER_TOPIC_MAX, TICK_MESSAGES_MAX, UNLIMITED_MS
+from twinbus.limits import (
+    COPY_US,
+    FAN_OUT_COPIES_MAX,
+    SELECT_US_MAX,
+    SLICE_EVENTS,
+    SUBSCRIPTIONS_PER_TOPIC_MAX,
+    TICK_MESSAGES_MAX,
+    UNLIMITED_MS,
+)
 from twinbus.store.facts import Facts
 
 from .admission import checked_bytes
@@ -27,12 +35,13 @@ from .messages import Counts, Messages, index_rows, sweep_arrivals
 from .quota import Quota
 from .refusals import too_large
 from .scheduling import cancel_scheduled, schedule_messages
-from .selection import Choice, Selection
+from .selection import Choice, Choosing, Selection
 from .sequence import SequenceNumbers
 from .sweep import mark_deleted
 from .topic_settings import TopicSettings
 
 if TYPE_CHECKING:
+    from .queue import Queue
     from .subscription import Subscription
     from .views import StoredView
 
@@ -43,6 +52,7 @@ class Topic:
     __slots__ = (
         "_arrivals",
         "_by_name",
+        "_choosing",
         "_commons",
         "_copies_bytes_max",
         "accessed_ms",
@@ -86,6 +96,8 @@ class Topic:
         self._by_name: dict[str, Subscription] = {}
         # All rules of all subscriptions.
         self.selection = Selection(commons.accounts.rules)
+        # Selections that take several ticks, by the entity whose message it is: itself, or one that forwards to it.
+        self._choosing: dict[Queue | Topic, Choosing] = {}
         self.numbers = SequenceNumbers(entity_id)
         # Only scheduled messages, including damaged ones.
         self.messages = Messages(entity_id, commons, None, False)
@@ -175,9 +187,25 @@ class Topic:
             elif duplicates.find(new.message_id, now_ms) is None:
                 duplicates.add(new.message_id, self.accept(new, now_ms, facts), now_ms, facts)
 
+    @property
+    def costly(self) -> bool:
+        """Whether a message may cost far more than on a queue."""
+        return len(self._by_name) > SLICE_EVENTS or self.selection.looks
+
     def hands_out_long(self, messages: Sequence[NewMessage]) -> bool:
-        """Whether these messages make so many copies that `hand_out` must be used."""
-        return len(messages) * len(self._by_name) > FAN_OUT_COPIES_MAX
+        """Whether these messages make so many copies, or so much work for the rules, that `hand_out` must be used."""
+        selection = self.selection
+        if len(messages) * (len(self._by_name) + selection.acting_count) > FAN_OUT_COPIES_MAX:
+            return True
+        if not selection.looks:
+            return False
+        # Most messages are small enough, whatever their properties are; and to look at many would itself take long.
+        if selection.cost_us(len(messages), sum([message.size for message in messages])) <= SELECT_US_MAX:
+            return False
+        if len(messages) > SLICE_EVENTS:
+            return True
+        of_new = self._commons.views.of_new
+        return selection.cost_us(len(messages), sum([of_new(each).looked_bytes() for each in messages])) > SELECT_US_MAX
 
     def hand_out(self, messages: Sequence[NewMessage], now_ms: int) -> FanOut:
         """Accept all messages or none, and copy them in steps; the topic is held until `let_go`."""
@@ -263,11 +291,35 @@ class Topic:
         if self.selection.looks and not view.readable():
             raise FilterEvaluationError("The message cannot be read.")
 
-    def relay(self, message: Relayed, view: StoredView, now_ms: int, facts: Facts) -> int:
+    def choose(
+        self,
+        source: Queue | Topic,
+        message: QueuedMessage,
+        expires_ms: int | None,
+        view: StoredView,
+        now_ms: int,
+        facts: Facts,
+    ) -> Choosing | None:
+        """Select for a message on its way from an entity; None if that takes further ticks."""
+        choosing = self._choosing.get(source)
+        if choosing is None or choosing.message is not message:
+            for gone in [each for each in self._choosing if each.deleted]:
+                del self._choosing[gone]
+            seq = self.numbers.next(facts)
+            view.place(seq, now_ms, earlier(expires_ms, expires_at(None, self.settings.default_ttl_ms, now_ms)))
+            choosing = self._choosing[source] = Choosing(self.selection, message, view, seq)
+        if not choosing.advance():
+            return None
+        del self._choosing[source]
+        return choosing
+
+    def relay(
+        self, message: Relayed, view: StoredView, now_ms: int, facts: Facts, chosen: Choosing | None = None
+    ) -> int:
         """Accept a checked message from another entity, with its body, as if it were sent now; return the number of
         copies."""
         self.accessed_ms = now_ms
-        seq = self.numbers.next(facts)
+        seq = self.numbers.next(facts) if chosen is None else chosen.seq
         if self.duplicates is not None:
             message_id = str(view.system("MessageId") or "")
             if self.duplicates.find(message_id, now_ms) is not None:
@@ -275,7 +327,7 @@ class Topic:
                 return 1
             self.duplicates.add(message_id, seq, now_ms, facts)
         message.expires_ms = earlier(message.expires_ms, expires_at(None, self.settings.default_ttl_ms, now_ms))
-        return self._pass_on(message, seq, view, now_ms, facts)
+        return self._pass_on(message, seq, view, now_ms, facts, chosen)
 
     def _check_room(self, more: int) -> None:
         if self.messages.bytes + self._copies_bytes_max + more <= self.quota.limit_bytes:
@@ -285,10 +337,15 @@ class Topic:
         if size + more > self.quota.limit_bytes:
             self.quota.refuse(size + more)
 
-    def _pass_on(self, original: Relayed, seq: int, view: StoredView, now_ms: int, facts: Facts) -> int:
+    def _pass_on(
+        self, original: Relayed, seq: int, view: StoredView, now_ms: int, facts: Facts, chosen: Choosing | None
+    ) -> int:
         """Copy a message whose body is already stored; return the number of copies."""
         view.place(seq, now_ms, original.expires_ms)
-        choices = self.selection.select(view)
+        if chosen is None:
+            choices = self.selection.select(view)
+        else:
+            choices = [choice for choice in chosen.choices if not choice.subscription.queue.deleted]
         if choices:
             self._hand_out(original, choices, view, now_ms, facts)
         else:
@@ -344,25 +401,35 @@ class Topic:
         """Deliver due scheduled messages under a new sequence number, as if they were sent now."""
         copies = 0
         while copies < TICK_MESSAGES_MAX and self.held is None:
-            due = self.messages.schedule.due(now_ms, 1)
-            if not due:
+            message = self.messages.schedule.first_due(now_ms)
+            if message is None:
                 break
-            message = due[0]
             view = self._commons.views.of_stored(message)
             if self.selection.looks and not view.readable():
                 # No rule would select it, and a message that no rule selects is deleted.
                 self.messages.put_aside(message, facts)
                 copies += 1
                 continue
-            self.messages.hand_over(message, facts)
             expires_ms = message.expires_ms
             if expires_ms is not None:
                 expires_ms += now_ms - message.enqueued_ms
-            seq = self.numbers.next(facts)
+            chosen: Choosing | None = None
+            if self.selection.looks:
+                cost_us = self.selection.cost_us(1, view.looked_bytes())
+                if cost_us > SELECT_US_MAX:
+                    chosen = self.choose(self, message, expires_ms, view, now_ms, facts)
+                    if chosen is None:
+                        copies = TICK_MESSAGES_MAX
+                        break
+                copies += cost_us // COPY_US
+            self.messages.schedule.remove(message.seq)
+            self.messages.hand_over(message, facts)
+            seq = self.numbers.next(facts) if chosen is None else chosen.seq
             original = Relayed(
                 0, message.body_number, message.size, now_ms, expires_ms, ACTIVE, 0, None, None, seq, 0, None
             )
-            copies += 1 + self._pass_on(original, seq, view, now_ms, facts)
+            copies += 1 + self._pass_on(original, seq, view, now_ms, facts, chosen)
+        self._commons.tick_work += copies
         return copies
 
     def _idle_deadline_ms(self, now_ms: int) -> int | None:
@@ -416,6 +483,7 @@ class Topic:
         mark_deleted(self.entity_id, facts)
         facts.then.append((self._tell_deleted, None))
         self._by_name.clear()
+        self._choosing.clear()
 
     def _tell_deleted(self, _: None) -> None:
         # After its last messages, which went to the sweep when the commit would have shown them.

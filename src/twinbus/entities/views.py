@@ -29,6 +29,9 @@ class StoredView(Protocol):
     def readable(self) -> bool:
         """Whether the message can be read; the disk may have damaged it."""
 
+    def looked_bytes(self) -> int:
+        """About how many bytes rules may look at: those of all properties."""
+
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
         """Set the system properties that the broker assigns."""
 
@@ -63,6 +66,9 @@ class BlankView:
 
     def readable(self) -> bool:
         return True
+
+    def looked_bytes(self) -> int:
+        return 0
 
     def place(self, seq: int, enqueued_ms: int, expires_ms: int | None) -> None:
         """Ignored: a blank view shows nothing."""

@@ -209,3 +209,11 @@ def test_changes_have_a_bound() -> None:
         view.encode(Changes({"a": half, "b": half}, {}))
     with pytest.raises(FilterEvaluationError, match="are too large"):
         view.encode(Changes({"\u20ac" * (APPLICATION_PROPERTIES_BYTES_MAX // 3 + 1): 1}, {}))
+
+
+def test_what_rules_may_look_at_is_not_the_body() -> None:
+    plain = view_of().looked_bytes()
+    assert 0 < plain < 50
+    assert view_of(data=[b"x" * 100_000]).looked_bytes() == plain
+    more = {"application_properties": {"p": "x" * 1_000}, "message_annotations": {Symbol("a"): "y" * 500}}
+    assert plain + 1_500 < view_of(**more).looked_bytes() < plain + 1_600

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 import sql_model as model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_rules_cost import steps
 
 from twinbus.entities.filters.patterns import PatternError, compile_pattern
 
@@ -66,6 +69,33 @@ def test_patterns_match_what_the_model_says(pattern: str, text: str, escape: str
     except PatternError:
         got = "failure"
     assert got is expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.text("ab_éж\U0001f600", min_size=1, max_size=40), min_size=1, max_size=4),
+    st.sampled_from(["ab", "aé", "abж", "a\U0001f600", "ab\ud800"]),
+    st.integers(0, 1_200),
+    st.randoms(use_true_random=False),
+)
+def test_long_texts_match_what_the_model_says(pieces: list[str], signs: str, size: int, chance: Random) -> None:
+    text = "".join(chance.choices(signs, k=size))
+    for piece in pieces:
+        # Put most pieces into the text, or nothing would ever match.
+        if chance.random() < 0.7:
+            at = chance.randrange(len(text) + 1)
+            text = text[:at] + "".join(chance.choice(signs) if sign == "_" else sign for sign in piece) + text[at:]
+    pattern = "%".join(["", *pieces, ""])
+    assert compile_pattern(pattern, None)(text) is model.like(text, model.like_pieces(pattern, None))
+
+
+def test_a_long_piece_in_a_long_text_is_searched_by_its_own_length() -> None:
+    matches = compile_pattern("%" + "a_" * 20 + "c%", None)
+    assert not matches("x" * 1_000)
+    text = "ab" * 15_000
+    # Not by the 30,000 characters of the text.
+    assert steps(lambda: matches(text)) < 1_000
+    assert matches(text + "c")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from twinbus.amqp.states import (
 from twinbus.broker.links.session_answers import SessionAnswers
 from twinbus.broker.messages.intake import BATCH_FORMAT
 from twinbus.broker.sending import sending, takes_long
-from twinbus.broker.slices import Work
+from twinbus.broker.slices import Work, pause_if_over
 from twinbus.entities.message import NewMessage
 from twinbus.entities.topic import Topic
 from twinbus.errors import (
@@ -136,7 +136,7 @@ class Publisher:
         facts = self._host.commits.facts
         self.queue.send(messages, now_ms, facts)
         self._sent_by(event, messages, facts)
-        return None
+        return pause_if_over(self._host.slices) if self._topic is not None and self._topic.costly else None
 
     def _send_in_steps(self, event: Transfer, messages: list[NewMessage]) -> Work:
         try:

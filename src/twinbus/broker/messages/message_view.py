@@ -135,6 +135,15 @@ class TopicMessageView:
             pass  # the sender wrote it like that: the rules decide
         return True
 
+    def looked_bytes(self) -> int:
+        try:
+            parts = self._taken_apart()
+            found = locate(parts[3])
+        except _UNREADABLE:
+            return self._size
+        spans = (found.properties, found.application_properties)
+        return len(parts[2]) + sum(span[1] - span[0] for span in spans if span is not None)
+
     @property
     def properties(self) -> Properties:
         if self._properties is None:

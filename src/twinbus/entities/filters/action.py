@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from twinbus.errors import ArgumentError, FilterEvaluationError
@@ -132,6 +133,16 @@ class SqlAction:
         except ArgumentError as error:
             # It was valid when it was stored, and the sender of this message did not write it.
             raise FilterEvaluationError(error.text) from error
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it is compiled; a stored one is not until it is needed."""
+        return self._steps is not None
+
+    def prepare(self) -> None:
+        """Compile it now. An error shows when it is applied."""
+        with suppress(FilterEvaluationError):
+            self._compiled()
 
     @property
     def needs(self) -> Needs:

@@ -2,8 +2,8 @@
 
 The `%` signs split a pattern into pieces. The first piece is anchored at the start of the text, the last at its end,
 and each piece between them takes its first match, which is never worse than a later one. There is no backtracking, so
-no pattern can make a match slow: a long middle piece with `_` is searched in one pass over the text, with one bit for
-each character of the piece.
+no pattern can make a match slow: a middle piece with `_` is searched in a long text with one bit for each position
+where it could be, and each character of the piece clears those that it does not fit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ _Search: TypeAlias = Callable[[str, int, int], int]
 
 # Patterns taken from properties repeat.
 _PATTERNS_MAX: Final = 256
-# A piece up to this length is tried at each position: at most this many comparisons per character.
-_SHORT_CHARS_MAX: Final = 32
+# A piece up to this length is tried at each position of any text, ...
+_SHORT_CHARS_MAX: Final = 8
+# ... and one up to this length at each position of a short text.
+_MEDIUM_CHARS_MAX: Final = 32
+_SHORT_TEXT_CHARS_MAX: Final = 512
+# Texts whose positions are remembered: many rules look at one property.
+_TEXTS_MAX: Final = 4
 
 
 class PatternError(ValueError):
@@ -124,29 +129,72 @@ def _search(piece: Piece) -> _Search:
             return found - before if found >= 0 else -1
 
         return find
-    if len(core) <= _SHORT_CHARS_MAX:
-        expression = _expression(piece)
-
-        def look(text: str, start: int, end: int) -> int:
-            found = expression.search(text, start, end)
-            return -1 if found is None else found.start()
-
-        return look
-    # Bit n of `state`: the last n + 1 characters of the text match the first n + 1 of the piece.
-    anything = sum(1 << at for at, sign in enumerate(piece) if sign is None)
-    masks: dict[str, int] = {}
-    for at, sign in enumerate(piece):
-        if sign is not None:
-            masks[sign] = masks.get(sign, anything) | 1 << at
-    goal = 1 << len(piece) - 1
-    last = len(piece) - 1
+    expression = _expression(piece) if len(core) <= _MEDIUM_CHARS_MAX else None
+    always = len(core) <= _SHORT_CHARS_MAX
+    signs = [(at, sign) for at, sign in enumerate(piece) if sign is not None]
 
     def search(text: str, start: int, end: int) -> int:
-        state = 0
-        for at in range(start, end):
-            state = (state << 1 | 1) & masks.get(text[at], anything)
-            if state & goal:
-                return at - last
-        return -1
+        if expression is not None and (always or end - start <= _SHORT_TEXT_CHARS_MAX):
+            found = expression.search(text, start, end)
+            return -1 if found is None else found.start()
+        last = end - len(piece)
+        if last < start:
+            return -1
+        places = _places(text)
+        # The highest bit stands for the first character. All positions where the piece has room are possible, ...
+        state = ((1 << last - start + 1) - 1) << len(text) - 1 - last
+        for at, sign in signs:
+            # ... until a character of the piece is not where it should be.
+            state &= places.of(sign) << at
+            if not state:
+                return -1
+        return len(text) - state.bit_length()
 
     return search
+
+
+class _Places:
+    """Where each character is in a text: one bit for each position, the first position highest."""
+
+    __slots__ = ("_bits", "_planes", "_signs")
+
+    def __init__(self, text: str) -> None:
+        try:
+            self._planes = [text.encode("latin-1")]
+        except UnicodeEncodeError:
+            raw = text.encode("utf-32-le", "surrogatepass")
+            self._planes = [raw[0::4], raw[1::4], raw[2::4]]
+        # By byte of a character and its value.
+        self._bits: dict[tuple[int, int], int] = {}
+        self._signs: dict[str, int] = {}
+
+    def of(self, sign: str) -> int:
+        found = self._signs.get(sign)
+        if found is None:
+            found = self._signs[sign] = self._found(ord(sign))
+        return found
+
+    def _found(self, code: int) -> int:
+        if code >> 8 * len(self._planes):
+            return 0
+        found = -1
+        for plane in range(len(self._planes)):
+            found &= self._found_byte(plane, code >> 8 * plane & 0xFF)
+        return found
+
+    def _found_byte(self, plane: int, byte: int) -> int:
+        found = self._bits.get((plane, byte))
+        if found is None:
+            found = self._bits[plane, byte] = int(self._planes[plane].translate(_digits(byte)), 2)
+        return found
+
+
+@functools.lru_cache(maxsize=_TEXTS_MAX)
+def _places(text: str) -> _Places:
+    return _Places(text)
+
+
+@functools.cache
+def _digits(byte: int) -> bytes:
+    """A table that turns this byte into the digit 1, and all others into 0."""
+    return b"0" * byte + b"1" + b"0" * (255 - byte)

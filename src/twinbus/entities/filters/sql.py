@@ -7,6 +7,7 @@ stored; it is compiled with the first message, because compiling thousands would
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from twinbus.errors import ArgumentError, FilterEvaluationError
@@ -44,6 +45,17 @@ class SqlFilter:
         except ArgumentError as error:
             # The sender of this message did not write the rule.
             raise FilterEvaluationError(error.text) from error
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it is compiled; a stored one is not until it is needed."""
+        return self._test is not None
+
+    def prepare(self) -> None:
+        """Compile it now. An error shows when it is evaluated."""
+        if self._test is None:
+            with suppress(FilterEvaluationError):
+                self._compile_stored()
 
     @property
     def needs(self) -> Needs:

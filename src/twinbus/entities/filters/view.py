@@ -17,11 +17,13 @@ from .names import fold
 class Properties:
     """The user properties of one message."""
 
-    __slots__ = ("_source", "folded")
+    __slots__ = ("_source", "_spellings", "folded")
 
     def __init__(self, source: Mapping[str, Any]) -> None:
         # The properties as the sender spelled them.
         self._source = source
+        # Spelling by folded name; None until needed.
+        self._spellings: dict[str, str] | None = None
         # Value by folded name. Of names that differ only in case the last counts; a key that is not text is ignored.
         self.folded: dict[str, Any] = {fold(name): value for name, value in source.items() if isinstance(name, str)}
 
@@ -31,8 +33,13 @@ class Properties:
 
     def spelling(self, name: str) -> str:
         """The name as the sender spelled it; unchanged if the message has no such property."""
-        folded = fold(name)
-        return next((own for own in self._source if isinstance(own, str) and fold(own) == folded), name)
+        if self._spellings is None:
+            self._spellings = {}
+            for own in self._source:
+                if isinstance(own, str):
+                    # Of names that differ only in case, the first.
+                    self._spellings.setdefault(fold(own), own)
+        return self._spellings.get(fold(name), name)
 
 
 class FilterView(Protocol):
